@@ -1,0 +1,48 @@
+"""SciBench (``dataset/original/*.json`` of its repository): college science problems with numeric answers and units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from components.clean.source import Drop, Malformed, Output, Parsed, Source
+from pairmill.rows import Row
+from pairmill.stage import Profile
+
+
+class SciBench(Source):
+    """Per problem a worked answer where there is one, and the bare answer.
+
+    The reference forgets the unit of the answer and emits answers that are empty.
+    """
+
+    name = "scibench"
+
+    def outputs(self, files: Sequence[str], card: str) -> list[Output]:
+        chosen = tuple(path for path in files if path.endswith(".json"))
+        return [Output("data/Platypus/scibench.jsonl", chosen)]
+
+    def parse(self, record: Any, profile: Profile) -> Parsed:
+        if not isinstance(record, dict):
+            return Malformed("not_an_object")
+        texts = []
+        for key in ("problem_text", "solution", "answer_latex", "answer_number"):
+            value = record.get(key, "")
+            if not isinstance(value, str):
+                return Malformed(f"null_{key}" if value is None else f"{key}_is_no_text")
+            texts.append(value.strip())
+        problem, solution, answer, number = texts
+        if answer == f"${number}$":
+            answer = number
+        worked = [Row("cot", problem, solution)] if solution else []
+        if profile == "data_io":
+            return [*worked, Row("direct", problem, answer)]
+        if not problem:
+            return Drop("empty_problem")
+        if not answer:
+            return [*worked, Drop("empty_answer")]
+        unit = record.get("unit")
+        unit = unit.strip() if isinstance(unit, str) else ""
+        if unit and not answer.endswith(unit):
+            answer = f"{answer} {unit}"
+        return [*worked, Row("direct", problem, answer)]

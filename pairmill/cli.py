@@ -1,0 +1,212 @@
+"""Command line of every stage: ``python -m components.<stage> key=value …``, options from its dataclass.
+
+stdout carries the stage's result alone; logs, progress and errors go to stderr. Exit codes: 0 done, 2 usage,
+3 input, 4 storage, 5 internal, 130 interrupted.
+
+In a Kubeflow pod the one argument ``--executor-input <json>`` brings the options instead, and says where outputs go
+(:mod:`pairmill.launcher`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
+
+from pairmill import launcher, log
+from pairmill.errors import PairmillError, UsageError, from_os_error
+from pairmill.report import Report
+
+C = TypeVar("C")
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage tells the world.
+
+    Args:
+        stdout: the stage's result, written to stdout as it is.
+        parameters: Kubeflow output parameters (text or numbers).
+        metrics: numbers that compare well between runs.
+        report: for people.
+        manifest: bytes of the manifest artifact.
+        metadata: of the manifest artifact; text and small numbers only.
+        reused: whether nothing had to be done.
+        seconds: how long it took.
+    """
+
+    stdout: str
+    parameters: Mapping[str, str | int]
+    metrics: Mapping[str, float]
+    report: Report
+    manifest: bytes
+    metadata: Mapping[str, str | float] = field(default_factory=dict)
+    reused: bool = False
+    seconds: float = 0.0
+
+
+def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: Sequence[str] | None = None) -> int:
+    """Run a stage from its arguments; returns the exit code. Every error ends here, as one message."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    log.setup()
+    if any(argument in {"--help", "-h", "help"} for argument in arguments):
+        sys.stdout.write(help_text(stage, config_class))
+        return 0
+    try:
+        task = None
+        if arguments[:1] == [launcher.FLAG]:
+            task = launcher.Task.parse(arguments[1:])
+            values = dict(task.parameters)
+        else:
+            values = split(arguments)
+        outcome = run(build(config_class, values))
+        if task is not None:
+            task.write(outcome.parameters, outcome.metrics, outcome.report, outcome.manifest, outcome.metadata)
+        _summary(stage, outcome)
+        sys.stdout.write(outcome.stdout)
+        sys.stdout.flush()
+    except PairmillError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read stdout has gone; the work is committed. Without this Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        translated = from_os_error(error, stage)
+        return _fail(str(translated), translated.exit_code)
+    except KeyboardInterrupt:
+        return _fail(f"{stage}: interrupted; run the same command to resume", INTERRUPTED)
+    except Exception as error:
+        log.logger().exception("%s failed", stage)
+        return _fail(f"{stage}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    log.logger().error(message, extra={"fields": {"exit_code": code}})
+    return code
+
+
+def split(arguments: Sequence[str]) -> dict[str, str]:
+    """``key=value`` arguments by key.
+
+    Raises:
+        UsageError: an argument without ``=``, or a key given twice.
+    """
+    values: dict[str, str] = {}
+    for argument in arguments:
+        key, separator, value = argument.partition("=")
+        if not separator or not key:
+            raise UsageError("not an option", where="arguments", got=repr(argument), expected="key=value")
+        if key in values:
+            raise UsageError("is given twice", where=key, got=f"{values[key]!r} and {value!r}", expected="one value")
+        values[key] = value
+    return values
+
+
+def build(config_class: type[C], values: Mapping[str, Any]) -> C:
+    """An options object from texts (or, from Kubeflow, JSON values), checked by type.
+
+    Raises:
+        UsageError: unknown or missing option, or a value of the wrong type.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    hints = get_type_hints(config_class)
+    known = {item.name: item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            meant = f"did you mean {close[0]!r}?" if close else ""
+            raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
+        given[key] = _plain(hints[key], value)
+    required = [
+        name
+        for name, item in known.items()
+        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+    ]
+    missing = [name for name in required if name not in given]
+    if missing:
+        raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
+    schema = OmegaConf.structured(config_class)
+    for key, value in given.items():
+        try:
+            OmegaConf.update(schema, key, value)
+        except OmegaConfBaseException as error:
+            reason = str(error).splitlines()[0]
+            raise UsageError(reason, where=key, expected=type_name(hints[key]), hint="see --help") from error
+    built = OmegaConf.to_object(schema)
+    assert isinstance(built, config_class)
+    return built
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    # Kubeflow knows doubles only: 8192 can come as 8192.0.
+    if isinstance(value, float) and value.is_integer() and kind is int:
+        return int(value)
+    if kind == list[str]:
+        items = value if isinstance(value, list) else str(value).split(",")
+        return [_literal(str(item).strip()) for item in items if str(item).strip()]
+    if isinstance(value, str):
+        return _literal(value.strip() if kind in {int, float, bool} else value)
+    return value
+
+
+def _literal(text: str) -> str:
+    # OmegaConf would resolve ${…} inside a value; a path or token that holds it means it literally.
+    return text.replace("${", "\\${")
+
+
+def type_name(kind: Any) -> str:
+    """A type as ``--help`` shows it."""
+    arguments = getattr(kind, "__args__", None)
+    if kind == list[str]:
+        return "text,text,…"
+    if arguments:
+        return "|".join(str(item) for item in arguments)
+    return {str: "text", int: "integer", float: "number", bool: "true|false"}.get(kind, str(kind))
+
+
+def help_text(stage: str, config_class: type[Any]) -> str:
+    """What ``--help`` prints: every option with type, default and meaning."""
+    hints = get_type_hints(config_class)
+    lines = [f"usage: python -m components.{stage} key=value …", ""]
+    summary = (config_class.__doc__ or "").strip().splitlines()
+    lines += [summary[0], ""] if summary else []
+    for item in dataclasses.fields(config_class):
+        if item.default is not dataclasses.MISSING:
+            default = f"default: {item.default}" if item.default != "" else "default: empty"
+        elif item.default_factory is not dataclasses.MISSING:
+            default = f"default: {','.join(item.default_factory()) or 'empty'}"
+        else:
+            default = "required"
+        lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
+        lines.append(f"      {item.metadata.get('help', '')}")
+    return "\n".join(lines) + "\n"
+
+
+def _summary(stage: str, outcome: Outcome) -> None:
+    state = "reused" if outcome.reused else "done"
+    if not log.human():
+        log.event(
+            f"{stage}: {state}",
+            stage=stage,
+            seconds=round(outcome.seconds, 3),
+            **outcome.parameters,
+            metrics=dict(outcome.metrics),
+        )
+        return
+    from rich.table import Table
+
+    table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
+    for name, value in {**outcome.metrics, **outcome.parameters}.items():
+        table.add_row(name.replace("_", " "), f"{value:,.6g}" if isinstance(value, float) else str(value))
+    log.console().print(table)

@@ -1,0 +1,98 @@
+"""One family of exceptions; each is an instruction: what, where, got, expected, what to do next."""
+
+from __future__ import annotations
+
+import errno
+
+
+class PairmillError(Exception):
+    """Base of every error that pairmill raises on purpose.
+
+    Args:
+        what: what is wrong, one clause.
+        where: the option, file and row, or stage it concerns.
+        got: what was found.
+        expected: what would have been right.
+        hint: what to do next.
+    """
+
+    exit_code = 5
+
+    def __init__(self, what: str, *, where: str = "", got: str = "", expected: str = "", hint: str = "") -> None:
+        self.what, self.where, self.got, self.expected, self.hint = what, where, got, expected, hint
+        parts = [what]
+        if got:
+            parts.append(f"got {got}")
+        if expected:
+            parts.append(f"expected {expected}")
+        if hint:
+            parts.append(hint)
+        super().__init__((f"{where}: " if where else "") + "; ".join(parts))
+
+    # Exceptions cross the process pool by pickling, which by default calls the class with `args` only.
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.got, self.expected, self.hint)
+
+
+def _rebuild(
+    kind: type[PairmillError], what: str, where: str, got: str, expected: str, hint: str
+) -> PairmillError:
+    return kind(what, where=where, got=got, expected=expected, hint=hint)
+
+
+class UsageError(PairmillError):
+    """An option or a configuration file is wrong. Exit code 2."""
+
+    exit_code = 2
+
+
+class InputError(PairmillError):
+    """Input data is absent, empty, unfinished or malformed. Exit code 3."""
+
+    exit_code = 3
+
+
+class StorageError(PairmillError):
+    """Storage refused: no space, no permission, no such bucket. Exit code 4."""
+
+    exit_code = 4
+
+
+class InternalError(PairmillError):
+    """A defect of pairmill itself, or a worker that was killed. Exit code 5."""
+
+    exit_code = 5
+
+
+class StageFailure(PairmillError):
+    """One or more shards failed; the others are committed. Its exit code is that of the gravest."""
+
+    def __init__(self, stage: str, failures: list[tuple[str, PairmillError]], total: int) -> None:
+        self.failures = failures
+        lines = "".join(f"\n  {name}: {error}" for name, error in failures)
+        super().__init__(
+            f"{len(failures)} of {total} shards failed, the others are committed and will be reused{lines}", where=stage
+        )
+        self.exit_code = max(error.exit_code for _, error in failures)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a StageFailure belongs to the process that runs the stage")
+
+
+_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+
+
+def from_os_error(error: OSError, where: str) -> PairmillError:
+    """Translate an OSError into the family, keeping the exit codes: space and permission 4, absence 3."""
+    path = str(error.filename) if error.filename else where
+    text = error.strerror or str(error)
+    if error.errno in _SPACE:
+        return StorageError(
+            "no space left", where=path, got=text, hint="free space or choose another root, then run the same command"
+        )
+    if error.errno == errno.ENOENT:
+        return InputError("does not exist", where=path, hint="check the path")
+    if error.errno in _REFUSED:
+        return StorageError("storage refused", where=path, got=text, hint="check permissions and the path")
+    return StorageError("storage failed", where=path, got=text)

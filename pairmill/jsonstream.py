@@ -1,0 +1,158 @@
+"""JSON values one after another from a file of any size: JSON Lines, concatenated JSON, or one array of values.
+
+Memory follows the longest value, not the file. Parsing is Python's own ``json``; this module finds where a value ends.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Self
+
+from pairmill import storage
+from pairmill.errors import InputError
+
+_CHUNK = 1 << 20
+_LONGEST = 1 << 28
+_SPACE = " \t\n\r"
+_NOT_SPACE = re.compile(r"[^ \t\n\r]")
+
+
+class Pairs(list[tuple[str, Any]]):
+    """A JSON object as its pairs in written order, duplicates included."""
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=Pairs, parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder()
+
+
+class _Text:
+    """A file as text, read in chunks that end at a line feed; ``place`` is where reading stands in ``buffer``."""
+
+    def __init__(self, uri: str, decoder: json.JSONDecoder) -> None:
+        self._uri = uri
+        self._decoder = decoder
+        self._buffer = ""
+        self._place = 0
+        self._line = 1
+        self._ended = False
+        self._file = storage.store_for(uri).open(uri)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def peek(self) -> str:
+        """The next character that is no white space, not yet taken; empty at the end of the file."""
+        while True:
+            found = _NOT_SPACE.search(self._buffer, self._place)
+            if found:
+                self._place = found.start()
+                return found.group()
+            self._place = len(self._buffer)
+            if self._ended:
+                return ""
+            self._more()
+
+    def take(self) -> None:
+        """Pass over the character that ``peek`` showed."""
+        self._place += 1
+
+    def value(self, number: int) -> Any:
+        """Parse the value that begins at the character that ``peek`` showed; ``number`` is its row, for messages."""
+        while True:
+            try:
+                value, self._place = self._decoder.raw_decode(self._buffer, self._place)
+            except json.JSONDecodeError as error:
+                # An error at the very end of the buffer may be a value that goes on in the next chunk. Strings hold
+                # no raw line feed and chunks end at one, so an unterminated string never goes on.
+                cut = error.pos >= len(self._buffer.rstrip(_SPACE))
+                if cut and not self._ended and len(self._buffer) - self._place < _LONGEST:
+                    self._more()
+                    continue
+                raise self.error(error.msg, number, error.pos) from error
+            except (ValueError, RecursionError) as error:
+                raise self.error(str(error), number, self._place) from error
+            return value
+
+    def error(self, got: str, number: int, place: int | None = None) -> InputError:
+        """What to raise for the row ``number``."""
+        line = self._line + self._buffer.count("\n", 0, self._place if place is None else place)
+        return InputError("is not valid JSON", where=f"{self._uri} row {number} (line {line})", got=got)
+
+    def _more(self) -> None:
+        raw = self._file.read(max(_CHUNK, len(self._buffer) - self._place))
+        if raw and not raw.endswith(b"\n"):
+            raw += self._file.readline()
+        self._line += self._buffer.count("\n", 0, self._place)
+        self._buffer = self._buffer[self._place :]
+        self._place = 0
+        self._ended = not raw
+        try:
+            self._buffer += raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = self._line + self._buffer.count("\n") + raw.count(b"\n", 0, error.start)
+            got = repr(raw[error.start : error.end])
+            raise InputError("is not UTF-8", where=f"{self._uri} line {line}", got=got) from error
+
+
+def objects(uri: str) -> Iterator[Any]:
+    """Values of a stream of JSON values with any white space, or none, between them; objects come as :class:`Pairs`.
+
+    Raises:
+        InputError: with row (0-based) and line (1-based): malformed JSON, NaN or Infinity, or no UTF-8.
+    """
+    with _Text(uri, _STRICT) as text:
+        number = 0
+        while text.peek():
+            yield text.value(number)
+            number += 1
+
+
+def array(uri: str) -> Iterator[Any]:
+    """Elements of a file that is one JSON array; objects come as dicts, NaN and Infinity are taken.
+
+    Raises:
+        InputError: with element (0-based) and line (1-based): malformed JSON, no array, or no UTF-8.
+    """
+    with _Text(uri, _LENIENT) as text:
+        if text.peek() != "[":
+            raise text.error(f"{text.peek()!r} instead of '['", 0)
+        text.take()
+        number = 0
+        while text.peek() != "]" or number:
+            if number:
+                after = text.peek()
+                if after == "]":
+                    break
+                if after != ",":
+                    raise text.error(f"{after!r} instead of ',' or ']'", number)
+                text.take()
+            if not text.peek():
+                raise text.error("the array has no end", number)
+            yield text.value(number)
+            number += 1
+        text.take()
+        if text.peek():
+            raise text.error("text after the end of the array", number)
+
+
+def is_array(uri: str) -> bool:
+    """Whether the first character of a JSON file opens an array."""
+    return storage.store_for(uri).read_range(uri, 0, 1 << 16).lstrip()[:1] == b"["
+
+
+def lines(uri: str) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file with their 1-based numbers, without white space around them, empty ones left out."""
+    with storage.store_for(uri).open(uri) as file:
+        for number, line in enumerate(file, 1):
+            stripped = line.strip()
+            if stripped:
+                yield number, stripped

@@ -1,0 +1,145 @@
+"""Logs go to stderr: short lines on a terminal, one JSON object a line elsewhere (a pod, a pipe).
+
+``PAIRMILL_LOG=human|json`` overrides the choice. stdout is never written here: it belongs to the stage's result.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LOGGER_NAME = "pairmill"
+_PROGRESS_LINE_SECONDS = 10.0
+
+
+def logger() -> logging.Logger:
+    """The one logger of the project."""
+    return logging.getLogger(LOGGER_NAME)
+
+
+def human() -> bool:
+    """Whether log lines are for a person rather than for a collector."""
+    choice = os.environ.get("PAIRMILL_LOG", "auto")
+    return choice == "human" or (choice != "json" and sys.stderr.isatty())
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "severity": record.levelname,
+            "message": record.getMessage(),
+        }
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def setup() -> None:
+    """Attach the one handler. Safe to call again (worker processes do)."""
+    log = logger()
+    log.handlers.clear()
+    log.propagate = False
+    log.setLevel(logging.INFO)
+    handler: logging.Handler
+    if human():
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=console(), show_path=False, show_time=False, markup=False, highlighter=None)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_JsonFormatter())
+    log.addHandler(handler)
+
+
+_console: Console | None = None
+
+
+def console() -> Console:
+    """The terminal behind stderr, shared by log lines and progress bars so that neither tears the other."""
+    global _console
+    if _console is None:
+        from rich.console import Console
+
+        _console = Console(stderr=True, soft_wrap=True)
+    return _console
+
+
+def event(message: str, *, level: int = logging.INFO, **fields: object) -> None:
+    """Log ``message``; ``fields`` become keys of the JSON line (a person reads the message alone)."""
+    logger().log(level, message, extra={"fields": fields})
+
+
+class Progress(Protocol):
+    """What the runner tells while shards complete."""
+
+    def advance(self, shards: int, rows: int, size: int) -> None:
+        """Add completed shards, their rows and their output bytes."""
+
+
+class _Lines:
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total = title, total
+        self._start = self._last = time.monotonic()
+        self._shards = self._rows = self._bytes = 0
+
+    def advance(self, shards: int, rows: int, size: int) -> None:
+        self._shards, self._rows, self._bytes = self._shards + shards, self._rows + rows, self._bytes + size
+        now = time.monotonic()
+        if self._shards < self._total and now - self._last < _PROGRESS_LINE_SECONDS:
+            return
+        self._last = now
+        seconds = max(now - self._start, 1e-9)
+        event(
+            f"{self._title}: {self._shards}/{self._total} shards",
+            shards=self._shards,
+            shards_planned=self._total,
+            rows=self._rows,
+            rows_per_second=round(self._rows / seconds),
+            bytes_per_second=round(self._bytes / seconds),
+            seconds_left=round(seconds / max(self._shards, 1) * (self._total - self._shards), 1),
+        )
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Progress]:
+    """A bar on a terminal, a JSON line every ten seconds elsewhere. ``total`` counts shards."""
+    if not (human() and sys.stderr.isatty()):
+        yield _Lines(title, total)
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console()) as bars:
+        task = bars.add_task(title, total=total, rate="")
+        start = time.monotonic()
+        seen = [0, 0]
+
+        class _Bar:
+            def advance(self, shards: int, rows: int, size: int) -> None:
+                seen[0] += rows
+                seen[1] += size
+                seconds = max(time.monotonic() - start, 1e-9)
+                rate = f"{seen[0] / seconds:,.0f} rows/s  {seen[1] / seconds / 1e6:,.1f} MB/s"
+                bars.update(task, advance=shards, rate=rate)
+
+        yield _Bar()

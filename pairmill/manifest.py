@@ -1,0 +1,199 @@
+"""``_MANIFEST.json``: what a finished stage folder holds, how it came about, and that nothing was lost.
+
+The manifest is written last. A folder that has ``_STARTED.json`` and no manifest was begun by pairmill and not
+finished; readers refuse it. A folder with neither was made by others and is read as it is (:mod:`pairmill.inputs`).
+The format is described in docs/format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from pairmill import storage
+from pairmill.errors import InputError, InternalError
+
+MANIFEST = "_MANIFEST.json"
+STARTED = "_STARTED.json"
+FORMAT = 1
+
+
+def canonical(value: object) -> bytes:
+    """Compact JSON with sorted keys: equal values give equal bytes, so that they can be hashed and compared."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def content_key(*parts: object) -> str:
+    """Hexadecimal sha256 over JSON-like values."""
+    return hashlib.sha256(canonical(list(parts))).hexdigest()
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a folder or shard. ``path`` is relative to it; ``size`` is in bytes; ``sha256`` in hexadecimal.
+
+    ``task`` names the data set that the file is or belongs to; files that are no data (rejects) have none.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    task: str = ""
+
+
+@dataclass
+class Ledger:
+    """What became of every row: ``rows_in == rows_kept + sum(dropped)``.
+
+    A kept row gives one or more rows (a problem can give a worked answer and a short one); ``rows_out`` counts those,
+    and is the next stage's ``rows_in``. ``notes`` counts what happened to rows that were kept (truncated, an answer
+    left out, …); ``measures`` are sums that are no rows (tokens, bytes).
+    """
+
+    rows_in: int = 0
+    rows_kept: int = 0
+    rows_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
+    measures: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count rows that gave nothing."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Count something that happened to rows that were kept."""
+        self.notes[what] = self.notes.get(what, 0) + count
+
+    def measure(self, name: str, count: int) -> None:
+        """Add to a sum that counts no rows."""
+        self.measures[name] = self.measures.get(name, 0) + count
+
+    def add(self, other: Ledger) -> None:
+        """Add another ledger to this one."""
+        self.rows_in += other.rows_in
+        self.rows_kept += other.rows_kept
+        self.rows_out += other.rows_out
+        for name in ("dropped", "notes", "measures"):
+            mine: dict[str, int] = getattr(self, name)
+            for key, count in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + count
+
+    def reconcile(self, where: str) -> None:
+        """Raise InternalError unless every row that came in is accounted for."""
+        dropped = sum(self.dropped.values())
+        if self.rows_in != self.rows_kept + dropped:
+            raise InternalError(
+                "the ledger does not reconcile: rows were lost or counted twice",
+                where=where,
+                got=f"{self.rows_in} in, {self.rows_kept} kept, {dropped} dropped",
+                expected="in = kept + dropped",
+                hint="this is a defect of pairmill, please report it",
+            )
+
+    @classmethod
+    def sum(cls, ledgers: Iterable[Ledger]) -> Self:
+        """The sum of several ledgers."""
+        total = cls()
+        for ledger in ledgers:
+            total.add(ledger)
+        return total
+
+
+@dataclass(frozen=True)
+class InputRef:
+    """An input of a stage by content: the manifest fingerprint of a pairmill folder, else a digest of its files."""
+
+    role: str
+    fingerprint: str
+
+
+@dataclass
+class Manifest:
+    """The content of ``_MANIFEST.json``. No time, host or path of the machine is in it: equal work, equal bytes."""
+
+    stage: str
+    version: int
+    fingerprint: str
+    options: dict[str, Any]
+    inputs: list[InputRef]
+    ledger: Ledger
+    files: list[File]
+    shards: dict[str, Ledger] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def tasks(self) -> dict[str, list[File]]:
+        """The data files by task name, in order."""
+        found: dict[str, list[File]] = {}
+        for file in self.files:
+            if file.task:
+                found.setdefault(file.task, []).append(file)
+        return found
+
+    def dump(self) -> bytes:
+        """The bytes of the file."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def load(cls, data: bytes, where: str) -> Self:
+        """Parse; raises InputError naming ``where`` if this is no manifest that this version reads."""
+        try:
+            raw = json.loads(data)
+            if raw["format"] != FORMAT:
+                raise InputError("unknown manifest format", where=where, got=str(raw["format"]), expected=str(FORMAT))
+            return cls(
+                stage=raw["stage"],
+                version=raw["version"],
+                fingerprint=raw["fingerprint"],
+                options=raw["options"],
+                inputs=[InputRef(**item) for item in raw["inputs"]],
+                ledger=Ledger(**raw["ledger"]),
+                files=[File(**item) for item in raw["files"]],
+                shards={name: Ledger(**item) for name, item in raw["shards"].items()},
+                data=raw["data"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                "is not a pairmill manifest", where=where, got=repr(error), hint="run the stage that made it again"
+            ) from error
+
+
+def read(folder: str) -> Manifest | None:
+    """The manifest of a finished pairmill folder; None for a folder that others made.
+
+    Raises:
+        InputError: pairmill began this folder and has not finished it.
+    """
+    store = storage.store_for(folder)
+    uri = storage.join(folder, MANIFEST)
+    if store.exists(uri):
+        return Manifest.load(store.read(uri), uri)
+    if store.exists(storage.join(folder, STARTED)):
+        raise InputError(
+            "this folder was begun by pairmill and is not finished",
+            where=folder,
+            hint="run the stage that makes it again with the same options; it resumes",
+        )
+    return None
+
+
+def damage(folder: str, manifest: Manifest) -> list[str]:
+    """The manifest's files that are absent from the folder or of another size, as ``path: what is wrong``."""
+    sizes = {entry.path: entry.size for entry in storage.store_for(folder).list(folder)}
+    wrong = []
+    for file in manifest.files:
+        size = sizes.get(file.path)
+        if size is None:
+            wrong.append(f"{file.path}: missing")
+        elif size != file.size:
+            wrong.append(f"{file.path}: {size} bytes, expected {file.size}")
+    return wrong
+
+
+def options_of(values: Mapping[str, Any], chosen: Iterable[str]) -> dict[str, Any]:
+    """The options that change bytes, by name."""
+    return {name: values[name] for name in sorted(chosen)}

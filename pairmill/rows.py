@@ -1,0 +1,244 @@
+"""Cleaned rows ``{condition, instruction, response}``: writing them, and reading them back in bounded batches.
+
+The files are those of data_io: JSON Lines, or Parquet with string columns. Readers yield Arrow batches of about
+``BATCH_BYTES`` of text, so memory follows neither the file nor its row groups.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from pairmill import jsonstream, storage
+from pairmill.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIELDS = ("condition", "instruction", "response")
+EXTENSIONS = ("jsonl", "parquet")
+BATCH_BYTES = 8 << 20
+BATCH_ROWS = 16_384
+
+
+class Row(NamedTuple):
+    """One instruction/response pair. ``condition`` is one or more tags joined by commas."""
+
+    condition: str
+    instruction: str
+    response: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive rows of one file: three arrays of Arrow type large_string, equally long, which may hold nulls.
+
+    ``start`` is the 0-based index of the first row within the file.
+    """
+
+    start: int
+    condition: pa.Array
+    instruction: pa.Array
+    response: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.condition)
+
+
+class JsonlWriter:
+    """Writes JSON Lines as data_io does: compact, non-ASCII raw, a line feed after every row.
+
+    Source of the byte format: spec of the cleaned data set, docs/format.md section 2.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append rows."""
+        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        self._file.write("".join(encode(row._asdict()) + "\n" for row in rows).encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+
+class ParquetWriter:
+    """Writes Parquet as data_io does: columns instruction, response, condition; Snappy, dictionary, format 2.6.
+
+    Row groups follow ``write`` calls, so a reader's memory is bounded by the writer's batch. ``null_type_if_empty``
+    gives columns of Arrow's null type to a file without rows, as data_io's writer infers.
+    """
+
+    def __init__(self, path: Path, *, null_type_if_empty: bool = False) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._pa, self._pq, self._path = pa, pq, path
+        self._writer: Any = None
+        self._null_type_if_empty = null_type_if_empty
+
+    def _open(self, kind: pa.DataType) -> None:
+        columns = [("instruction", kind), ("response", kind), ("condition", kind)]
+        self._writer = self._pq.ParquetWriter(self._path, self._pa.schema(columns), compression="snappy", version="2.6")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Append rows as one row group."""
+        if not rows:
+            return
+        pa = self._pa
+        if self._writer is None:
+            self._open(pa.string())
+        conditions, instructions, responses = zip(*rows, strict=True)
+        arrays = [pa.array(column, pa.string()) for column in (instructions, responses, conditions)]
+        self._writer.write_batch(pa.record_batch(arrays, schema=self._writer.schema))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._writer is None and kind is None:
+            self._open(self._pa.null() if self._null_type_if_empty else self._pa.string())
+        if self._writer is not None:
+            self._writer.close()
+
+
+def writer_for(path: str, local: Path, *, null_type_if_empty: bool = False) -> JsonlWriter | ParquetWriter:
+    """The writer that the extension of ``path`` asks for."""
+    if path.endswith(".jsonl"):
+        return JsonlWriter(local)
+    return ParquetWriter(local, null_type_if_empty=null_type_if_empty)
+
+
+def count(uri: str) -> int:
+    """Number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through."""
+    if uri.endswith(".parquet"):
+        with open_parquet(uri) as file:
+            return int(file.metadata.num_rows)
+    return sum(1 for _ in jsonstream.objects(uri))
+
+
+def read(uri: str) -> Iterator[Batch]:
+    """The rows of a ``.parquet`` or ``.jsonl`` file in order.
+
+    Nulls are passed on in Parquet; in JSON Lines, where the reference refuses the file, they raise.
+
+    Raises:
+        InputError: naming file and row: truncated Parquet, a column missing or not text, malformed JSON, a field
+            missing, null, given twice or not text.
+    """
+    yield from _read_parquet(uri) if uri.endswith(".parquet") else _read_jsonl(uri)
+
+
+def open_parquet(uri: str) -> Any:
+    """A ``pyarrow.parquet.ParquetFile`` that reads columns in pages rather than whole row groups.
+
+    Raises:
+        InputError: it is no Parquet file, or a cut one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = storage.store_for(uri).open(uri)
+    try:
+        return pq.ParquetFile(source, buffer_size=1 << 20)
+    except (pa.ArrowInvalid, OSError) as error:
+        source.close()
+        raise InputError(
+            "is not a readable Parquet file", where=uri, got=str(error).splitlines()[0], hint="copy it again; it may be cut"
+        ) from error
+
+
+def parquet_batches(uri: str, file: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    """Record batches of about BATCH_BYTES. Raises InputError where pages do not decode."""
+    import pyarrow as pa
+
+    meta = file.metadata
+    raw = sum(meta.row_group(index).total_byte_size for index in range(meta.num_row_groups))
+    per_row = max(1, raw // max(1, meta.num_rows))
+    size = max(1, min(BATCH_ROWS, BATCH_BYTES // per_row))
+    start = 0
+    try:
+        for batch in file.iter_batches(batch_size=size, columns=columns):
+            yield batch
+            start += len(batch)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(
+            "is damaged", where=f"{uri} row {start} or later", got=str(error).splitlines()[0], hint="copy it again"
+        ) from error
+
+
+def _read_parquet(uri: str) -> Iterator[Batch]:
+    import pyarrow as pa
+
+    with open_parquet(uri) as file:
+        schema = file.schema_arrow
+        missing = [name for name in FIELDS if name not in schema.names]
+        if missing:
+            raise InputError(
+                f"column {missing[0]!r} is missing", where=uri, got=", ".join(schema.names), expected=", ".join(FIELDS)
+            )
+        for name in FIELDS:
+            kind = schema.field(name).type
+            if pa.types.is_dictionary(kind):
+                kind = kind.value_type
+            text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+            if not text and not pa.types.is_null(kind):
+                raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
+        start = 0
+        for batch in parquet_batches(uri, file, list(FIELDS)):
+            yield Batch(start, *(batch.column(name).cast(pa.large_string()) for name in FIELDS))
+            start += len(batch)
+
+
+def _read_jsonl(uri: str) -> Iterator[Batch]:
+    rows: list[Row] = []
+    size = start = 0
+    for index, item in enumerate(jsonstream.objects(uri)):
+        row = _row_of(item, f"{uri} row {index}")
+        rows.append(row)
+        size += len(row.instruction) + len(row.response)
+        if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
+            yield _batch(uri, start, rows)
+            start, rows, size = index + 1, [], 0
+    if rows:
+        yield _batch(uri, start, rows)
+
+
+def _batch(uri: str, start: int, rows: list[Row]) -> Batch:
+    import pyarrow as pa
+
+    try:
+        return Batch(start, *(pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)))
+    except UnicodeEncodeError as error:
+        for index, row in enumerate(rows):
+            if any("\ud800" <= character <= "\udfff" for character in "".join(row)):
+                raise InputError("an unpaired surrogate is no text", where=f"{uri} row {start + index}") from error
+        raise
+
+
+def _row_of(item: object, where: str) -> Row:
+    if isinstance(item, list) and len(item) == 3:  # the reference takes an array of three texts as well
+        item = list(zip(FIELDS, item, strict=True))
+    elif not isinstance(item, jsonstream.Pairs):
+        raise InputError("is not a JSON object", where=where, got=type(item).__name__, expected=", ".join(FIELDS))
+    found: dict[str, str] = {}
+    for key, value in item:
+        if key in FIELDS:
+            if key in found:
+                raise InputError(f"{key} is given twice", where=where)
+            if not isinstance(value, str):
+                got = "null" if value is None else type(value).__name__
+                raise InputError(f"{key} is no text", where=where, got=got, expected="a string")
+            found[key] = value
+    missing = [name for name in FIELDS if name not in found]
+    if missing:
+        raise InputError(f"{missing[0]} is missing", where=where, expected=", ".join(FIELDS))
+    return Row(**found)

@@ -1,0 +1,309 @@
+"""Runs a stage on this machine: process pool, resume, progress, ledger check, manifest last.
+
+Layout below ``<root>/<stage>``: ``shards/<key>/…`` with ``_RECORD.json`` written last, and ``<fingerprint>/…`` with
+``_STARTED.json`` first and ``_MANIFEST.json`` last. Every object appears whole or not at all and its bytes follow from
+its name, so a run can be killed at any instant and two runs can do the same work at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from pairmill import log, storage
+from pairmill import manifest as manifests
+from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, from_os_error
+from pairmill.manifest import MANIFEST, STARTED, File, Ledger, Manifest
+from pairmill.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, byte_options
+
+RECORD = "_RECORD.json"
+C = TypeVar("C", bound=StageConfig)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished stage: the folder's URI, its manifest, and whether it stood there already."""
+
+    uri: str
+    manifest: Manifest
+    reused: bool
+    seconds: float
+
+
+def run(stage: Stage[C], config: C) -> Result:
+    """Run ``stage`` to a finished folder, doing only what no earlier run did.
+
+    Raises:
+        StageFailure: shards failed; all others are committed first.
+        PairmillError: the plan, the ledger or the storage refused.
+    """
+    start = time.monotonic()
+    root = storage.normalise(config.root, "root")
+    base = storage.join(root, stage.folder or stage.name)
+    plan = stage.plan(config)
+    _check_plan(stage, plan)
+    fingerprint = fingerprint_of(stage, config, plan)
+    folder = storage.join(base, fingerprint)
+    finished = _finished(stage, folder)
+    if finished is not None:
+        log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
+        return Result(folder, finished, True, time.monotonic() - start)
+
+    shards = storage.join(base, "shards")
+    records = _process_all(stage, config, plan, shards)
+    manifest = _finish(stage, config, plan, records, shards, folder, fingerprint)
+    return Result(folder, manifest, False, time.monotonic() - start)
+
+
+def fingerprint_of(stage: Stage[Any], config: Any, plan: Plan) -> str:
+    """16 hexadecimal digits over stage, version, byte-changing options and inputs: the folder's name."""
+    inputs = [asdict(item) for item in plan.inputs]
+    return manifests.content_key(stage.name, stage.version, byte_options(config), inputs)[:16]
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity, lowered by the cgroup's CPU quota (rounded up)."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for quota_file, period_file in (
+        ("/sys/fs/cgroup/cpu.max", None),
+        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    ):
+        try:
+            with open(quota_file) as file:
+                words = file.read().split()
+            if period_file:
+                with open(period_file) as file:
+                    words += file.read().split()
+            quota, period = float(words[0]), float(words[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if quota > 0:
+            return max(1, min(cores, int(-(-quota // period))))
+    return cores
+
+
+def _check_plan(stage: Stage[Any], plan: Plan) -> None:
+    names = [shard.name for shard in plan.shards]
+    if len(set(names)) != len(names):
+        raise InternalError("the plan names a shard twice", where=stage.name)
+
+
+def _finished(stage: Stage[Any], folder: str) -> Manifest | None:
+    store = storage.store_for(folder)
+    if not store.exists(storage.join(folder, MANIFEST)):
+        return None
+    manifest = manifests.read(folder)
+    assert manifest is not None
+    wrong = manifests.damage(folder, manifest)
+    if not wrong:
+        return manifest
+    log.event(
+        f"{stage.name}: {folder} was finished, but {len(wrong)} of its files are gone or changed "
+        f"(first: {wrong[0]}); making them again",
+        level=logging.WARNING,
+        stage=stage.name,
+        uri=folder,
+    )
+    return None
+
+
+def _load_record(shards: str, shard: Shard) -> ShardRecord | None:
+    folder = storage.join(shards, shard.key)
+    store = storage.store_for(folder)
+    uri = storage.join(folder, RECORD)
+    if not store.exists(uri):
+        return None
+    try:
+        raw = json.loads(store.read(uri))
+        record = ShardRecord(
+            shard.name, shard.key, Ledger(**raw["ledger"]), [File(**item) for item in raw["files"]], raw["data"]
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    sizes = {entry.path: entry.size for entry in store.list(folder)}
+    if any(sizes.get(file.path) != file.size for file in record.files):
+        return None
+    return record
+
+
+def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards: str) -> ShardRecord:
+    """Do one shard and commit it, record last. Errors that are no PairmillError become one, naming the shard."""
+    folder = storage.join(shards, shard.key)
+    out = Writer(folder)
+    where = f"{stage.name}: {shard.name}"
+    try:
+        ledger, data = stage.process(config, context, shard, out)
+        ledger.reconcile(where)
+        record = ShardRecord(shard.name, shard.key, ledger, out.files, data)
+        raw = asdict(record)
+        # The shard is shared between runs that may call it by different names: the record holds content only.
+        del raw["name"], raw["key"]
+        storage.store_for(folder).write(storage.join(folder, RECORD), manifests.canonical(raw))
+    except PairmillError:
+        raise
+    except OSError as error:
+        raise from_os_error(error, where) from error
+    except MemoryError as error:
+        raise InternalError("out of memory", where=where, hint="lower workers= or raise the memory limit") from error
+    except Exception as error:
+        log.logger().exception("%s failed", where)
+        raise InternalError(
+            f"unexpected {type(error).__name__}: {error}", where=where, hint="this is a defect of pairmill"
+        ) from error
+    return record
+
+
+def _process_all(stage: Stage[C], config: C, plan: Plan, shards: str) -> list[ShardRecord]:
+    done: dict[str, ShardRecord] = {}
+    todo: list[Shard] = []
+    for shard in plan.shards:
+        record = _load_record(shards, shard)
+        if record is None:
+            todo.append(shard)
+        else:
+            done[shard.name] = record
+    workers = min(config.workers or available_cores(), len(todo))
+    if done and plan.shards:
+        log.event(f"{stage.name}: {len(done)} of {len(plan.shards)} shards reused", stage=stage.name)
+    failures: list[tuple[str, PairmillError]] = []
+    todo.sort(key=lambda shard: -shard.size)
+    with log.progress(stage.name, len(plan.shards)) as progress:
+        progress.advance(len(done), 0, 0)
+        results = _inline if workers <= 1 else _pooled
+        for shard, outcome in results(stage, config, plan.context, todo, shards, workers):
+            if isinstance(outcome, PairmillError):
+                failures.append((shard.name, outcome))
+            else:
+                done[shard.name] = outcome
+                progress.advance(1, outcome.ledger.rows_in, sum(file.size for file in outcome.files))
+    if failures:
+        order = {shard.name: index for index, shard in enumerate(plan.shards)}
+        raise StageFailure(stage.name, sorted(failures, key=lambda item: order[item[0]]), len(plan.shards))
+    return [done[shard.name] for shard in plan.shards]
+
+
+Outcome = tuple[Shard, ShardRecord | PairmillError]
+
+
+def _inline(
+    stage: Stage[C], config: C, context: Any, todo: list[Shard], shards: str, _workers: int
+) -> Iterator[Outcome]:
+    for shard in todo:
+        try:
+            yield shard, process_shard(stage, config, context, shard, shards)
+        except PairmillError as error:
+            yield shard, error
+
+
+def _pooled(
+    stage: Stage[C], config: C, context: Any, todo: list[Shard], shards: str, workers: int
+) -> Iterator[Outcome]:
+    # Spawned, not forked: pyarrow's threads do not survive a fork.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (stage, config, context, shards))
+    with _killed_on_exit(pool):
+        pending: dict[Future[ShardRecord], Shard] = {pool.submit(_work, shard): shard for shard in todo}
+        while pending:
+            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in finished:
+                shard = pending.pop(future)
+                try:
+                    yield shard, future.result()
+                except PairmillError as error:
+                    yield shard, error
+                except BrokenProcessPool:
+                    yield (
+                        shard,
+                        InternalError(
+                            "a worker process was killed",
+                            where=f"{stage.name}: {shard.name}",
+                            hint="out of memory is the usual cause: lower workers= or raise the memory limit, then "
+                            "run the same command",
+                        ),
+                    )
+
+
+@contextmanager
+def _killed_on_exit(pool: ProcessPoolExecutor) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        # Ctrl-C must not wait for shards: they are redone or reused by the next run.
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+_worker: tuple[Stage[Any], Any, Any, str] | None = None
+
+
+def _start_worker(stage: Stage[C], config: C, context: Any, shards: str) -> None:
+    global _worker
+    _worker = (stage, config, context, shards)
+    log.setup()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    # A worker whose parent was killed would wait for its next shard for ever: it holds the queue's write end itself.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(shard: Shard) -> ShardRecord:
+    assert _worker is not None
+    stage, config, context, shards = _worker
+    return process_shard(stage, config, context, shard, shards)
+
+
+def _finish(
+    stage: Stage[C],
+    config: C,
+    plan: Plan,
+    records: list[ShardRecord],
+    shards: str,
+    folder: str,
+    fingerprint: str,
+) -> Manifest:
+    ledger = Ledger.sum(record.ledger for record in records)
+    ledger.reconcile(stage.name)
+    if plan.rows_expected is not None and plan.rows_expected != ledger.rows_in:
+        raise InputError(
+            "the input holds other rows than the stage before wrote",
+            where=stage.name,
+            got=f"{ledger.rows_in} rows",
+            expected=f"{plan.rows_expected} rows by its manifest",
+            hint="the input folder was changed after it was finished; run the stage before again",
+        )
+    stage.accept(config, plan, records)
+    store = storage.store_for(folder)
+    started = {"stage": stage.name, "fingerprint": fingerprint, "format": manifests.FORMAT}
+    store.write(storage.join(folder, STARTED), manifests.canonical(started))
+    out = Writer(folder)
+    data = stage.finish(config, plan, records, shards, out)
+    manifest = Manifest(
+        stage=stage.name,
+        version=stage.version,
+        fingerprint=fingerprint,
+        options=byte_options(config),
+        inputs=plan.inputs,
+        ledger=ledger,
+        files=sorted(out.files, key=lambda file: file.path),
+        shards={record.name: record.ledger for record in records},
+        data=data,
+    )
+    store.write(storage.join(folder, MANIFEST), manifest.dump())
+    return manifest

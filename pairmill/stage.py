@@ -1,0 +1,174 @@
+"""The one idea: a stage is a dataclass of options and three functions over a list of shards.
+
+``plan`` lists the work, ``process`` does one shard (anywhere, any number of times, in any order), ``finish`` merges.
+:mod:`pairmill.runner` runs a stage on this machine. A stage knows nothing of Kubernetes, Kubeflow or clouds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+from pairmill import storage
+from pairmill.errors import UsageError
+from pairmill.manifest import File, InputRef, Ledger, Manifest
+
+if TYPE_CHECKING:
+    from pairmill.report import Report
+
+Profile = Literal["pairmill", "data_io"]
+
+
+def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool = True) -> Any:  # noqa: A002
+    """A field of a stage's options.
+
+    Args:
+        default: the default; without one the option is required.
+        help: one line for ``--help``, the Kubeflow form and the README, with the unit.
+        changes_bytes: whether the option is part of the fingerprint. Places (URIs) and the number of workers are
+            not: what is read enters by content.
+    """
+    metadata = {"help": help, "changes_bytes": changes_bytes}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(kw_only=True)
+class StageConfig:
+    """Options that every sharded stage has."""
+
+    root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
+    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+    workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise UsageError("is negative", where="workers", got=str(self.workers), expected="0 or more")
+
+
+C = TypeVar("C", bound=StageConfig)
+
+
+def byte_options(config: Any) -> dict[str, Any]:
+    """The options of ``config`` that change bytes, by name."""
+    fields = dataclasses.fields(config)
+    return {item.name: getattr(config, item.name) for item in fields if item.metadata.get("changes_bytes", True)}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One unit of work.
+
+    Args:
+        name: what a person calls it; unique within the plan.
+        key: sha256 of the content digests of what it reads, the options that change its bytes, and the stage's
+            format version. Equal keys mean equal bytes, in any run and any root.
+        payload: what ``process`` needs to know, picklable.
+        size: bytes to read; larger shards start first.
+    """
+
+    name: str
+    key: str
+    payload: Any
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a stage.
+
+    Args:
+        shards: in the order in which ``finish`` sees their records.
+        inputs: what is read, by content; part of the fingerprint.
+        rows_expected: rows that the stage before wrote, where a manifest says so; the ledger must agree.
+        context: what ``process`` and ``finish`` need beside their shard, picklable; read once.
+    """
+
+    shards: list[Shard]
+    inputs: list[InputRef]
+    rows_expected: int | None = None
+    context: Any = None
+
+
+@dataclass
+class ShardRecord:
+    """What a committed shard holds. Written last into the shard's folder, as ``_RECORD.json``."""
+
+    name: str
+    key: str
+    ledger: Ledger
+    files: list[File]
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class Writer:
+    """Writes files below a folder and remembers size and digest of each."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.files: list[File] = []
+
+    @contextmanager
+    def create(self, path: str, *, task: str = "") -> Iterator[Path]:
+        """A local file to fill; it appears at ``path`` below the folder when the block ends without an exception."""
+        import hashlib
+
+        uri = storage.join(self.folder, path)
+        with storage.store_for(uri).create(uri) as local:
+            yield local
+            with local.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            self.files.append(File(path, local.stat().st_size, digest, task))
+
+    def write(self, path: str, data: bytes, *, task: str = "") -> None:
+        """Write these bytes."""
+        with self.create(path, task=task) as local:
+            local.write_bytes(data)
+
+    def adopt(self, source_folder: str, file: File) -> None:
+        """Take over a file of another folder (a shard's) without moving its bytes through this process."""
+        target = storage.join(self.folder, file.path)
+        storage.store_for(target).copy(storage.join(source_folder, file.path), target)
+        self.files.append(file)
+
+
+class Stage(ABC, Generic[C]):
+    """A stage. ``name`` is the word for it everywhere: folder, module, Kubeflow task, test, README."""
+
+    name: ClassVar[str]
+    folder: ClassVar[str] = ""
+    """Its folder below the root where that is not the name."""
+    version: ClassVar[int]
+    """Format version: raised when the same input and options give other bytes than before."""
+    config: type[C]
+
+    @abstractmethod
+    def plan(self, config: C) -> Plan:
+        """List the work. Validates options against each other and inputs by existence; writes nothing."""
+
+    @abstractmethod
+    def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
+        """Do one shard: write its files to ``out``; return its ledger and small data for ``finish``."""
+
+    def accept(self, config: C, plan: Plan, records: list[ShardRecord]) -> None:  # noqa: B027
+        """Raise if the shards, each right in itself, make no result that may be published. Writes nothing."""
+
+    def finish(self, config: C, plan: Plan, records: list[ShardRecord], shards: str, out: Writer) -> dict[str, Any]:
+        """Put the folder together from the shards' files (each below ``<shards>/<key>``); return manifest data.
+
+        By default the folder is the union of the shards' files.
+        """
+        for record in records:
+            for file in record.files:
+                out.adopt(storage.join(shards, record.key), file)
+        return {}
+
+    @abstractmethod
+    def report(self, manifest: Manifest) -> Report:
+        """What a person wants to see of a finished folder."""

@@ -1,0 +1,41 @@
+"""What the command lines of the sharded stages share: run the stage, say where its folder is."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pairmill import cli, runner
+from pairmill.cli import Outcome
+from pairmill.stage import Stage, StageConfig
+
+C = TypeVar("C", bound=StageConfig)
+
+
+def main(stage: Stage[C]) -> int:
+    """Run a stage from ``sys.argv``; returns the exit code."""
+    return cli.main(stage.name, stage.config, lambda config: run(stage, config))
+
+
+def run(stage: Stage[C], config: C) -> Outcome:
+    """Run a stage; its result is the URI of the finished folder."""
+    result = runner.run(stage, config)
+    manifest = result.manifest
+    ledger = manifest.ledger
+    metrics = {
+        "rows_in": ledger.rows_in,
+        "rows_kept": ledger.rows_kept,
+        "rows_out": ledger.rows_out,
+        "drop_fraction": round(1 - ledger.rows_kept / ledger.rows_in, 6) if ledger.rows_in else 0.0,
+        **ledger.measures,
+        "bytes": sum(file.size for file in manifest.files),
+    }
+    return Outcome(
+        stdout=f"{result.uri}\n",
+        parameters={"output": result.uri, "fingerprint": manifest.fingerprint, "rows": ledger.rows_out},
+        metrics=metrics,
+        report=stage.report(manifest),
+        manifest=manifest.dump(),
+        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows": ledger.rows_out},
+        reused=result.reused,
+        seconds=result.seconds,
+    )
