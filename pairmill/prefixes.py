@@ -26,7 +26,8 @@ class Rule:
         max_per_file: rows; None = all.
         long_context: what becomes of a row longer than the context: cut the response, or leave the row out.
         repeat: how many times over (a small, precious data set).
-        max_response_tokens_per_file: response tokens per epoch, before repeat; None = no limit. Not in data_io.
+        max_response_tokens_per_file: rows are taken until their responses reach this many tokens per epoch, before
+            repeat; None = no limit. Not in data_io.
     """
 
     max_per_file: int | None = None

@@ -207,6 +207,11 @@ def gather(uri: str, starts: Ints, lengths: Ints, *, chunk: int = 4 << 20, gap: 
     starts, lengths = starts[used], lengths[used]
     if not len(starts):
         return
+    pieces = -(-lengths // chunk)
+    if int(pieces.max()) > 1:
+        within = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        rest = np.repeat(lengths, pieces) - within * chunk
+        starts, lengths = np.repeat(starts, pieces) + within * chunk, np.minimum(rest, chunk)
     ends = starts + lengths
     apart = np.ones(len(starts), np.bool_)
     distance = starts[1:] - ends[:-1]

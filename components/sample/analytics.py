@@ -1,0 +1,139 @@
+"""The Markdown analytics of a sample: coverage by category and task, in the reference's layout to the byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from components.sample.plan import TaskRows
+from pairmill.stage import Profile
+
+_HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
+_RULE = "".join(character if character == "|" else "-" for character in _HEADER)
+GLOBAL = "GLOBAL"
+
+
+@dataclass
+class Stats:
+    """Sums over rows that may be sampled; ``cov_*`` count a row as often as it was taken."""
+
+    rows: int = 0
+    itoks: int = 0
+    rtoks: int = 0
+    cov_rows: int = 0
+    cov_itoks: int = 0
+    cov_rtoks: int = 0
+    unique_rows: int = 0
+    unique_toks: int = 0
+
+    @property
+    def toks(self) -> int:
+        """All tokens."""
+        return self.itoks + self.rtoks
+
+    @property
+    def cov_toks(self) -> int:
+        """All tokens taken."""
+        return self.cov_itoks + self.cov_rtoks
+
+    def add(self, other: Stats) -> None:
+        """Add another's sums."""
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+
+def of_task(task: TaskRows) -> Stats:
+    """Stats of one task."""
+    cover = task.coverage
+    used = cover > 0
+    return Stats(
+        rows=len(task),
+        itoks=int(task.inst_len.sum()),
+        rtoks=int(task.resp_len.sum()),
+        cov_rows=int(cover.sum()),
+        cov_itoks=int((task.inst_len * cover).sum()),
+        cov_rtoks=int((task.resp_len * cover).sum()),
+        unique_rows=int(used.sum()),
+        unique_toks=int((task.inst_len + task.resp_len)[used].sum()),
+    )
+
+
+def category(task: str) -> str:
+    """The part of a task's name before the first ``__``."""
+    return task.split("__", 1)[0]
+
+
+def total(tasks: dict[str, Stats]) -> Stats:
+    """Sums over all tasks."""
+    found = Stats()
+    for stats in tasks.values():
+        found.add(stats)
+    return found
+
+
+def by_category(tasks: dict[str, Stats]) -> dict[str, Stats]:
+    """Sums by category."""
+    found: dict[str, Stats] = {}
+    for name, stats in tasks.items():
+        found.setdefault(category(name), Stats()).add(stats)
+    return found
+
+
+def markdown(tasks: list[TaskRows], profile: Profile) -> str:
+    """The analytics. The default profile adds a table of what was left out or cut, which the reference hides."""
+    stats = {task.name: of_task(task) for task in tasks}
+    whole = total(stats)
+    groups = by_category(stats)
+    if GLOBAL in groups:
+        if profile == "data_io":
+            groups[GLOBAL].add(whole)  # the reference counts such a category's tasks twice
+        else:
+            groups[f"{GLOBAL} (category)"] = groups.pop(GLOBAL)
+    base = groups[GLOBAL] if GLOBAL in groups else whole
+    groups[GLOBAL] = base
+    lines = ["", "### Category Coverage Stats", _HEADER, _RULE]
+    lines += [_line(name, groups[name], base) for name in sorted(groups)]
+    lines += ["", "### Task Coverage Stats", _HEADER, _RULE]
+    lines += [_line(name, stats[name], base) for name in sorted(stats)]
+    lines += [
+        "",
+        "### Global Summary",
+        f"**Total Unique Tokens Sampled:** {base.unique_toks:,} out of {base.toks:,} ({_percent(base.unique_toks, base.toks):.2f}%)",
+        f"**Total Unique Rows Sampled:** {base.unique_rows:,} out of {base.rows:,} ({_percent(base.unique_rows, base.rows):.2f}%)",
+        "",
+    ]
+    if profile == "pairmill":
+        lines += [*_left_out(tasks), ""]
+    return "\n".join(lines) + "\n"
+
+
+def _left_out(tasks: list[TaskRows]) -> list[str]:
+    header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated |"
+    lines = ["### Rows Left Out or Cut", header, "".join(c if c == "|" else "-" for c in header)]
+    for task in sorted(tasks, key=lambda task: task.name):
+        if task.dropped or task.truncated:
+            counts = [task.dropped.get(r, 0) for r in ("response_too_short", "over_context", "response_too_short_once_cut")]
+            cells = " | ".join(f"{count:,}" for count in [task.total, *counts, task.truncated])
+            lines.append(f"| **{task.name}** | {cells} |")
+    return lines
+
+
+def _percent(part: int, whole: int) -> float:
+    return part / (whole or 1) * 100
+
+
+def _line(name: str, stats: Stats, base: Stats) -> str:
+    columns = ("rows", "toks", "cov_rows", "cov_toks", "cov_itoks", "cov_rtoks")
+    cells = [(getattr(stats, column), getattr(base, column)) for column in columns]
+    return f"| **{name}** | " + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells) + " |"
+
+
+def histogram(values: np.ndarray[tuple[int], np.dtype[np.int64]], weights: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[str, float]]:
+    """Rows taken by length, in powers of two."""
+    if not len(values):
+        return []
+    bins = np.ceil(np.log2(np.maximum(values, 1))).astype(np.int64)
+    counts = np.bincount(bins, weights=weights)
+    first = int(np.flatnonzero(counts)[0]) if counts.any() else 0
+    return [(f"≤ {2**power:,}", float(counts[power])) for power in range(first, len(counts))]

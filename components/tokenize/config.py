@@ -1,0 +1,37 @@
+"""Options of the tokenize stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pairmill.errors import UsageError
+from pairmill.stage import StageConfig, option
+
+
+@dataclass(kw_only=True)
+class TokenizeConfig(StageConfig):
+    """Encode rows into per-task token arrays."""
+
+    rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
+    tokenizer: str = option(help="a tokenizer.json, or a folder or URI that holds one", changes_bytes=False)
+    boq: str = option("<|im_start|>", help="token before a question")
+    eoq: str = option("<|im_end|>", help="token after a question")
+    eoa: str = option("<|box_end|>", help="token after an answer")
+    conditions: list[str] = option(
+        ["direct=<|object_ref_start|>", "cot=<|object_ref_end|>", "noisy=<|quad_start|>", "synth=<|quad_end|>"],
+        help="tag=token for every condition tag, joined by commas",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.condition_tokens()
+
+    def condition_tokens(self) -> dict[str, str]:
+        """Token by condition tag; of two values for one tag the later wins, as in the reference."""
+        found: dict[str, str] = {}
+        for item in self.conditions:
+            tag, separator, token = item.partition("=")
+            if not separator:
+                raise UsageError("not a condition", where="conditions", got=repr(item), expected="tag=token")
+            found[tag] = token
+        return found
