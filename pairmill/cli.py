@@ -67,7 +67,9 @@ def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: S
             values = split(arguments)
         outcome = run(build(config_class, values))
         if task is not None:
-            task.write(outcome.parameters, outcome.metrics, outcome.report, outcome.manifest, outcome.metadata)
+            state = {"reused": "true" if outcome.reused else "false"}
+            metadata = {**outcome.metadata, **state}
+            task.write(outcome.parameters, outcome.metrics, outcome.report, outcome.manifest, metadata)
         _summary(stage, outcome)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()

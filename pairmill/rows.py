@@ -225,12 +225,14 @@ def _batch(uri: str, start: int, rows: list[Row]) -> Batch:
 
 
 def _row_of(item: object, where: str) -> Row:
-    if isinstance(item, list) and len(item) == 3:  # the reference takes an array of three texts as well
-        item = list(zip(FIELDS, item, strict=True))
-    elif not isinstance(item, jsonstream.Pairs):
+    if isinstance(item, jsonstream.Pairs):
+        pairs: list[tuple[str, Any]] = item
+    elif isinstance(item, list) and len(item) == 3:  # the reference takes an array of three texts as well
+        pairs = list(zip(FIELDS, item, strict=True))
+    else:
         raise InputError("is not a JSON object", where=where, got=type(item).__name__, expected=", ".join(FIELDS))
     found: dict[str, str] = {}
-    for key, value in item:
+    for key, value in pairs:
         if key in FIELDS:
             if key in found:
                 raise InputError(f"{key} is given twice", where=where)

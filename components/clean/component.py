@@ -1,0 +1,41 @@
+"""The clean stage as a Kubeflow component."""
+
+# No postponed annotations here: kfp reads the signature's types themselves.
+from kfp import dsl
+
+from components.clean.config import CleanConfig
+from pairmill.kfp import container, default
+
+
+@dsl.container_component
+def clean(
+    root: str,
+    raw: str,
+    output: dsl.OutputPath(str),  # type: ignore[valid-type]
+    fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
+    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
+    manifest: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    sources: str = default(CleanConfig, "sources"),
+    max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
+    profile: str = default(CleanConfig, "profile"),
+    workers: int = default(CleanConfig, "workers"),
+) -> dsl.ContainerSpec:
+    """Turn raw instruction data sets into rows {condition, instruction, response}.
+
+    Args:
+        root: project folder or URI; results go to root/clean/fingerprint.
+        raw: folder or URI that holds one folder of raw files per source.
+        sources: sources to clean, joined by commas, or all.
+        max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the stage.
+        profile: pairmill, or data_io for the reference's bytes.
+        workers: processes in the pod; 0 = one per core.
+        output: URI of the finished folder.
+        fingerprint: its content identity.
+        rows: rows written.
+        manifest: what the folder holds and what became of every row.
+        metrics: numbers to compare between runs.
+        report: what to look at.
+    """
+    return container("clean")

@@ -1,0 +1,49 @@
+"""The tokenize stage as a Kubeflow component."""
+
+# No postponed annotations here: kfp reads the signature's types themselves.
+from kfp import dsl
+
+from components.tokenize.config import TokenizeConfig
+from pairmill.kfp import container, default
+
+
+@dsl.container_component
+def tokenize(
+    root: str,
+    rows: str,
+    tokenizer: str,
+    rows_manifest: dsl.Input[dsl.Dataset],
+    tokenizer_manifest: dsl.Input[dsl.Dataset],
+    output: dsl.OutputPath(str),  # type: ignore[valid-type]
+    fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
+    manifest: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    boq: str = default(TokenizeConfig, "boq"),
+    eoq: str = default(TokenizeConfig, "eoq"),
+    eoa: str = default(TokenizeConfig, "eoa"),
+    conditions: str = default(TokenizeConfig, "conditions"),
+    profile: str = default(TokenizeConfig, "profile"),
+    workers: int = default(TokenizeConfig, "workers"),
+) -> dsl.ContainerSpec:
+    """Encode rows into per-task token arrays.
+
+    Args:
+        root: project folder or URI; results go to root/tokenize/fingerprint.
+        rows: folders or URIs of rows, joined by commas.
+        tokenizer: a tokenizer.json, or a folder or URI that holds one.
+        rows_manifest: manifest of the stage that made the rows, for lineage.
+        tokenizer_manifest: manifest of the stage that made the tokenizer, for lineage.
+        boq: token before a question.
+        eoq: token after a question.
+        eoa: token after an answer.
+        conditions: tag=token for every condition tag, joined by commas.
+        profile: pairmill, or data_io for the reference's bytes.
+        workers: processes in the pod; 0 = one per core.
+        output: URI of the finished folder.
+        fingerprint: its content identity.
+        manifest: what the folder holds and what became of every row.
+        metrics: numbers to compare between runs.
+        report: what to look at.
+    """
+    return container("tokenize")

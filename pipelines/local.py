@@ -1,0 +1,204 @@
+"""Runs the pipeline on this machine, without a cluster: ``python -m pipelines.local raw=… root=… [option=value …]``.
+
+The definition is the one that a cluster runs; kfp's local orchestrator resolves it and every stage's own command is
+started as a process. kfp's runners do not fit: SubprocessRunner refuses container components, and DockerRunner needs
+an engine and reports success for containers that failed. So the subprocess handler's two refusals are switched off.
+This leans on private names of kfp 2.17; tests/contract/test_local_runner.py notices when they move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairmill import cli, launcher, log, storage
+from pairmill.errors import PairmillError, UsageError
+from pairmill.stage import option
+
+
+@dataclass
+class TaskRun:
+    """What one task did: its stage, exit code, seconds, and the executor output that it wrote."""
+
+    stage: str
+    exit_code: int
+    seconds: float
+    output: dict[str, Any] = field(default_factory=dict)
+
+    def metadata(self, artifact: str) -> dict[str, Any]:
+        """Metadata of an output artifact."""
+        found: dict[str, Any] = self.output["artifacts"][artifact]["artifacts"][0].get("metadata", {})
+        return found
+
+    def uri(self, artifact: str) -> str:
+        """URI of an output artifact."""
+        return str(self.output["artifacts"][artifact]["artifacts"][0]["uri"])
+
+
+class PipelineFailure(PairmillError):
+    """A task failed. The exit code is that of its program."""
+
+    def __init__(self, runs: list[TaskRun]) -> None:
+        failed = runs[-1]
+        super().__init__(f"task {failed.stage} failed", got=f"exit code {failed.exit_code}", hint="its message stands above")
+        self.exit_code = failed.exit_code if 0 < failed.exit_code < 128 else 5
+
+
+def run(pipeline: Callable[..., Any], arguments: Mapping[str, Any], pipeline_root: Path) -> list[TaskRun]:
+    """Run a compiled pipeline function with these arguments; returns its tasks in the order they ran.
+
+    Args:
+        pipeline: a function decorated with ``dsl.pipeline``.
+        arguments: its parameters by name.
+        pipeline_root: local folder for the small artifacts (manifests, metrics, reports).
+
+    Raises:
+        PipelineFailure: a task ended with another code than 0, or without its outputs.
+    """
+    from kfp import local
+
+    runs: list[TaskRun] = []
+    local.init(
+        runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(pipeline_root), raise_on_error=True
+    )
+    with _native_tasks(runs), _quiet():
+        try:
+            pipeline(**arguments)
+        except Exception as error:
+            if runs and runs[-1].exit_code:
+                raise PipelineFailure(runs) from error
+            raise
+    return runs
+
+
+@contextlib.contextmanager
+def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
+    from kfp.local import status, subprocess_task_handler
+
+    original = subprocess_task_handler.SubprocessTaskHandler
+
+    class NativeTaskHandler(original):  # type: ignore[misc, valid-type]
+        """Runs a container component's command as a process of this Python."""
+
+        def validate_image(self, image: str) -> None:
+            """Any image will do: none is used."""
+
+        def validate_not_container_component(self, full_command: list[str]) -> None:
+            """Container components are what this handler is for."""
+
+        def run(self) -> Any:
+            """Run the command; its messages go straight to stderr, its result to stderr as well."""
+            command = list(self.full_command)
+            if command[0] == "python":
+                command[0] = sys.executable
+            start = time.monotonic()
+            done = subprocess.run(command, env={**os.environ, **self.env_vars}, stdout=sys.stderr.fileno(), check=False)
+            record = TaskRun(command[2].rsplit(".", 1)[-1], done.returncode, time.monotonic() - start)
+            runs.append(record)
+            if done.returncode:
+                return status.Status.FAILURE
+            task = launcher.Task.parse(command[command.index(launcher.FLAG) + 1 :])
+            # A cluster fails a task that leaves a declared output unwritten; kfp.local lets it pass.
+            missing = [name for name, path in task.output_parameters.items() if not path.exists()]
+            if missing or not task.output_file.exists():
+                record.exit_code = 5
+                log.logger().error("task %s wrote no %s", record.stage, ", ".join(missing) or "executor output")
+                return status.Status.FAILURE
+            record.output = json.loads(task.output_file.read_text())
+            return status.Status.SUCCESS
+
+    subprocess_task_handler.SubprocessTaskHandler = NativeTaskHandler
+    try:
+        yield
+    finally:
+        subprocess_task_handler.SubprocessTaskHandler = original
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    # kfp prints a rule and a line for every event; the stages and the summary say the same better.
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def config_class(pipeline: Any) -> type[Any]:
+    """The pipeline's parameters as an options class, for the same parsing and ``--help`` that stages have."""
+    function = pipeline.pipeline_func
+    texts = {item.arg_name: item.description for item in _docstring(function).params}
+    fields: list[tuple[str, Any, Any]] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        default = dataclasses.MISSING if parameter.default is inspect.Parameter.empty else parameter.default
+        fields.append((name, parameter.annotation, option(default, help=texts.get(name) or "")))
+    made = dataclasses.make_dataclass("Pipeline", fields, kw_only=True)
+    made.__doc__ = _docstring(function).short_description
+    return made
+
+
+def _docstring(function: Any) -> Any:
+    import docstring_parser
+
+    return docstring_parser.parse(function.__doc__ or "")
+
+
+_PLACES = ("raw", "root", "output_path", "prefix_config_path")
+
+
+def main() -> int:
+    """Command line."""
+    log.setup()
+    from pipelines.pretraining import pretraining
+
+    options = config_class(pretraining)
+    if any(argument in {"--help", "-h"} for argument in sys.argv[1:]):
+        sys.stdout.write(cli.help_text("pipelines.local", options).replace("components.pipelines.", "pipelines."))
+        return 0
+    start = time.monotonic()
+    try:
+        arguments = dataclasses.asdict(cli.build(options, cli.split(sys.argv[1:])))
+        for name in _PLACES:
+            if arguments[name]:
+                arguments[name] = storage.normalise(arguments[name], name)
+        if not storage.scheme(arguments["root"]) == "file":
+            raise UsageError("a local run needs a local root", where="root", got=arguments["root"])
+        with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
+            runs = run(pretraining, arguments, Path(artifacts))
+    except PairmillError as error:
+        log.logger().error(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        log.logger().error("interrupted; run the same command to resume")
+        return cli.INTERRUPTED
+    _show(runs, arguments, time.monotonic() - start)
+    return 0
+
+
+def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> None:
+    lines = []
+    for task in runs:
+        metadata = task.metadata(launcher.MANIFEST)
+        state = "reused" if metadata.get("reused") == "true" else "made"
+        lines.append(f"  {task.stage:16} {state:7} {task.seconds:6.1f} s  {metadata['data']}")
+    final = runs[-1].metadata(launcher.MANIFEST)["data"]
+    reused = all(task.metadata(launcher.MANIFEST).get("reused") == "true" for task in runs)
+    lines.append("")
+    lines.append(f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s")
+    if arguments["output_path"]:
+        lines.append(f"  arrays: {arguments['output_path']}")
+    lines.append(f"  report: {final}/report.html")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
