@@ -202,7 +202,7 @@ def _summary(stage: str, outcome: Outcome) -> None:
             f"{stage}: {state}",
             stage=stage,
             seconds=round(outcome.seconds, 3),
-            **outcome.parameters,
+            outputs=dict(outcome.parameters),
             metrics=dict(outcome.metrics),
         )
         return

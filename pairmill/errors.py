@@ -34,9 +34,7 @@ class PairmillError(Exception):
         return _rebuild, (type(self), self.what, self.where, self.got, self.expected, self.hint)
 
 
-def _rebuild(
-    kind: type[PairmillError], what: str, where: str, got: str, expected: str, hint: str
-) -> PairmillError:
+def _rebuild(kind: type[PairmillError], what: str, where: str, got: str, expected: str, hint: str) -> PairmillError:
     return kind(what, where=where, got=got, expected=expected, hint=hint)
 
 

@@ -65,7 +65,9 @@ class Rules:
         store = storage.store_for(uri)
         if not store.exists(uri):
             raise UsageError(
-                "no rule file there", where=f"{option}={uri}", hint="the published mix is prefix_config.yaml in the repository"
+                "no rule file there",
+                where=f"{option}={uri}",
+                hint="the published mix is prefix_config.yaml in the repository",
             )
         try:
             raw = yaml.safe_load(store.read(uri))
@@ -80,7 +82,9 @@ class Rules:
         found: Rule | None = None
         for number, item in enumerate(self._items):
             if not isinstance(item, dict) or not isinstance(item.get("prefix"), str):
-                raise UsageError("a rule without a prefix", where=self._place(number), got=repr(item), expected="prefix: text")
+                raise UsageError(
+                    "a rule without a prefix", where=self._place(number), got=repr(item), expected="prefix: text"
+                )
             if task.startswith(item["prefix"]):
                 if found is not None:
                     return found, True
@@ -126,11 +130,15 @@ class Rules:
             if value is None and key != "repeat":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or (value < 0 and self._profile == "pairmill"):
-                raise UsageError(f"{key} is no count", where=where, got=repr(item[key]), expected="an integer of 0 or more")
+                raise UsageError(
+                    f"{key} is no count", where=where, got=repr(item[key]), expected="an integer of 0 or more"
+                )
             values[key] = value
         long_context = item.get("long_context", "truncate")
         if long_context not in {"truncate", "drop"}:
-            raise UsageError("long_context is unknown", where=where, got=repr(long_context), expected="truncate or drop")
+            raise UsageError(
+                "long_context is unknown", where=where, got=repr(long_context), expected="truncate or drop"
+            )
         return Rule(long_context=long_context, **values)
 
 

@@ -73,15 +73,19 @@ class Report:
 _CSS = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6672;--line:#d9dee4;--bar:#3c6fd1;--bg:#fff}
 @media(prefers-color-scheme:dark){:root{--ink:#e8ebef;--soft:#9aa5b1;--line:#333b45;--bar:#7aa2f0;--bg:#15181c}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);max-width:64rem;margin:2rem auto;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);
+max-width:64rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 1rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.75rem;margin:0}
 dl div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
-dt{color:var(--soft);font-size:.8rem}dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+dt{color:var(--soft);font-size:.8rem}
+dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-th{color:var(--soft);font-weight:600;font-size:.85rem}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-p{color:var(--soft);margin:.25rem 0}svg{width:100%;height:auto}svg text{fill:var(--ink);font-size:13px}rect{fill:var(--bar)}
+th{color:var(--soft);font-weight:600;font-size:.85rem}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+p{color:var(--soft);margin:.25rem 0}svg{width:100%;height:auto}
+svg text{fill:var(--ink);font-size:13px}rect{fill:var(--bar)}
 """.replace("\n", "")
 
 
@@ -129,7 +133,7 @@ def _html_bars(chart: Bars) -> str:
 
 
 def _text(cell: Cell) -> str:
-    if isinstance(cell, bool) or isinstance(cell, str):
+    if isinstance(cell, bool | str):
         return str(cell)
     if isinstance(cell, int):
         return f"{cell:,}"

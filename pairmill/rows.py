@@ -66,7 +66,9 @@ class JsonlWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
 
@@ -103,7 +105,9 @@ class ParquetWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._writer is None and kind is None:
             self._open(self._pa.null() if self._null_type_if_empty else self._pa.string())
         if self._writer is not None:
@@ -152,7 +156,10 @@ def open_parquet(uri: str) -> Any:
     except (pa.ArrowInvalid, OSError) as error:
         source.close()
         raise InputError(
-            "is not a readable Parquet file", where=uri, got=str(error).splitlines()[0], hint="copy it again; it may be cut"
+            "is not a readable Parquet file",
+            where=uri,
+            got=str(error).splitlines()[0],
+            hint="copy it again; it may be cut",
         ) from error
 
 

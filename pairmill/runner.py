@@ -155,7 +155,9 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
         raise from_os_error(error, where) from error
     except MemoryError as error:
         raise InternalError("out of memory", where=where, hint="lower workers= or raise the memory limit") from error
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic in Rust is no Exception
         log.logger().exception("%s failed", where)
         raise InternalError(
             f"unexpected {type(error).__name__}: {error}", where=where, hint="this is a defect of pairmill"
@@ -209,7 +211,9 @@ def _pooled(
     stage: Stage[C], config: C, context: Any, todo: list[Shard], shards: str, workers: int
 ) -> Iterator[Outcome]:
     # Spawned, not forked: pyarrow's threads do not survive a fork.
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (stage, config, context, shards))
+    pool = ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), _start_worker, (stage, config, context, shards)
+    )
     with _killed_on_exit(pool):
         pending: dict[Future[ShardRecord], Shard] = {pool.submit(_work, shard): shard for shard in todo}
         while pending:

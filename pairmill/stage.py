@@ -156,7 +156,7 @@ class Stage(ABC, Generic[C]):
     def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         """Do one shard: write its files to ``out``; return its ledger and small data for ``finish``."""
 
-    def accept(self, config: C, plan: Plan, records: list[ShardRecord]) -> None:  # noqa: B027
+    def accept(self, config: C, plan: Plan, records: list[ShardRecord]) -> None:
         """Raise if the shards, each right in itself, make no result that may be published. Writes nothing."""
 
     def finish(self, config: C, plan: Plan, records: list[ShardRecord], shards: str, out: Writer) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Store(ABC):
     def digest(self, uri: str) -> str:
         """Hexadecimal sha256 of the object's bytes."""
         with self.open(uri) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 class _Creation(ABC):
@@ -252,7 +252,9 @@ def store_for(uri: str) -> Store:
     """The backend of a URI. Raises UsageError for a scheme that no backend serves."""
     if scheme(uri) == "file":
         return _LOCAL
-    raise UsageError("no storage backend for this scheme", where=uri, got=f"{scheme(uri)}://", expected="a path or file://")
+    raise UsageError(
+        "no storage backend for this scheme", where=uri, got=f"{scheme(uri)}://", expected="a path or file://"
+    )
 
 
 def local_path(uri: str) -> Path:

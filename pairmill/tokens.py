@@ -54,7 +54,9 @@ class NpyWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with self._file:
             if kind is None and self._header() != self._head:
                 raise AssertionError("numpy pads every one-dimensional header to one size")
@@ -111,7 +113,9 @@ class Task:
         raw = {name: load(storage.join(self.uri, f"{name}.npy")) for name in INDEX}
         rows = {len(array) for array in raw.values()}
         if len(rows) != 1:
-            raise InputError("the index arrays differ in length", where=self.uri, got=str({k: len(v) for k, v in raw.items()}))
+            raise InputError(
+                "the index arrays differ in length", where=self.uri, got=str({k: len(v) for k, v in raw.items()})
+            )
         file, _, length = open_npy(storage.join(self.uri, "tokens.npy"))
         file.close()
         for name, array in raw.items():
@@ -123,7 +127,10 @@ class Task:
             if len(ends) and int(ends.max()) > length:
                 row = int(ends.argmax())
                 raise InputError(
-                    "a span ends behind the tokens", where=f"{self.uri} row {row}", got=str(int(ends[row])), expected=f"<= {length}"
+                    "a span ends behind the tokens",
+                    where=f"{self.uri} row {row}",
+                    got=str(int(ends[row])),
+                    expected=f"<= {length}",
                 )
         total = int(index["inst_len"].sum() + index["resp_len"].sum())
         if total != length:
@@ -173,7 +180,10 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
         wrong = manifests.damage(uri, manifest)
         if wrong:
             raise InputError(
-                f"{len(wrong)} files that its manifest names are gone or changed", where=uri, got=wrong[0], hint="tokenize again"
+                f"{len(wrong)} files that its manifest names are gone or changed",
+                where=uri,
+                got=wrong[0],
+                hint="tokenize again",
             )
         names = sorted(manifest.tasks())
         tasks = [Task(name, storage.join(uri, name)) for name in names]
@@ -192,7 +202,9 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
     return Folder(uri, tasks, info, content_key(digests)[:16], None)
 
 
-def gather(uri: str, starts: Ints, lengths: Ints, *, chunk: int = 4 << 20, gap: int = 16 << 10) -> Iterator[NDArray[Any]]:
+def gather(
+    uri: str, starts: Ints, lengths: Ints, *, chunk: int = 4 << 20, gap: int = 16 << 10
+) -> Iterator[NDArray[Any]]:
     """Values of ``[start, start + length)`` for each span, concatenated in the order given, in pieces.
 
     Spans that follow each other in the file, or lie at most ``gap`` values apart, are read at once; a read is about

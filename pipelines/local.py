@@ -52,7 +52,9 @@ class PipelineFailure(PairmillError):
 
     def __init__(self, runs: list[TaskRun]) -> None:
         failed = runs[-1]
-        super().__init__(f"task {failed.stage} failed", got=f"exit code {failed.exit_code}", hint="its message stands above")
+        super().__init__(
+            f"task {failed.stage} failed", got=f"exit code {failed.exit_code}", hint="its message stands above"
+        )
         self.exit_code = failed.exit_code if 0 < failed.exit_code < 128 else 5
 
 
@@ -70,9 +72,7 @@ def run(pipeline: Callable[..., Any], arguments: Mapping[str, Any], pipeline_roo
     from kfp import local
 
     runs: list[TaskRun] = []
-    local.init(
-        runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(pipeline_root), raise_on_error=True
-    )
+    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(pipeline_root), raise_on_error=True)
     with _native_tasks(runs), _quiet():
         try:
             pipeline(**arguments)

@@ -15,7 +15,7 @@ from pairmill.kfp import default
 
 @dsl.pipeline(
     name="pairmill-pretraining",
-    description="Raw instruction data to the rows that a PrefixLM trainer reads: clean, train tokenizer, tokenize, sample.",
+    description="Raw instruction data to the rows that a PrefixLM trainer reads.",
 )
 def pretraining(
     raw: str,

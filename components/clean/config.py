@@ -23,6 +23,8 @@ class CleanConfig(StageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.max_reject_fraction <= 1:
-            raise UsageError("out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1")
+            raise UsageError(
+                "out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1"
+            )
         if not self.sources:
             raise UsageError("is empty", where="sources", expected="all, or names joined by commas")

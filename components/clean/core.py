@@ -45,7 +45,9 @@ class Clean(Stage[CleanConfig]):
             folder = storage.join(raw, source.name)
             store = storage.store_for(folder)
             sizes = {entry.path: entry.size for entry in store.list(folder)}
-            card = store.read(storage.join(folder, "README.md")).decode("utf-8", "replace") if "README.md" in sizes else ""
+            card = (
+                store.read(storage.join(folder, "README.md")).decode("utf-8", "replace") if "README.md" in sizes else ""
+            )
             outputs = [output for output in source.outputs(sorted(sizes), card) if output.files]
             if not outputs:
                 raise InputError(
@@ -60,7 +62,9 @@ class Clean(Stage[CleanConfig]):
             for output in outputs:
                 files = tuple((f"{source.name}/{path}", storage.join(folder, path)) for path in output.files)
                 identity = [[path, store.digest(uri)] for path, uri in files]
-                key = content_key(self.name, self.version, source.name, source.version, config.profile, output.path, identity)
+                key = content_key(
+                    self.name, self.version, source.name, source.version, config.profile, output.path, identity
+                )
                 size = sum(sizes[path] for path in output.files)
                 shards.append(Shard(output.path, key, _Work(source.name, output.path, files), size))
                 digests += identity
@@ -77,7 +81,10 @@ class Clean(Stage[CleanConfig]):
         data_io = config.profile == "data_io"
         with ExitStack() as stack:
             local = stack.enter_context(out.create(work.output, task=_task(work.output)))
-            writer = stack.enter_context(rows.writer_for(work.output, local, null_type_if_empty=data_io))
+            writer: rows.JsonlWriter | rows.ParquetWriter = rows.writer_for(
+                work.output, local, null_type_if_empty=data_io
+            )
+            stack.enter_context(writer)
             reject_file: Any = None
             batch: list[Row] = []
             size = 0
@@ -161,7 +168,10 @@ class Clean(Stage[CleanConfig]):
                 Table(
                     "Sources",
                     header,
-                    [(name, one.rows_in, one.rows_kept, one.rows_in - one.rows_kept, one.rows_out) for name, one in sources.items()],
+                    [
+                        (name, one.rows_in, one.rows_kept, one.rows_in - one.rows_kept, one.rows_out)
+                        for name, one in sources.items()
+                    ],
                     "Every record that came in is kept or dropped for a reason.",
                 ),
                 Bars("Rows out by source", [(name, one.rows_out) for name, one in sources.items()], "rows"),

@@ -24,11 +24,11 @@ class Drop:
 
 @dataclass(frozen=True)
 class Malformed(Drop):
-    """A record that is not what its source promises. It is put aside under ``rejects/``, and too many fail the stage."""
+    """A record that is not what its source promises: put aside under ``rejects/``, and too many fail the stage."""
 
 
 Parsed = Row | Drop | Sequence[Row | Drop]
-"""What ``parse`` answers. Of a sequence, rows are written; a drop beside a row is noted, drops alone drop the record."""
+"""What ``parse`` answers. Of a sequence rows are written; a drop beside a row is noted, drops alone drop the record."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,10 @@ def hub_split(files: Sequence[str], card: str, split: str, config: str = "defaul
     kinds = {PurePosixPath(path).suffix for path in found}
     if len(kinds) > 1:
         raise InputError(
-            f"the split {split!r} is there in several formats", got=", ".join(found), expected="one", hint="keep one of them"
+            f"the split {split!r} is there in several formats",
+            got=", ".join(found),
+            expected="one",
+            hint="keep one of them",
         )
     return tuple(dict.fromkeys(found))
 
@@ -111,4 +114,3 @@ def text_of(record: Any, key: str) -> str | Malformed:
     if value is None:
         return Malformed(f"null_{key}" if key in record else f"missing_{key}")
     return Malformed(f"{key}_is_no_text")
-

@@ -90,8 +90,7 @@ def markdown(tasks: list[TaskRows], profile: Profile) -> str:
             groups[GLOBAL].add(whole)  # the reference counts such a category's tasks twice
         else:
             groups[f"{GLOBAL} (category)"] = groups.pop(GLOBAL)
-    base = groups[GLOBAL] if GLOBAL in groups else whole
-    groups[GLOBAL] = base
+    base = groups.setdefault(GLOBAL, whole)
     lines = ["", "### Category Coverage Stats", _HEADER, _RULE]
     lines += [_line(name, groups[name], base) for name in sorted(groups)]
     lines += ["", "### Task Coverage Stats", _HEADER, _RULE]
@@ -99,8 +98,8 @@ def markdown(tasks: list[TaskRows], profile: Profile) -> str:
     lines += [
         "",
         "### Global Summary",
-        f"**Total Unique Tokens Sampled:** {base.unique_toks:,} out of {base.toks:,} ({_percent(base.unique_toks, base.toks):.2f}%)",
-        f"**Total Unique Rows Sampled:** {base.unique_rows:,} out of {base.rows:,} ({_percent(base.unique_rows, base.rows):.2f}%)",
+        f"**Total Unique Tokens Sampled:** {_share(base.unique_toks, base.toks)}",
+        f"**Total Unique Rows Sampled:** {_share(base.unique_rows, base.rows)}",
         "",
     ]
     if profile == "pairmill":
@@ -113,7 +112,9 @@ def _left_out(tasks: list[TaskRows]) -> list[str]:
     lines = ["### Rows Left Out or Cut", header, "".join(c if c == "|" else "-" for c in header)]
     for task in sorted(tasks, key=lambda task: task.name):
         if task.dropped or task.truncated:
-            counts = [task.dropped.get(r, 0) for r in ("response_too_short", "over_context", "response_too_short_once_cut")]
+            counts = [
+                task.dropped.get(r, 0) for r in ("response_too_short", "over_context", "response_too_short_once_cut")
+            ]
             cells = " | ".join(f"{count:,}" for count in [task.total, *counts, task.truncated])
             lines.append(f"| **{task.name}** | {cells} |")
     return lines
@@ -123,13 +124,19 @@ def _percent(part: int, whole: int) -> float:
     return part / (whole or 1) * 100
 
 
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} out of {whole:,} ({_percent(part, whole):.2f}%)"
+
+
 def _line(name: str, stats: Stats, base: Stats) -> str:
     columns = ("rows", "toks", "cov_rows", "cov_toks", "cov_itoks", "cov_rtoks")
     cells = [(getattr(stats, column), getattr(base, column)) for column in columns]
     return f"| **{name}** | " + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells) + " |"
 
 
-def histogram(values: np.ndarray[tuple[int], np.dtype[np.int64]], weights: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[tuple[str, float]]:
+def histogram(
+    values: np.ndarray[tuple[int], np.dtype[np.int64]], weights: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> list[tuple[str, float]]:
     """Rows taken by length, in powers of two."""
     if not len(values):
         return []

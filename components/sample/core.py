@@ -48,7 +48,11 @@ def run(config: SampleConfig) -> Outcome:
     fingerprint = manifests.content_key(NAME, VERSION, byte_options(config), inputs)[:16]
     home = storage.join(storage.normalise(config.root, "root"), NAME, fingerprint) if config.root else ""
 
-    known = [manifest for manifest in (_kept(home), materialize.finished(target, fingerprint) if target else None) if manifest]
+    known = [
+        manifest
+        for manifest in (_kept(home), materialize.finished(target, fingerprint) if target else None)
+        if manifest
+    ]
     if len(known) == bool(home) + bool(target):
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=fingerprint)
         return _outcome(known[0], home, target, True, time.monotonic() - start)
@@ -71,7 +75,9 @@ def _plan(folder: tokens.Folder, rules: Rules, config: SampleConfig) -> _Plan:
         tasks.append(rows_of(source.name, rule, source.index(), config))
     total = sum(task.total for task in tasks)
     if not total:
-        raise InputError("the tokenized folder holds no row", where=f"tokenized_path={folder.uri}", hint="tokenize again")
+        raise InputError(
+            "the tokenized folder holds no row", where=f"tokenized_path={folder.uri}", hint="tokenize again"
+        )
     if folder.rows is not None and folder.rows != total:
         raise InputError(
             "the tokenized folder holds other rows than its manifest says",
@@ -116,7 +122,8 @@ def _describe(plan: _Plan, config: SampleConfig, refs: list[InputRef], fingerpri
     data = {
         "analytics": analytics.markdown(plan.tasks, config.profile),
         "categories": {
-            name: [one.rows, one.unique_rows, one.cov_rows, one.cov_toks, one.cov_rtoks] for name, one in sorted(groups.items())
+            name: [one.rows, one.unique_rows, one.cov_rows, one.cov_toks, one.cov_rtoks]
+            for name, one in sorted(groups.items())
         },
         "lengths": analytics.histogram(lengths, covered),
         "tasks": len(plan.tasks),
@@ -131,7 +138,9 @@ def _materialize(target: Path, plan: _Plan, manifest: Manifest, config: SampleCo
         made = materialize.finished(target, manifest.fingerprint)
         if made is not None:
             return made
-        manifest.files = materialize.write(partial, plan.folder.tasks, plan.tasks, plan.epochs, plan.folder.info, config)
+        manifest.files = materialize.write(
+            partial, plan.folder.tasks, plan.tasks, plan.epochs, plan.folder.info, config
+        )
         (partial / MANIFEST).write_bytes(manifest.dump())
         materialize.commit(partial, target)
     return manifest
@@ -168,7 +177,8 @@ def report_of(manifest: Manifest) -> Report:
         for reason, count in sorted({**one.dropped, **one.notes}.items())
     ]
     tasks = [
-        (name, one.rows_in, one.rows_kept, one.rows_out, one.rows_out / max(1, one.rows_kept)) for name, one in manifest.shards.items()
+        (name, one.rows_in, one.rows_kept, one.rows_out, one.rows_out / max(1, one.rows_kept))
+        for name, one in manifest.shards.items()
     ]
     return Report(
         "sample",
@@ -185,7 +195,11 @@ def report_of(manifest: Manifest) -> Report:
         },
         [
             Bars("Tokens sampled by category", [(name, item[3]) for name, item in categories.items()], "tokens"),
-            Bars("Rows sampled by length in tokens", [(label, count) for label, count in manifest.data["lengths"]], "rows"),
+            Bars(
+                "Rows sampled by length in tokens",
+                [(label, count) for label, count in manifest.data["lengths"]],
+                "rows",
+            ),
             Table(
                 "Categories",
                 ("Category", "Rows", "Rows sampled", "Rows over all epochs", "Tokens", "Response tokens"),

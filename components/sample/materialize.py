@@ -38,10 +38,14 @@ def target_of(output_path: str) -> Path:
         UsageError: it is no local path, or not one that could be a folder of its own.
     """
     if storage.scheme(output_path) != "file":
-        raise UsageError("is no local folder", where="output_path", got=output_path, expected="a path, such as /dev/shm/sampled")
+        raise UsageError(
+            "is no local folder", where="output_path", got=output_path, expected="a path, such as /dev/shm/sampled"
+        )
     target = storage.local_path(storage.normalise(output_path, "output_path"))
     if target.parent == target:
-        raise UsageError("is the top of the file system", where="output_path", got=output_path, expected="a folder of its own")
+        raise UsageError(
+            "is the top of the file system", where="output_path", got=output_path, expected="a folder of its own"
+        )
     return target
 
 
@@ -57,11 +61,15 @@ def finished(target: Path, fingerprint: str) -> Manifest | None:
         return None
     if not (target / MANIFEST).is_file():
         raise UsageError(
-            "something that pairmill did not write stands there", where=f"output_path={target}", hint="remove it or choose another output_path"
+            "something that pairmill did not write stands there",
+            where=f"output_path={target}",
+            hint="remove it or choose another output_path",
         )
     manifest = manifests.read(str(target))
     if manifest is None or manifest.stage != "sample":
-        raise UsageError("is the folder of another stage", where=f"output_path={target}", hint="choose another output_path")
+        raise UsageError(
+            "is the folder of another stage", where=f"output_path={target}", hint="choose another output_path"
+        )
     if manifest.fingerprint == fingerprint and not manifests.damage(str(target), manifest):
         return manifest
     return None
@@ -234,4 +242,3 @@ def _check_ids(piece: NDArray[Any], vocab_size: object, source: Task, config: Sa
             expected=f"below {vocab_size}, the vocab_size of tokenizer_info.json",
             hint="tokenize again",
         )
-

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from components.tokenize.config import TokenizeConfig
 from pairmill import inputs, rows, storage, tokens
+from pairmill import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.log import event
 from pairmill.manifest import File, InputRef, Ledger, Manifest, content_key
@@ -78,7 +79,10 @@ class Tokenize(Stage[TokenizeConfig]):
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
         identity = [self.name, self.version, config.profile, digest]
         identity += [context.boq, context.eoq, context.eoa, context.conditions]
-        shards = [Shard(file.task, content_key(*identity, file.sha256, file.uri.rsplit(".")[-1]), file, file.size) for file in found.files]
+        shards = [
+            Shard(file.task, content_key(*identity, file.sha256, file.uri.rsplit(".")[-1]), file, file.size)
+            for file in found.files
+        ]
         refs = [*found.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
@@ -93,7 +97,7 @@ class Tokenize(Stage[TokenizeConfig]):
         encoder = _encoder(context.tokenizer, context.digest)
         ledger = Ledger()
         offset = 0
-        totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes", "dropped_bytes"), 0)
+        totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         with ExitStack() as stack:
             arrays = {
                 name: stack.enter_context(
@@ -113,7 +117,9 @@ class Tokenize(Stage[TokenizeConfig]):
                 inst_start = ends - inst_len - resp_len
                 resp_start = inst_start + inst_len
                 arrays["tokens"].append(
-                    _assemble(heads, codes, question, answer, inst_start - offset, resp_start - offset, ends - offset, context)
+                    _assemble(
+                        heads, codes, question, answer, inst_start - offset, resp_start - offset, ends - offset, context
+                    )
                 )
                 for name, values in zip(tokens.INDEX, (inst_start, inst_len, resp_start, resp_len), strict=True):
                     arrays[name].append(values)
@@ -121,7 +127,9 @@ class Tokenize(Stage[TokenizeConfig]):
                 ledger.rows_in += len(batch)
                 totals["response_tokens"] += int(resp_len.sum())
                 totals["text_bytes"] += _text_bytes(batch.instruction) + _text_bytes(batch.response)
-                totals["dropped_bytes"] += question.dropped_bytes + answer.dropped_bytes
+                for part in (question, answer):
+                    if part.dropped_bytes is not None:  # the library does not tell
+                        totals["dropped_bytes"] = totals.get("dropped_bytes", 0) + part.dropped_bytes
         totals["tokens"] = offset
         ledger.rows_kept = ledger.rows_out = ledger.rows_in
         ledger.measures = totals
@@ -129,8 +137,10 @@ class Tokenize(Stage[TokenizeConfig]):
 
     def accept(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> None:
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
-            raise InputError("the row files hold no row", where=f"rows={','.join(config.rows)}", hint="check the stage before")
-        dropped = sum(record.ledger.measures["dropped_bytes"] for record in records)
+            raise InputError(
+                "the row files hold no row", where=f"rows={','.join(config.rows)}", hint="check the stage before"
+            )
+        dropped = sum(record.ledger.measures.get("dropped_bytes", 0) for record in records)
         if dropped:
             event(
                 f"tokenize: {dropped:,} bytes of text have no symbol in this tokenizer's vocabulary and are left out",
@@ -183,12 +193,14 @@ class Tokenize(Stage[TokenizeConfig]):
                 "Tokens": measures.get("tokens", 0),
                 "Response tokens": measures.get("response_tokens", 0),
                 "Tokens per byte": per_byte,
-                "Bytes without symbol": measures.get("dropped_bytes", 0),
+                "Bytes without symbol": measures.get("dropped_bytes", "not known"),
                 "Vocabulary": manifest.data["vocab_size"],
                 "Fingerprint": manifest.fingerprint,
             },
             [
-                Bars("Tokens by task", sorted(((task[0], task[2]) for task in tasks), key=lambda bar: -bar[1]), "tokens"),
+                Bars(
+                    "Tokens by task", sorted(((task[0], task[2]) for task in tasks), key=lambda bar: -bar[1]), "tokens"
+                ),
                 Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             ],
         )
@@ -201,9 +213,13 @@ def _tokenizer_uri(given: str) -> str:
         return uri
     inside = storage.join(uri, _NAME)
     if not store.exists(inside):
-        raise InputError(f"no tokenizer there: neither a file nor a folder with {_NAME}", where=f"tokenizer={uri}", hint="check the path")
+        raise InputError(
+            f"no tokenizer there: neither a file nor a folder with {_NAME}",
+            where=f"tokenizer={uri}",
+            hint="check the path",
+        )
     # Refuses a folder that train_tokenizer began and has not finished.
-    inputs.manifests.read(uri)
+    manifests.read(uri)
     return inside
 
 
@@ -223,7 +239,9 @@ def _without_nulls(batch: rows.Batch, uri: str, *, refuse: bool) -> rows.Batch:
         if column.null_count:
             if refuse:
                 row = batch.start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                raise InputError(f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again")
+                raise InputError(
+                    f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again"
+                )
             column = pc.fill_null(column, "")
         columns[name] = column
     return rows.Batch(batch.start, **columns)

@@ -10,7 +10,10 @@ from pairmill.stage import StageConfig, option
 
 SPECIAL_TOKENS = [
     *(f"<|{name}|>" for name in ("PAD", "direct", "cot", "noisy", "synth", "endoftext", "im_start", "im_end")),
-    *(f"<|{name}|>" for name in ("object_ref_start", "object_ref_end", "box_start", "box_end", "quad_start", "quad_end")),
+    *(
+        f"<|{name}|>"
+        for name in ("object_ref_start", "object_ref_end", "box_start", "box_end", "quad_start", "quad_end")
+    ),
     *(f"<|{name}|>" for name in ("vision_start", "vision_end", "vision_pad", "image_pad", "video_pad")),
     *(f"<|{name}|>" for name in ("fim_prefix", "fim_middle", "fim_suffix", "fim_pad", "repo_name", "file_sep")),
     *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
@@ -27,9 +30,13 @@ class TrainTokenizerConfig(StageConfig):
     tokenizer_type: Literal["bpe", "unigram"] = option("bpe", help="model; unigram goes through the tokenizers library")
     truncate_len: int = option(10000, help="characters kept of each text")
     prefix_config_path: str = option(
-        "prefix_config.yaml", help="the sampler's rules; max_per_file limits what is read of a file", changes_bytes=False
+        "prefix_config.yaml",
+        help="the sampler's rules; max_per_file limits what is read of a file",
+        changes_bytes=False,
     )
-    limit_mul_factor: int = option(10, help="rows read of a file = this times its max_per_file (data_io: texts, not rows)")
+    limit_mul_factor: int = option(
+        10, help="rows read of a file = this times its max_per_file (data_io: texts, not rows)"
+    )
     seed: int = option(0, help="seed of the random sample of files over that limit")
 
     def __post_init__(self) -> None:

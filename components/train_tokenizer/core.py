@@ -57,7 +57,9 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             # The sample depends on the task's name only where there is a limit.
             sample = None if limit is None else [limit, config.seed, file.task, config.profile]
             kind = file.uri.rsplit(".")[-1]
-            key = content_key(self.name, self.version, config.tokenizer_type, config.truncate_len, sample, kind, file.sha256)
+            key = content_key(
+                self.name, self.version, config.tokenizer_type, config.truncate_len, sample, kind, file.sha256
+            )
             shards.append(Shard(file.task, key, _Work(file, limit), file.size))
             limits.append([file.task, limit])
         refs = [*found.refs, InputRef("limits", content_key(limits)[:16])]
@@ -92,7 +94,9 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
 
     def accept(self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord]) -> None:
         if not sum(record.ledger.measures["texts"] for record in records):
-            raise InputError("the row files hold no text", where=f"rows={','.join(config.rows)}", hint="check the stage before")
+            raise InputError(
+                "the row files hold no text", where=f"rows={','.join(config.rows)}", hint="check the stage before"
+            )
 
     def finish(
         self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
@@ -119,11 +123,20 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
                 level=logging.WARNING,
             )
         longest = sorted((token for token in model["vocab"] if token not in config.special_tokens), key=len)[-20:]
-        return {"vocab_size": size, "asked": config.vocab_size, "merges": len(model["merges"]), "words": words, "longest": longest[::-1]}
+        return {
+            "vocab_size": size,
+            "asked": config.vocab_size,
+            "merges": len(model["merges"]),
+            "words": words,
+            "longest": longest[::-1],
+        }
 
     def report(self, manifest: Manifest) -> Report:
         data = manifest.data
-        files = [(name, one.rows_in, one.rows_kept, one.measures["text_bytes"]) for name, one in sorted(manifest.shards.items())]
+        files = [
+            (name, one.rows_in, one.rows_kept, one.measures["text_bytes"])
+            for name, one in sorted(manifest.shards.items())
+        ]
         return Report(
             "train_tokenizer",
             {
@@ -195,7 +208,9 @@ def _refuse_nulls(batch: rows.Batch, uri: str, profile: Profile) -> None:
         column: pa.Array = getattr(batch, name)
         if column.null_count and profile == "pairmill":
             row = batch.start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again")
+            raise InputError(
+                f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again"
+            )
 
 
 def _bpe(config: TrainTokenizerConfig, records: list[ShardRecord], shards: str) -> tuple[dict[str, Any], int, bool]:

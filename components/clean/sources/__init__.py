@@ -8,6 +8,4 @@ from components.clean.sources.gsm8k_train import Gsm8kTrain
 from components.clean.sources.scibench import SciBench
 from components.clean.sources.sudoku import Sudoku
 
-SOURCES: dict[str, Source] = {
-    source.name: source for source in (DmMath(), Gsm8kTrain(), SciBench(), Sudoku())
-}
+SOURCES: dict[str, Source] = {source.name: source for source in (DmMath(), Gsm8kTrain(), SciBench(), Sudoku())}

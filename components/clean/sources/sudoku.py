@@ -18,7 +18,9 @@ class Sudoku(Source):
     name = "sudoku"
 
     def outputs(self, files: Sequence[str], card: str) -> list[Output]:
-        return [Output("data_clustered/sudoku_extreme/all.parquet", tuple(path for path in files if path == "train.csv"))]
+        return [
+            Output("data_clustered/sudoku_extreme/all.parquet", tuple(path for path in files if path == "train.csv"))
+        ]
 
     def parse(self, record: Any, profile: Profile) -> Parsed:
         if len(record) != 4:

@@ -1,0 +1,87 @@
+# Everything is done by these targets; CI and the README call no other command.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RAW ?=
+ROOT ?= build/demo
+OUT ?= /dev/shm/pairmill-demo
+OPTIONS ?=
+CARGO := cargo --locked
+RUST := rust/Cargo.toml rust/Cargo.lock $(shell find rust/core rust/python -name '*.rs' -o -name Cargo.toml)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pairmill needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed pyproject.toml $(RUST)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
+	@touch $@
+
+.PHONY: develop
+develop: $(VENV)/.built ## virtual environment with pinned dependencies, and the Rust module
+
+.PHONY: demo
+demo: develop ## raw files to $(OUT) through the pipeline; RAW=<folder> takes real data instead of examples
+	@test -n "$(RAW)" || $(BIN)/python examples/make_raw.py build/raw
+	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local raw=$(or $(RAW),build/raw) root=$(ROOT) output_path=$(OUT) \
+	  $(if $(RAW),,vocab_size=4096) epochs=3 $(OPTIONS)
+
+.PHONY: check
+check: develop ## format, lint, types, stubs, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest pairmill._native
+	cd rust && cargo fmt --all --check
+	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
+	$(MAKE) --no-print-directory generate
+	git diff --exit-code -- pipelines/compiled components README.md
+
+.PHONY: test
+test: develop ## unit, contract and integration tests, Rust and Python
+	cd rust && $(CARGO) test --quiet
+	$(BIN)/pytest tests/unit tests/contract tests/integration
+
+.PHONY: conformance
+conformance: develop ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
+	$(BIN)/pytest tests/conformance
+
+.PHONY: bench
+bench: develop ## speed against the tokenizers wheel and peak memory of each stage, in one run
+	$(BIN)/python tests/bench/bench.py
+
+.PHONY: generate
+generate: develop ## everything that is generated: compiled pipeline, tables of options
+	$(BIN)/python -m pipelines.compile
+	$(BIN)/python docs/generate.py
+
+.PHONY: golden
+golden: develop ## record anew what the example data must give; commit it only for a wanted change of bytes
+	$(BIN)/python tests/golden/record.py
+
+.PHONY: pipeline
+pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… output=<file>'
+	$(BIN)/python -m pipelines.compile $(OPTIONS)
+
+.PHONY: lock
+lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.11.7
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	  --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+
+.PHONY: images
+images: ## container images (not built yet: images/README.md)
+	@echo "images are not built yet; images/README.md says what is planned" >&2; exit 2
+
+.PHONY: clean
+clean: ## remove what was built (results under $(ROOT) included)
+	rm -rf build dist rust/target $(VENV) pairmill/_native*.so
+	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

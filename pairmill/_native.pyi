@@ -1,0 +1,143 @@
+"""The Rust part of pairmill (rust/python), byte-level BPE as tokenizers 0.22.2 does it.
+
+Strings and words come in as any object with `__arrow_c_array__` (pyarrow, polars, ...), a single array, no nulls. Work
+runs without the GIL and looks for Ctrl-C every 50 ms; a KeyboardInterrupt leaves a WordCounter with part of the rows.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ArrowArray", "Encoder", "WordCounter", "__version__", "data_io_document_sample", "train_bpe"]
+
+__version__: Final[str]
+
+class _Arrow(Protocol):
+    """Exports one Arrow array through the Arrow PyCapsule interface."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[object, object]: ...
+
+@final
+class ArrowArray:
+    """An Arrow array made here; `pyarrow.array()` takes it without copying."""
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[object, object]:
+        """Return the capsules (schema, array). `requested_schema` is not looked at, as the interface allows."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+@final
+class Encoder:
+    """Text to token ids: NFC, split, byte symbols, merges. It never changes, and threads may share it.
+
+    Args:
+        vocab: token (in byte symbols) to id, or pairs of them; ids of 0 to 2**32 - 2, each once.
+        merges: (left, right) by rank; both sides and what they make must be tokens.
+
+    Raises:
+        ValueError: vocab or merges contradict themselves; the message names the token or the merge.
+    """
+
+    def __new__(
+        cls, vocab: Mapping[str, int] | Iterable[tuple[str, int]], merges: Sequence[tuple[str, str]]
+    ) -> Encoder: ...
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens in `vocab`."""
+
+    def encode(self, strings: _Arrow) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
+        """Encode each row as a document of its own; special tokens in it are plain text.
+
+        Args:
+            strings: Arrow utf8 or large_utf8, rows [rows], without nulls.
+
+        Returns:
+            ids uint32 [n]; offsets int64 [rows + 1], row i having ids[offsets[i]:offsets[i + 1]]; and how many bytes
+            (of the texts in NFC) have no symbol in the vocabulary and vanished.
+
+        Raises:
+            TypeError: not an Arrow array of these types.
+            ValueError: a null, by row, or an array that is not valid.
+        """
+
+@final
+class WordCounter:
+    """How often each piece, the unit within which merges happen, occurs in documents."""
+
+    def __new__(cls) -> WordCounter: ...
+    def __len__(self) -> int:
+        """Return the number of distinct pieces."""
+
+    def add(self, strings: _Arrow, truncate: int) -> None:
+        """Count the pieces of each row, a document of its own, cut to its first `truncate` Unicode scalar values.
+
+        Args:
+            strings: Arrow utf8 or large_utf8, without nulls.
+            truncate: characters kept of each document, at least 0; sys.maxsize for all.
+
+        Raises:
+            TypeError: not an Arrow array of these types.
+            ValueError: a null, by row, or an array that is not valid.
+            OverflowError: `truncate` is negative.
+        """
+
+    def merge(self, words: _Arrow, counts: _Arrow | NDArray[np.int64]) -> None:
+        """Add the counts of another counter, as its `words()` returned them.
+
+        Args:
+            words: Arrow binary or large_binary [n], without nulls; UTF-8 bytes of pieces in NFC.
+            counts: int64 [n], Arrow or NumPy, each at least 1.
+
+        Raises:
+            TypeError: not arrays of these types.
+            ValueError: unequal lengths, a null, a count below 1, or a sum past 2**63 - 1. The rows before it are added.
+        """
+
+    def words(self) -> tuple[ArrowArray, NDArray[np.int64]]:
+        """Return the distinct pieces, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n]."""
+
+def train_bpe(
+    words: _Arrow,
+    counts: _Arrow | NDArray[np.int64],
+    vocab_size: int,
+    special_tokens: Sequence[str],
+    min_frequency: int = 2,
+    full_alphabet: bool = False,
+) -> tuple[list[str], list[tuple[str, str]], bool]:
+    """Train byte-level BPE on counted words, with the vocabulary and merges of tokenizers 0.22.2.
+
+    Args:
+        words: Arrow binary or large_binary [n], without nulls; their order does not matter.
+        counts: int64 [n], Arrow or NumPy, each at least 1.
+        vocab_size: tokens wanted, special tokens and alphabet included; those are never cut.
+        special_tokens: the first ids, in this order, a repeated one once.
+        min_frequency: no merge of a pair that occurs less often.
+        full_alphabet: all 256 byte symbols, not only those of the bytes that occur.
+
+    Returns:
+        The tokens by id; the merges (left, right) by rank; and whether a pair occurred more than 2**31 - 1 times, where
+        the reference, which counts in 32 bits, would have gone wrong.
+
+    Raises:
+        TypeError: not arrays of these types.
+        ValueError: unequal lengths, a null, a count below 1, or more than 2**63 bytes.
+    """
+
+def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray[np.uint64]:
+    """Return the documents that data_io's train_tokenizer keeps of a file: indices uint64 [min(n, limit)], in order.
+
+    Bit for bit its sample, which leans to the head of the file.
+
+    Args:
+        seed: its --seed, 0 to 2**64 - 1.
+        name: the task name of the file.
+        n: documents in the file, below 2**32 - 1 if more than `limit`.
+        limit: documents wanted.
+
+    Raises:
+        ValueError: too many documents.
+        OverflowError: a negative or too large number.
+    """

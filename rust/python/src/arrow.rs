@@ -1,0 +1,186 @@
+//! Arrow arrays across the border, by the Arrow PyCapsule interface
+//! (<https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>).
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
+use arrow_array::{Array, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StringArray};
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
+use numpy::{PyArray1, PyArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+const SCHEMA: &CStr = c"arrow_schema";
+const ARRAY: &CStr = c"arrow_array";
+
+/// An array of texts without nulls.
+pub(crate) enum Texts {
+    Small(StringArray),
+    Large(LargeStringArray),
+}
+
+impl Texts {
+    pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let data = import(object, &[DataType::Utf8, DataType::LargeUtf8], "utf8 or large_utf8")?;
+        Ok(match data.data_type() {
+            DataType::Utf8 => Self::Small(data.into()),
+            _ => Self::Large(data.into()),
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Small(array) => array.len(),
+            Self::Large(array) => array.len(),
+        }
+    }
+
+    /// The bytes of all rows.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Small(array) => {
+                array.value_offsets().last().zip(array.value_offsets().first()).map_or(0, |(b, a)| (b - a) as usize)
+            }
+            Self::Large(array) => {
+                array.value_offsets().last().zip(array.value_offsets().first()).map_or(0, |(b, a)| (b - a) as usize)
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).map(|row| match self {
+            Self::Small(array) => array.value(row),
+            Self::Large(array) => array.value(row),
+        })
+    }
+}
+
+/// An array of words, any bytes, without nulls.
+pub(crate) enum Words {
+    Small(BinaryArray),
+    Large(LargeBinaryArray),
+}
+
+impl Words {
+    fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let data = import(object, &[DataType::Binary, DataType::LargeBinary], "binary or large_binary")?;
+        Ok(match data.data_type() {
+            DataType::Binary => Self::Small(data.into()),
+            _ => Self::Large(data.into()),
+        })
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Small(array) => array.len(),
+            Self::Large(array) => array.len(),
+        }
+    }
+
+    fn get(&self, row: usize) -> &[u8] {
+        match self {
+            Self::Small(array) => array.value(row),
+            Self::Large(array) => array.value(row),
+        }
+    }
+}
+
+/// Words with their counts.
+pub(crate) struct Counted {
+    words: Words,
+    counts: Vec<i64>,
+}
+
+impl Counted {
+    /// `counts` is an Arrow array or a one-dimensional NumPy array, of int64.
+    pub(crate) fn import(words: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let words = Words::import(words)?;
+        let counts = if let Ok(array) = counts.cast::<PyArray1<i64>>() {
+            array.to_vec()?
+        } else {
+            let array: Int64Array = import(counts, &[DataType::Int64], "int64")?.into();
+            array.values().to_vec()
+        };
+        if words.len() != counts.len() {
+            let message = format!("got {} words and {} counts; expected as many of each", words.len(), counts.len());
+            return Err(PyValueError::new_err(message));
+        }
+        Ok(Self { words, counts })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], i64)> + Clone {
+        self.counts.iter().enumerate().map(|(row, &count)| (self.words.get(row), count))
+    }
+}
+
+/// An Arrow array made here; `pyarrow.array()` and whatever else takes `__arrow_c_array__` reads it without copying.
+#[pyclass(frozen, module = "pairmill._native")]
+pub(crate) struct ArrowArray(ArrayData);
+
+impl ArrowArray {
+    pub(crate) fn new(array: &impl Array) -> Self {
+        Self(array.to_data())
+    }
+}
+
+#[pymethods]
+impl ArrowArray {
+    /// The array as two capsules. A requested schema is not looked at, as the interface allows.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        let _ = requested_schema;
+        let (array, schema) = to_ffi(&self.0).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok((PyCapsule::new_with_value(py, schema, SCHEMA)?, PyCapsule::new_with_value(py, array, ARRAY)?))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The array of `object`, checked in full, UTF-8 included: of one of `types` (which `names` names) and without nulls.
+fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResult<ArrayData> {
+    let refuse = |got: &str| PyTypeError::new_err(format!("got {got}; expected an Arrow array of {names}"));
+    let Some(export) = object.getattr_opt("__arrow_c_array__")? else {
+        let kind = object.get_type().fully_qualified_name()?;
+        return Err(refuse(&format!("{kind}, which has no __arrow_c_array__")));
+    };
+    let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = export.call0()?.extract()?;
+    let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
+
+    // SAFETY: capsules of these names hold these structs, says the interface; the schema capsule outlives the
+    // reference.
+    let schema = unsafe { schema.as_ref() };
+    // SAFETY: as above. The struct is moved out and marked as released, so that the capsule does not release it too.
+    let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr()) };
+    if schema.release().is_none() || array.is_released() {
+        return Err(PyValueError::new_err("got an Arrow capsule that was used before; expected a fresh one"));
+    }
+    let data_type = DataType::try_from(schema).map_err(|error| refuse(&error.to_string()))?;
+    if !types.contains(&data_type) {
+        return Err(refuse(&format!("an Arrow array of {data_type}")));
+    }
+    // SAFETY: the interface makes the producer answer for its pointers and lengths, which nobody can check; all that
+    // can be checked is, below, before anything else reads the data.
+    let data = unsafe { from_ffi(array, schema) }.map_err(|error| invalid(&error))?;
+    object.py().detach(|| data.validate_full()).map_err(|error| invalid(&error))?;
+    if let Some(nulls) = data.nulls().filter(|nulls| nulls.null_count() > 0) {
+        let row = (0..nulls.len()).find(|&row| nulls.is_null(row)).unwrap_or_default();
+        let message = format!("row {row} is null ({} of {} are); expected no nulls", nulls.null_count(), data.len());
+        return Err(PyValueError::new_err(message));
+    }
+    Ok(data)
+}
+
+fn invalid(error: &arrow_schema::ArrowError) -> PyErr {
+    PyValueError::new_err(format!("the Arrow array is not valid: {error}"))
+}

@@ -1,0 +1,29 @@
+//! `pairmill._native`: the Python border of `pairmill-core`.
+//!
+//! Arrow arrays come in through the PyCapsule interface, NumPy and Arrow arrays go out; rows never cross one by one.
+//! Work runs detached from the interpreter and looks for Ctrl-C. Only `arrow` may be unsafe.
+
+#![deny(unsafe_code)]
+
+mod arrow;
+mod encoder;
+mod poll;
+mod sample;
+mod train;
+
+/// Byte-level BPE, native: encoding, counting, training.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::arrow::ArrowArray;
+    #[pymodule_export]
+    use super::encoder::Encoder;
+    #[pymodule_export]
+    use super::sample::data_io_document_sample;
+    #[pymodule_export]
+    use super::train::{WordCounter, train_bpe};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}
