@@ -32,7 +32,7 @@ develop: $(VENV)/.built ## virtual environment with pinned dependencies, and the
 demo: develop ## raw files to $(OUT) through the pipeline; RAW=<folder> takes real data instead of examples
 	@test -n "$(RAW)" || $(BIN)/python examples/make_raw.py build/raw
 	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local raw=$(or $(RAW),build/raw) root=$(ROOT) output_path=$(OUT) \
-	  $(if $(RAW),,vocab_size=4096) epochs=3 $(OPTIONS)
+	  $(if $(RAW),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check
 check: develop ## format, lint, types, stubs, generated files
@@ -73,7 +73,7 @@ pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… outp
 
 .PHONY: lock
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.11.7
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 

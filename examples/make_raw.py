@@ -14,14 +14,67 @@ from pathlib import Path
 
 SEED = 20261121
 
-_NAMES = (
-    "Ada Bo Chidi Dana Emre Farah Goran Hana Ines Jonas Kofi Lena Mateo Nadia Oskar Priya Quinn Rosa Sven Tao".split()
-)
-_THINGS = "apples bolts candles daisies envelopes feathers gears hats jars kites lamps marbles needles oranges".split()
-_PLACES = "the harbour,a village fair,the workshop,the old library,a night market,the station,her uncle's farm".split(
-    ","
-)
-_SUBSTANCES = "argon benzene copper ethanol graphite helium methane neon nitrogen sodium sulfur water".split()
+_NAMES = [
+    "Ada",
+    "Bo",
+    "Chidi",
+    "Dana",
+    "Emre",
+    "Farah",
+    "Goran",
+    "Hana",
+    "Ines",
+    "Jonas",
+    "Kofi",
+    "Lena",
+    "Mateo",
+    "Nadia",
+    "Oskar",
+    "Priya",
+    "Quinn",
+    "Rosa",
+    "Sven",
+    "Tao",
+]
+_THINGS = [
+    "apples",
+    "bolts",
+    "candles",
+    "daisies",
+    "envelopes",
+    "feathers",
+    "gears",
+    "hats",
+    "jars",
+    "kites",
+    "lamps",
+    "marbles",
+    "needles",
+    "oranges",
+]
+_PLACES = [
+    "the harbour",
+    "a village fair",
+    "the workshop",
+    "the old library",
+    "a night market",
+    "the station",
+    "her uncle's farm",
+]
+_SUBSTANCES = [
+    "argon",
+    "benzene",
+    "copper",
+    "ethanol",
+    "graphite",
+    "helium",
+    "methane",
+    "neon",
+    "nitrogen",
+    "sodium",
+    "sulfur",
+    "water",
+]
 _CARD = """---
 configs:
 - config_name: main
@@ -63,8 +116,8 @@ def _word_problem(rng: random.Random) -> tuple[str, str]:
     total = start + more
     given = total // share
     question = (
-        f"{who} brings {start} {thing} to {place} and finds {more} more. Then {who} gives one {thing[:-1]} out of every "
-        f"{share} to {other}. How many {thing} are left?"
+        f"{who} brings {start} {thing} to {place} and finds {more} more. Then {who} gives one {thing[:-1]} out of "
+        f"every {share} to {other}. How many {thing} are left?"
     )
     answer = (
         f"{who} has {start}+{more}=<<{start}+{more}={total}>>{total} {thing}.\n"
@@ -88,7 +141,8 @@ def _science_problem(rng: random.Random, book: str, index: int, with_solution: b
     pressure = f"{moles * 0.082057 * kelvin / volume:.3g}"
     problem = {
         "problem_text": f"Suppose that ${moles} \\mathrm{{~mol}}$ of {rng.choice(_SUBSTANCES)} is held in "
-        f"${volume} \\mathrm{{dm}}^3$ at ${celsius}^{{\\circ}} \\mathrm{{C}}$. Predict the pressure of the perfect gas.",
+        f"${volume} \\mathrm{{dm}}^3$ at ${celsius}^{{\\circ}} \\mathrm{{C}}$. "
+        "Predict the pressure of the perfect gas.",
         "answer_latex": f" {pressure}",
         "answer_number": pressure,
         "unit": "$\\mathrm{atm}$",
@@ -98,8 +152,8 @@ def _science_problem(rng: random.Random, book: str, index: int, with_solution: b
     }
     if with_solution:
         problem["solution"] = (
-            f"\nWith $T = {kelvin:.2f} \\mathrm{{K}}$ the law $pV = nRT$ gives\n$$\np = \\frac{{{moles} \\times 0.082057 "
-            f"\\times {kelvin:.2f}}}{{{volume}}} = {pressure} \\mathrm{{~atm}}.\n$$\n"
+            f"\nWith $T = {kelvin:.2f} \\mathrm{{K}}$ the law $pV = nRT$ gives\n$$\np = \\frac{{{moles} \\times "
+            f"0.082057 \\times {kelvin:.2f}}}{{{volume}}} = {pressure} \\mathrm{{~atm}}.\n$$\n"
         )
     return problem
 

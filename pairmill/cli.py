@@ -209,6 +209,7 @@ def _summary(stage: str, outcome: Outcome) -> None:
     from rich.table import Table
 
     table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
-    for name, value in {**outcome.metrics, **outcome.parameters}.items():
-        table.add_row(name.replace("_", " "), f"{value:,.6g}" if isinstance(value, float) else str(value))
-    log.console().print(table)
+    texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
+    for name, value in {**outcome.metrics, **texts}.items():
+        table.add_row(name.replace("_", " "), str(value) if isinstance(value, str) else f"{value:,}")
+    log.console().print(table, soft_wrap=True)

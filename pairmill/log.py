@@ -45,6 +45,17 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
+class _HumanHandler(logging.Handler):
+    """Lines above the progress bar, as long as they are; what is no information says so."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from rich.text import Text
+
+        style = {"WARNING": "yellow", "ERROR": "bold red"}.get(record.levelname, "")
+        label = f"{record.levelname.lower()}: " if style else ""
+        console().print(Text(label, style), Text(self.format(record)), sep="", soft_wrap=True)
+
+
 def setup() -> None:
     """Attach the one handler. Safe to call again (worker processes do)."""
     log = logger()
@@ -53,10 +64,7 @@ def setup() -> None:
     log.setLevel(logging.INFO)
     handler: logging.Handler
     if human():
-        from rich.logging import RichHandler
-
-        handler = RichHandler(console=console(), show_path=False, show_time=False, markup=False, highlighter=None)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler = _HumanHandler()
     else:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_JsonFormatter())
@@ -72,7 +80,7 @@ def console() -> Console:
     if _console is None:
         from rich.console import Console
 
-        _console = Console(stderr=True, soft_wrap=True)
+        _console = Console(stderr=True)
     return _console
 
 

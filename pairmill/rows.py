@@ -141,6 +141,14 @@ def read(uri: str) -> Iterator[Batch]:
     yield from _read_parquet(uri) if uri.endswith(".parquet") else _read_jsonl(uri)
 
 
+def text_bytes(column: pa.Array) -> int:
+    """Bytes of UTF-8 in a text column; nulls count none."""
+    import pyarrow.compute as pc
+
+    total: int | None = pc.sum(pc.binary_length(column)).as_py()
+    return total or 0
+
+
 def open_parquet(uri: str) -> Any:
     """A ``pyarrow.parquet.ParquetFile`` that reads columns in pages rather than whole row groups.
 

@@ -309,5 +309,9 @@ def _finish(
         shards={record.name: record.ledger for record in records},
         data=data,
     )
+    report = stage.report(manifest)
+    out.write("report.html", report.html().encode())
+    out.write("report.md", report.markdown().encode())
+    manifest.files = sorted(out.files, key=lambda file: file.path)
     store.write(storage.join(folder, MANIFEST), manifest.dump())
     return manifest

@@ -21,8 +21,6 @@ from pairmill.report import Bars, Report, Table
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pairmill.encoder import Encoder
 
 _NAME = "tokenizer.json"
@@ -126,7 +124,7 @@ class Tokenize(Stage[TokenizeConfig]):
                 offset = int(ends[-1])
                 ledger.rows_in += len(batch)
                 totals["response_tokens"] += int(resp_len.sum())
-                totals["text_bytes"] += _text_bytes(batch.instruction) + _text_bytes(batch.response)
+                totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
                 for part in (question, answer):
                     if part.dropped_bytes is not None:  # the library does not tell
                         totals["dropped_bytes"] = totals.get("dropped_bytes", 0) + part.dropped_bytes
@@ -291,9 +289,3 @@ def _assemble(
     out[resp_start - 1] = context.eoq
     out[ends - 1] = context.eoa
     return out
-
-
-def _text_bytes(column: pa.Array) -> int:
-    import pyarrow.compute as pc
-
-    return pc.sum(pc.binary_length(column)).as_py() or 0

@@ -81,7 +81,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             for column in (batch.instruction.filter(question), batch.response.filter(answer)):
                 column = column.drop_null()
                 texts += len(column)
-                text_bytes += column.nbytes
+                text_bytes += rows.text_bytes(column)
                 counter.add(column, config.truncate_len)
         ledger.rows_out = ledger.rows_kept
         ledger.measures = {"texts": texts, "text_bytes": text_bytes}

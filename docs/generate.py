@@ -1,0 +1,85 @@
+"""Writes the tables that documents share with the code: options of every stage, the index of components, sources.
+
+``make generate`` runs it and ``make check`` fails if that changes a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pairmill.cli import type_name
+
+TOP = Path(__file__).parent.parent
+STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
+
+
+def config_of(stage: str) -> type[Any]:
+    """The options class of a stage."""
+    module = importlib.import_module(f"components.{stage}.config")
+    found = [value for name, value in vars(module).items() if name.endswith("Config") and value.__module__ == module.__name__]
+    (only,) = found
+    assert isinstance(only, type)
+    return only
+
+
+def options_table(config: type[Any]) -> str:
+    """Options as a Markdown table."""
+    hints = get_type_hints(config)
+    lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    for item in dataclasses.fields(config):
+        if item.default is not dataclasses.MISSING:
+            default = f"`{item.default}`" if item.default != "" else "empty"
+        elif item.default_factory is not dataclasses.MISSING:
+            values = ",".join(item.default_factory())
+            default = f"`{values if len(values) < 60 else values[:40] + '…'}`"
+        else:
+            default = "required"
+        cells = [f"`{item.name}`", type_name(hints[item.name]), default, item.metadata["help"]]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def index_table() -> str:
+    """Stages as a Markdown table."""
+    lines = ["| stage | what it does |", "|---|---|"]
+    for stage in STAGES:
+        summary = (config_of(stage).__doc__ or "").strip().splitlines()[0]
+        lines.append(f"| [`{stage}`]({stage}/README.md) | {summary} |")
+    return "\n".join(lines)
+
+
+def sources_table() -> str:
+    """Sources as a Markdown table."""
+    from components.clean.sources import SOURCES
+
+    lines = ["| source | data set |", "|---|---|"]
+    for name, source in sorted(SOURCES.items()):
+        summary = (importlib.import_module(type(source).__module__).__doc__ or "").strip().splitlines()[0]
+        lines.append(f"| `{name}` | {summary} |")
+    return "\n".join(lines)
+
+
+def put(path: Path, name: str, text: str) -> None:
+    """Replace what stands between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
+    old = path.read_text(encoding="utf-8")
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    new, count = pattern.subn(lambda match: match.group(1) + text + "\n" + match.group(2), old)
+    if count != 1:
+        raise SystemExit(f"{path}: {count} places for {name}, expected one")
+    path.write_text(new, encoding="utf-8")
+
+
+def main() -> None:
+    """Write all tables."""
+    put(TOP / "components" / "README.md", "index", index_table())
+    for stage in STAGES:
+        put(TOP / "components" / stage / "README.md", "options", options_table(config_of(stage)))
+    put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
+
+
+if __name__ == "__main__":
+    main()
