@@ -48,7 +48,7 @@ check: develop ## format, lint, types, stubs, generated files
 .PHONY: test
 test: develop ## unit, contract and integration tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest tests/unit tests/contract tests/integration
+	$(BIN)/pytest tests/unit tests/contract tests/golden tests/integration
 
 .PHONY: conformance
 conformance: develop ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)

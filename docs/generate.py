@@ -20,7 +20,9 @@ STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
 def config_of(stage: str) -> type[Any]:
     """The options class of a stage."""
     module = importlib.import_module(f"components.{stage}.config")
-    found = [value for name, value in vars(module).items() if name.endswith("Config") and value.__module__ == module.__name__]
+    found = [
+        value for name, value in vars(module).items() if name.endswith("Config") and value.__module__ == module.__name__
+    ]
     (only,) = found
     assert isinstance(only, type)
     return only
@@ -38,7 +40,7 @@ def options_table(config: type[Any]) -> str:
             default = f"`{values if len(values) < 60 else values[:40] + '…'}`"
         else:
             default = "required"
-        cells = [f"`{item.name}`", type_name(hints[item.name]), default, item.metadata["help"]]
+        cells = [f"`{item.name}`", type_name(hints[item.name]), default, item.metadata["help"].replace("<", "&lt;")]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -59,7 +61,7 @@ def sources_table() -> str:
     lines = ["| source | data set |", "|---|---|"]
     for name, source in sorted(SOURCES.items()):
         summary = (importlib.import_module(type(source).__module__).__doc__ or "").strip().splitlines()[0]
-        lines.append(f"| `{name}` | {summary} |")
+        lines.append(f"| `{name}` | {summary.replace('``', '`')} |")
     return "\n".join(lines)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _COUNTS = "words.parquet"
-_PATTERN = (
+PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
@@ -231,7 +231,7 @@ def _bpe(config: TrainTokenizerConfig, records: list[ShardRecord], shards: str) 
         min_frequency=2,
         full_alphabet=config.profile == "pairmill",
     )
-    split = {"type": "Split", "pattern": {"Regex": _PATTERN}, "behavior": "Isolated", "invert": False}
+    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     special = list(dict.fromkeys(config.special_tokens))
     tokenizer = {
@@ -273,7 +273,7 @@ def _unigram(config: TrainTokenizerConfig, plan: Plan) -> tuple[str, int]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFC()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_PATTERN), "isolated"), byte_level])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PATTERN), "isolated"), byte_level])
     tokenizer.post_processor = processors.ByteLevel(**_BYTE_LEVEL)
     trainer = trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=config.special_tokens, show_progress=False

@@ -1,0 +1,151 @@
+"""Every stage with profile=data_io against what the reference programs made of the same input."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+Run = Callable[..., str]
+
+# Appendix B of the specification: the directory order in which the reference happened to read scibench.
+SCIBENCH_ORDER = ("calculus_sol", "atkins", "thermo")
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def cleaned(shared: Path, stage: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("clean")
+    sources = "gsm8k_train,scibench,dmmath,sudoku"
+    return Path(
+        stage(
+            "clean", f"raw={shared}/conformance/clean/raw", f"sources={sources}", f"root={root}", "profile=data_io"
+        ).strip()
+    )
+
+
+def test_clean_gives_the_expected_rows_in_order(shared: Path, cleaned: Path) -> None:
+    expected = shared / "conformance/clean/expected"
+    compared = 0
+    for file in sorted([*cleaned.glob("data/**/*.jsonl"), *cleaned.glob("data_clustered/**/*.parquet")]):
+        path = file.relative_to(cleaned)
+        want, got = rows_of(expected / path), rows_of(file)
+        if path.name == "scibench.jsonl":
+            continue
+        assert got == want, path
+        if path.suffix == ".jsonl":
+            assert file.read_bytes() == (expected / path).read_bytes()
+        else:
+            assert pq.read_schema(file).remove_metadata() == pq.read_schema(expected / path).remove_metadata()
+        compared += 1
+    assert compared == 1 + 9 + 1  # gsm8k, dmmath's modules, sudoku
+
+
+def test_clean_gives_scibench_in_the_recorded_order_of_files(shared: Path, stage: Run, tmp_path: Path) -> None:
+    # Files are read in path order: named so, they come in the order that the reference had.
+    raw = tmp_path / "raw" / "scibench"
+    raw.mkdir(parents=True)
+    for number, name in enumerate(SCIBENCH_ORDER):
+        (raw / f"{number}.json").write_bytes((shared / f"conformance/clean/raw/scibench/{name}.json").read_bytes())
+    out = Path(stage("clean", f"raw={raw.parent}", f"root={tmp_path}", "profile=data_io").strip())
+    got = (out / "data/Platypus/scibench.jsonl").read_bytes()
+    assert got == (shared / "conformance/clean/expected/data/Platypus/scibench.jsonl").read_bytes()
+    assert got.count(b"\n") > 50
+
+
+def test_real_raw_data_is_accounted_for(shared: Path, stage: Run, tmp_path: Path) -> None:
+    out = Path(stage("clean", f"raw={shared}/data/raw", f"root={tmp_path}").strip())
+    manifest = json.loads((out / "_MANIFEST.json").read_text())
+    gsm8k, scibench = manifest["data"]["sources"]["gsm8k_train"], manifest["data"]["sources"]["scibench"]
+    assert (gsm8k["rows_in"], gsm8k["rows_kept"], gsm8k["rows_out"]) == (7473, 7473, 7473)
+    records = [item for path in (shared / "data/raw/scibench").glob("*.json") for item in json.loads(path.read_text())]
+    worked = sum(bool(item.get("solution", "").strip()) for item in records)
+    assert scibench["rows_in"] == len(records) == scibench["rows_kept"] + sum(scibench["dropped"].values())
+    assert scibench["rows_out"] == len(records) + worked
+    assert len(rows_of(out / "data/gsm8k_train.jsonl")) == 7473
+
+
+@pytest.mark.parametrize(
+    ("rows", "recorded", "tasks"),
+    [
+        ("conformance/clean/expected/data,conformance/clean/expected/data_clustered", "clean_expected.json", 78),
+        ("data/corpus", "corpus.json", 4),
+    ],
+)
+def test_tokenize_gives_the_recorded_arrays(
+    shared: Path, stage: Run, tmp_path: Path, rows: str, recorded: str, tasks: int
+) -> None:
+    expected = json.loads((shared / "conformance/tokenize" / recorded).read_text())
+    folders = ",".join(f"{shared}/{part}" for part in rows.split(","))
+    tokenizer = shared / "data/tokenizer/tokenizer.json"
+    out = Path(
+        stage("tokenize", f"rows={folders}", f"tokenizer={tokenizer}", f"root={tmp_path}", "profile=data_io").strip()
+    )
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == sorted(expected)
+    assert len(expected) == tasks
+    for task, arrays in expected.items():
+        assert len(arrays) == 5
+        for name, want in arrays.items():
+            array = np.load(out / task / f"{name}.npy")
+            got = {"dtype": str(array.dtype), "len": len(array), "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
+            assert got == want, f"{task}/{name}"
+    info = (out / "tokenizer_info.json").read_text()
+    assert json.loads(info)["tokenizer_path"] == str(tokenizer)
+    assert json.loads(info)["vocab_size"] == 65536
+    assert list(json.loads(info)) == ["tokenizer_path", "boq", "eoq", "eoa", "condition_mapping", "vocab_size"]
+    assert " " not in info.replace(str(tokenizer), "")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "size", "recorded"),
+    [("part-0.parquet", 16384, "part-0.v16384.json"), ("part-*.parquet", 65536, "all.v65536.json")],
+)
+def test_train_tokenizer_gives_the_recorded_file(
+    shared: Path, stage: Run, tmp_path: Path, pattern: str, size: int, recorded: str
+) -> None:
+    files = ",".join(str(path) for path in sorted((shared / "data/corpus").glob(pattern)))
+    out = Path(
+        stage("train_tokenizer", f"rows={files}", f"root={tmp_path}", f"vocab_size={size}", "profile=data_io").strip()
+    )
+    made = (out / "tokenizer.json").read_bytes()
+    assert made == (shared / "conformance/train_tokenizer" / recorded).read_bytes()
+    assert (out / "config.json").read_bytes() == b'{"model_type": "qwen3"}'
+
+
+CASES = ("defaults", "capped", "short_context", "one_epoch", "many_epochs")
+
+
+def test_all_sample_cases_are_tried(shared: Path) -> None:
+    assert sorted(
+        case["case"] for case in json.loads((shared / "conformance/sample/cases.json").read_text())
+    ) == sorted(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sample_gives_the_recorded_files_and_analytics(shared: Path, stage: Run, tmp_path: Path, name: str) -> None:
+    folder = shared / "conformance/sample"
+    (case,) = (case for case in json.loads((folder / "cases.json").read_text()) if case["case"] == name)
+    out = tmp_path / "sampled"
+    stdout = stage(
+        "sample",
+        f"tokenized_path={folder}/tokenized",
+        f"output_path={out}",
+        f"prefix_config_path={folder}/{case['prefix_config']}",
+        "profile=data_io",
+        *case["args"],
+    )
+    assert stdout == (folder / case["analytics"]).read_text()
+    made = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} - {"_MANIFEST.json"}
+    assert made == set(case["sha256"])
+    for path, want in case["sha256"].items():
+        assert hashlib.sha256((out / path).read_bytes()).hexdigest() == want, path
