@@ -2,7 +2,7 @@
 
 What a component's container is given is one argument, the executor input (:mod:`pairmill.launcher`): it holds every
 value, defaults included. Values put into ``args`` one by one would fail where a component's default is used
-(kubeflow/pipelines#14175), lose digits of large integers, and be expanded by Kubernetes where they hold ``$(…)``.
+(kubeflow/pipelines#14175) and count twice against the size of a pod's template.
 """
 
 from __future__ import annotations

@@ -62,6 +62,9 @@ class Report:
             header = item.header if isinstance(item, Table) else ("", item.unit)
             rows = item.rows if isinstance(item, Table) else item.bars
             lines += ["", f"## {item.title}", ""]
+            if not rows:
+                lines.append("Nothing.")
+                continue
             lines.append("| " + " | ".join(_md(cell) for cell in header) + " |")
             lines.append("|" + "---|" * len(header))
             lines += ["| " + " | ".join(_md(_text(cell)) for cell in row) + " |" for row in rows[:_MAX_ROWS]]
@@ -76,7 +79,7 @@ _CSS = """
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);
 max-width:64rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 1rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.75rem;margin:0}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.75rem;margin:0}
 dl div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
 dt{color:var(--soft);font-size:.8rem}
 dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
@@ -90,10 +93,9 @@ svg text{fill:var(--ink);font-size:13px}rect{fill:var(--bar)}
 
 
 def _html_table(table: Table) -> str:
-    numeric = [
-        bool(table.rows) and all(isinstance(row[index], int | float) for row in table.rows)
-        for index in range(len(table.header))
-    ]
+    if not table.rows:
+        return f"<h2>{_esc(table.title)}</h2><p>Nothing.</p>"
+    numeric = [all(isinstance(row[index], int | float) for row in table.rows) for index in range(len(table.header))]
     mark = [' class="n"' if is_number else "" for is_number in numeric]
     head = "".join(f"<th{mark[i]}>{_esc(cell)}</th>" for i, cell in enumerate(table.header))
     rows = "".join(

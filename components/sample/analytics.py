@@ -117,7 +117,7 @@ def _left_out(tasks: list[TaskRows]) -> list[str]:
             ]
             cells = " | ".join(f"{count:,}" for count in [task.total, *counts, task.truncated])
             lines.append(f"| **{task.name}** | {cells} |")
-    return lines
+    return lines if len(lines) > 3 else [lines[0], "nothing"]
 
 
 def _percent(part: int, whole: int) -> float:
