@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,9 +152,10 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
 
 
 def _plain(kind: Any, value: Any) -> Any:
-    # Kubeflow knows doubles only: 8192 can come as 8192.0.
-    if isinstance(value, float) and value.is_integer() and kind is int:
-        return int(value)
+    # Kubeflow knows doubles only, so 8192 can come as 8192.0; the reference takes integral floats from a person too.
+    integral = re.fullmatch(r"([+-]?\d+)\.0*", str(value).strip()) if kind is int else None
+    if integral:
+        return int(integral.group(1))
     if kind == list[str]:
         items = value if isinstance(value, list) else str(value).split(",")
         return [_literal(str(item).strip()) for item in items if str(item).strip()]

@@ -11,6 +11,7 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -255,6 +256,8 @@ _worker: tuple[Stage[Any], Any, Any, str] | None = None
 def _start_worker(stage: Stage[C], config: C, context: Any, shards: str) -> None:
     global _worker
     _worker = (stage, config, context, shards)
+    # Ctrl-C reaches the whole group; the parent answers it, for all.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     log.setup()
     threading.Thread(target=_die_with_parent, daemon=True).start()
 

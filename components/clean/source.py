@@ -59,8 +59,8 @@ class Source(ABC):
 def hub_split(files: Sequence[str], card: str, split: str, config: str = "default") -> tuple[str, ...]:
     """Files of a Hub data set's split, in the order of its card: patterns as written, names sorted within each.
 
-    Without a card, files named after the split (``train.jsonl``, ``train-00000-of-00003.parquet``, also in folders)
-    are taken. Source of the card format: huggingface.co/docs/hub/datasets-manual-configuration.
+    Without a card, files named after the split (``train.jsonl``, ``train-00000-of-00003.parquet``) or in a folder of its
+    name are taken; where some of them lie in a folder named after the config, those alone. Source of the card format: huggingface.co/docs/hub/datasets-manual-configuration.
 
     Raises:
         InputError: the split has files of several formats, which would give its rows twice.
@@ -68,8 +68,9 @@ def hub_split(files: Sequence[str], card: str, split: str, config: str = "defaul
     patterns = _card_patterns(card, split, config)
     if patterns is None:
         data = [path for path in files if PurePosixPath(path).suffix in {".parquet", ".jsonl", ".json"}]
-        named = re.compile(rf"(^|.*/){re.escape(split)}([-_.][^/]*)?\.(parquet|jsonl|json)$")
+        named = re.compile(rf"(^|.*/){re.escape(split)}(/[^/]+|[-_.][^/]*)?\.(parquet|jsonl|json)$")
         found = [path for path in data if named.match(path)]
+        found = [path for path in found if config in path.split("/")[:-1]] or found
     else:
         found = [path for pattern in patterns for path in sorted(fnmatch.filter(files, pattern))]
     kinds = {PurePosixPath(path).suffix for path in found}

@@ -79,7 +79,7 @@ def finished(target: Path, fingerprint: str) -> Manifest | None:
 def partial_folder(target: Path, fingerprint: str) -> Iterator[Path]:
     """An empty hidden folder beside the target, held by a lock; another writer of the same plan waits here.
 
-    It is removed when the block ends, unless the block has renamed it. What killed writers left beside the target goes.
+    It is removed when the block ends, unless the block has renamed it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.with_name(f".{target.name}.{fingerprint}.partial")
@@ -94,7 +94,6 @@ def partial_folder(target: Path, fingerprint: str) -> Iterator[Path]:
         os.close(handle)
     try:
         _empty(path)
-        _sweep(target, path)
         yield path
     finally:
         with suppress(FileNotFoundError):
@@ -119,10 +118,11 @@ def _empty(path: Path) -> None:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-def _sweep(target: Path, mine: Path) -> None:
+def sweep(target: Path) -> None:
+    """Remove the hidden folders that killed writers left beside the target; a living writer holds the lock on its own."""
     ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial$")
-    for entry in target.parent.iterdir():
-        if entry == mine or not ours.match(entry.name) or entry.is_symlink() or not entry.is_dir():
+    for entry in target.parent.iterdir() if target.parent.is_dir() else ():
+        if not ours.match(entry.name) or entry.is_symlink() or not entry.is_dir():
             continue
         with suppress(OSError):
             handle = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)

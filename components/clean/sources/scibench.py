@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,8 @@ class SciBench(Source):
     name = "scibench"
 
     def outputs(self, files: Sequence[str], card: str) -> list[Output]:
-        chosen = tuple(path for path in files if path.endswith(".json"))
+        original = [path for path in files if re.match(r"(.*/)?dataset/original/[^/]*\.json$", path)]
+        chosen = tuple(original or [path for path in files if "/" not in path and path.endswith(".json")])
         return [Output("data/Platypus/scibench.jsonl", chosen)]
 
     def parse(self, record: Any, profile: Profile) -> Parsed:
