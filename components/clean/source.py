@@ -59,8 +59,9 @@ class Source(ABC):
 def hub_split(files: Sequence[str], card: str, split: str, config: str = "default") -> tuple[str, ...]:
     """Files of a Hub data set's split, in the order of its card: patterns as written, names sorted within each.
 
-    Without a card, files named after the split (``train.jsonl``, ``train-00000-of-00003.parquet``) or in a folder of its
-    name are taken; where some of them lie in a folder named after the config, those alone. Source of the card format: huggingface.co/docs/hub/datasets-manual-configuration.
+    Without a card, files named after the split (``train.jsonl``, ``train-00000-of-00003.parquet``) or in a folder of
+    its name are taken; where some of them lie in a folder named after the config, those alone.
+    Source of the card format: huggingface.co/docs/hub/datasets-manual-configuration.
 
     Raises:
         InputError: the split has files of several formats, which would give its rows twice.

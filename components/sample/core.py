@@ -48,6 +48,8 @@ def run(config: SampleConfig) -> Outcome:
     fingerprint = manifests.content_key(NAME, VERSION, byte_options(config), inputs)[:16]
     home = storage.join(storage.normalise(config.root, "root"), NAME, fingerprint) if config.root else ""
 
+    if target is not None:
+        materialize.sweep(target)
     known = [
         manifest
         for manifest in (_kept(home), materialize.finished(target, fingerprint) if target else None)

@@ -119,7 +119,7 @@ def _empty(path: Path) -> None:
 
 
 def sweep(target: Path) -> None:
-    """Remove the hidden folders that killed writers left beside the target; a living writer holds the lock on its own."""
+    """Remove the hidden folders that killed writers left beside the target; a living writer locks its own."""
     ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial$")
     for entry in target.parent.iterdir() if target.parent.is_dir() else ():
         if not ours.match(entry.name) or entry.is_symlink() or not entry.is_dir():

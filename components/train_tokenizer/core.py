@@ -113,8 +113,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
         size = len(model["vocab"])
         if overflow:
             event(
-                "train_tokenizer: a pair occurs more than 2,147,483,647 times; the reference's 32-bit counts would have "
-                "wrapped and lost it, here it is counted right",
+                "train_tokenizer: a pair occurs more than 2,147,483,647 times; the 32-bit counts of the "
+                "reference would have wrapped and lost it, here it is counted right",
                 level=logging.WARNING,
             )
         if size < config.vocab_size:
