@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import inputs, rows, storage
+from pairmill.encoder import PRE_TOKENIZER, SPLIT
 from pairmill.errors import InputError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _COUNTS = "words.parquet"
-PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
 _BYTE_LEVEL = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
 
 
@@ -231,7 +228,6 @@ def _bpe(config: TrainTokenizerConfig, records: list[ShardRecord], shards: str) 
         min_frequency=2,
         full_alphabet=config.profile == "pairmill",
     )
-    split = {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     special = list(dict.fromkeys(config.special_tokens))
     tokenizer = {
@@ -240,7 +236,7 @@ def _bpe(config: TrainTokenizerConfig, records: list[ShardRecord], shards: str) 
         "padding": None,
         "added_tokens": [{"id": number, "content": token, **plain} for number, token in enumerate(special)],
         "normalizer": {"type": "NFC"},
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, {"type": "ByteLevel", **_BYTE_LEVEL}]},
+        "pre_tokenizer": PRE_TOKENIZER,
         "post_processor": {"type": "ByteLevel", **_BYTE_LEVEL},
         "decoder": {"type": "ByteLevel", **_BYTE_LEVEL},
         "model": {
@@ -273,7 +269,7 @@ def _unigram(config: TrainTokenizerConfig, plan: Plan) -> tuple[str, int]:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFC()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(PATTERN), "isolated"), byte_level])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), byte_level])
     tokenizer.post_processor = processors.ByteLevel(**_BYTE_LEVEL)
     trainer = trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=config.special_tokens, show_progress=False

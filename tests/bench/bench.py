@@ -21,10 +21,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread on either side
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from pairmill import _native
-from pairmill.encoder import Encoder
+from pairmill.encoder import SPLIT, Encoder
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 5
@@ -122,13 +122,8 @@ def bench_train(files: list[Path]) -> None:
     def wheel() -> None:
         tokenizer = Tokenizer(models.BPE())
         tokenizer.normalizer = normalizers.NFC()
-        sys.path.insert(0, str(ROOT))
-        from tokenizers import Regex
-
-        from components.train_tokenizer.core import PATTERN
-
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Split(Regex(PATTERN), "isolated"), pre_tokenizers.ByteLevel(False, False, False)]
+            [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, False, False)]
         )
         tokenizer.train_from_iterator(
             strings, trainers.BpeTrainer(vocab_size=65536, min_frequency=2, show_progress=False)
