@@ -140,15 +140,22 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     if missing:
         raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
     schema = OmegaConf.structured(config_class)
+    texts: dict[str, Any] = {}
     for key, value in given.items():
+        # OmegaConf reads meaning into texts (${…}, ???, backslashes); a path or a token means itself.
+        if hints[key] is str and isinstance(value, str):
+            texts[key], value = value, ""
+        elif hints[key] == list[str]:
+            texts[key], value = value, []
         try:
             OmegaConf.update(schema, key, value)
+            OmegaConf.to_container(schema, resolve=True)
         except OmegaConfBaseException as error:
             reason = str(error).splitlines()[0]
             raise UsageError(reason, where=key, expected=type_name(hints[key]), hint="see --help") from error
-    built = OmegaConf.to_object(schema)
-    assert isinstance(built, config_class)
-    return built
+    converted = OmegaConf.to_container(schema, resolve=True)
+    assert isinstance(converted, dict)
+    return config_class(**{**{str(key): value for key, value in converted.items()}, **texts})
 
 
 def _plain(kind: Any, value: Any) -> Any:
@@ -158,15 +165,8 @@ def _plain(kind: Any, value: Any) -> Any:
         return int(integral.group(1))
     if kind == list[str]:
         items = value if isinstance(value, list) else str(value).split(",")
-        return [_literal(str(item).strip()) for item in items if str(item).strip()]
-    if isinstance(value, str):
-        return _literal(value.strip() if kind in {int, float, bool} else value)
-    return value
-
-
-def _literal(text: str) -> str:
-    # OmegaConf would resolve ${…} inside a value; a path or token that holds it means it literally.
-    return text.replace("${", "\\${")
+        return [str(item).strip() for item in items if str(item).strip()]
+    return value.strip() if isinstance(value, str) and kind is not str else value
 
 
 def type_name(kind: Any) -> str:
@@ -211,6 +211,8 @@ def _summary(stage: str, outcome: Outcome) -> None:
     from rich.table import Table
 
     table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
     for name, value in {**outcome.metrics, **texts}.items():
         table.add_row(name.replace("_", " "), str(value) if isinstance(value, str) else f"{value:,}")

@@ -75,6 +75,8 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str) -> Inp
 def _discover_one(uri: str, endings: set[str], role: str) -> tuple[list[InputFile], InputRef, int | None]:
     store = storage.store_for(uri)
     if store.exists(uri):
+        if PurePosixPath(storage.name_of(uri)).suffix not in endings:
+            return [], InputRef(role, ""), None
         entry = InputFile(uri, storage.name_of(uri), store.size(uri), store.digest(uri))
         _refuse_unfinished_parent(uri)
         return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None
@@ -114,8 +116,11 @@ def _refuse_unfinished_parent(uri: str) -> None:
 def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:
     seen: dict[str, str] = {}
     for file in files:
-        other = seen.setdefault(file.task, file.uri)
-        if other != file.uri:
+        other = seen.get(file.task)
+        seen[file.task] = file.uri
+        if other == file.uri:
+            raise InputError("is given twice", where=option, got=file.uri, hint="name it once")
+        if other is not None:
             raise InputError(
                 f"two files give the task name {file.task!r}",
                 where=option,

@@ -63,7 +63,12 @@ class Task:
             raw = json.loads(arguments[0])
             outputs = raw["outputs"]
             return cls(
-                parameters=raw.get("inputs", {}).get("parameterValues", {}),
+                # Where a pipeline builds a text of an upstream output, that output is among the values as well.
+                parameters={
+                    name: value
+                    for name, value in raw.get("inputs", {}).get("parameterValues", {}).items()
+                    if not name.startswith("pipelinechannel--")
+                },
                 output_parameters={
                     name: Path(item["outputFile"]) for name, item in outputs.get("parameters", {}).items()
                 },

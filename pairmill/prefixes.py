@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -146,7 +147,7 @@ def _coerced(value: Any) -> Any:
     # The reference takes integral floats and numeric texts for integers.
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
         return int(value)
     return value
 

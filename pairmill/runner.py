@@ -103,11 +103,14 @@ def _finished(stage: Stage[Any], folder: str) -> Manifest | None:
     store = storage.store_for(folder)
     if not store.exists(storage.join(folder, MANIFEST)):
         return None
-    manifest = manifests.read(folder)
-    assert manifest is not None
-    wrong = manifests.damage(folder, manifest)
-    if not wrong:
-        return manifest
+    try:
+        manifest = manifests.read(folder)
+        assert manifest is not None
+        wrong = manifests.damage(folder, manifest)
+        if not wrong:
+            return manifest
+    except InputError as error:
+        wrong = [str(error)]
     log.event(
         f"{stage.name}: {folder} was finished, but {len(wrong)} of its files are gone or changed "
         f"(first: {wrong[0]}); making them again",

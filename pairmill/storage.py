@@ -84,7 +84,7 @@ class Store(ABC):
 
     def write(self, uri: str, data: bytes) -> None:
         """Create the object with these bytes."""
-        with self.create(uri) as path:
+        with self.create(uri) as path, _translated(uri):
             path.write_bytes(data)
 
     def digest(self, uri: str) -> str:
@@ -113,8 +113,11 @@ class LocalStore(Store):
         return local_path(uri).is_file()
 
     def size(self, uri: str) -> int:
+        path = local_path(uri)
         with _translated(uri):
-            return local_path(uri).stat().st_size
+            if path.is_dir():
+                raise InputError("is a folder, no object", where=uri)
+            return path.stat().st_size
 
     def list(self, prefix: str) -> list[Entry]:
         top = local_path(prefix)
@@ -170,9 +173,11 @@ class LocalStore(Store):
                 return
             # Where both names are links to one inode rename() does nothing, so the name may have to go by hand; where
             # another writer swept the link away, the same copy stands there already.
-            with suppress(FileNotFoundError):
-                os.replace(link, end)
-            link.unlink(missing_ok=True)
+            try:
+                with suppress(FileNotFoundError):
+                    os.replace(link, end)
+            finally:
+                link.unlink(missing_ok=True)
             if not end.is_file():
                 self.copy(source, target)
 

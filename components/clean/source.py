@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -73,7 +72,7 @@ def hub_split(files: Sequence[str], card: str, split: str, config: str = "defaul
         found = [path for path in data if named.match(path)]
         found = [path for path in found if config in path.split("/")[:-1]] or found
     else:
-        found = [path for pattern in patterns for path in sorted(fnmatch.filter(files, pattern))]
+        found = [path for pattern in patterns for path in sorted(filter(_glob(pattern).match, files))]
     kinds = {PurePosixPath(path).suffix for path in found}
     if len(kinds) > 1:
         raise InputError(
@@ -97,13 +96,22 @@ def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
         raise InputError("the data set card's front matter is not YAML", where="README.md", got=str(error)) from error
     for item in configs:
         if item.get("config_name", "default") == config:
+            listed = item.get("data_files") or []
             patterns: list[str] = []
-            for part in item.get("data_files") or []:
-                if part.get("split") == split:
-                    path = part["path"]
-                    patterns += [path] if isinstance(path, str) else path
+            for part in [listed] if isinstance(listed, str) else listed:
+                # A pattern without a split stands for the training split.
+                one = {"split": "train", "path": part} if isinstance(part, str) else part
+                if one.get("split") == split:
+                    patterns += [one["path"]] if isinstance(one["path"], str) else one["path"]
             return patterns
     return None
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    # As on the Hub: * stays within a folder, ** does not, and **/ may match none.
+    pieces = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    return re.compile("".join(pieces.get(part) or re.escape(part) for part in parts) + "$")
 
 
 def text_of(record: Any, key: str) -> str | Malformed:

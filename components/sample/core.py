@@ -6,7 +6,7 @@ It is no list of shards: its result is one folder on the machine that trains, ma
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -164,9 +164,8 @@ def _keep(home: str, manifest: Manifest) -> None:
     out.write("analytics.md", manifest.data["analytics"].encode())
     out.write("report.html", report.html().encode())
     out.write("report.md", report.markdown().encode())
-    # The arrays stand on the node; their digests are kept here, for a node to be checked against.
-    data = {**manifest.data, "arrays": [asdict(file) for file in manifest.files]}
-    store.write(storage.join(home, MANIFEST), replace(manifest, files=out.files, data=data).dump())
+    # The same whether or not arrays were drawn on this machine: a finished folder's bytes follow from its name.
+    store.write(storage.join(home, MANIFEST), replace(manifest, files=out.files).dump())
 
 
 def report_of(manifest: Manifest) -> Report:
