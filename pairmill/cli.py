@@ -130,7 +130,7 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
             close = difflib.get_close_matches(key, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else ""
             raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
-        given[key] = _plain(hints[key], value)
+        given[key] = _plain(key, hints[key], value)
     required = [
         name
         for name, item in known.items()
@@ -158,8 +158,12 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     return config_class(**{**{str(key): value for key, value in converted.items()}, **texts})
 
 
-def _plain(kind: Any, value: Any) -> Any:
+def _plain(name: str, kind: Any, value: Any) -> Any:
     # Kubeflow knows doubles only, so 8192 can come as 8192.0; the reference takes integral floats from a person too.
+    if kind is int and isinstance(value, int | float) and abs(value) >= 2**53:
+        raise UsageError(
+            "is beyond 2^53", where=name, got=f"{value:.17g}", hint="Kubeflow passes numbers as doubles, which round it"
+        )
     integral = re.fullmatch(r"([+-]?\d+)\.0*", str(value).strip()) if kind is int else None
     if integral:
         return int(integral.group(1))

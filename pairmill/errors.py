@@ -62,12 +62,17 @@ class InternalError(PairmillError):
     exit_code = 5
 
 
+_SHOWN = 20
+
+
 class StageFailure(PairmillError):
     """One or more shards failed; the others are committed. Its exit code is that of the gravest."""
 
     def __init__(self, stage: str, failures: list[tuple[str, PairmillError]], total: int) -> None:
         self.failures = failures
-        lines = "".join(f"\n  {name}: {error}" for name, error in failures)
+        lines = "".join(f"\n  {name}: {error}" for name, error in failures[:_SHOWN])
+        if len(failures) > _SHOWN:
+            lines += f"\n  and {len(failures) - _SHOWN} more"
         super().__init__(
             f"{len(failures)} of {total} shards failed, the others are committed and will be reused{lines}", where=stage
         )

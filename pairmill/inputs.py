@@ -110,7 +110,7 @@ def _refuse_unfinished_parent(uri: str) -> None:
     parent = storage.parent_of(uri)
     for folder in (parent, storage.parent_of(parent)):
         if storage.scheme(folder) == "file" and storage.local_path(folder).parent != storage.local_path(folder):
-            manifests.read(folder)
+            manifests.refuse_unfinished(folder)
 
 
 def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:

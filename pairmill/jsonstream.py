@@ -5,6 +5,7 @@ Memory follows the longest value, not the file. Parsing is Python's own ``json``
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pairmill.errors import InputError
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 28
-_SPACE = " \t\n\r"
+_NEAR = 16
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 
 
@@ -32,7 +33,7 @@ _LENIENT = json.JSONDecoder()
 
 
 class _Text:
-    """A file as text, read in chunks that end at a line feed; ``place`` is where reading stands in ``buffer``."""
+    """A file as text, read in chunks; ``place`` is where reading stands in ``buffer``."""
 
     def __init__(self, uri: str, decoder: json.JSONDecoder) -> None:
         self._uri = uri
@@ -41,6 +42,7 @@ class _Text:
         self._place = 0
         self._line = 1
         self._ended = False
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._file = storage.store_for(uri).open(uri)
 
     def __enter__(self) -> Self:
@@ -69,17 +71,21 @@ class _Text:
         """Parse the value that begins at the character that ``peek`` showed; ``number`` is its row, for messages."""
         while True:
             try:
-                value, self._place = self._decoder.raw_decode(self._buffer, self._place)
+                value, end = self._decoder.raw_decode(self._buffer, self._place)
             except json.JSONDecodeError as error:
-                # An error at the very end of the buffer may be a value that goes on in the next chunk. Strings hold
-                # no raw line feed and chunks end at one, so an unterminated string never goes on.
-                cut = error.pos >= len(self._buffer.rstrip(_SPACE))
-                if cut and not self._ended and len(self._buffer) - self._place < _LONGEST:
+                # An error near the end of the buffer may come of a value that goes on in the next chunk: no literal
+                # or escape is longer than that, and a string is called unterminated wherever it began.
+                near = len(self._buffer) - error.pos < _NEAR or error.msg.startswith("Unterminated string")
+                if near and not self._ended and len(self._buffer) - self._place < _LONGEST:
                     self._more()
                     continue
                 raise self.error(error.msg, number, error.pos) from error
             except (ValueError, RecursionError) as error:
                 raise self.error(str(error), number, self._place) from error
+            if end == len(self._buffer) and not self._ended:
+                self._more()  # a number may have more digits
+                continue
+            self._place = end
             return value
 
     def error(self, got: str, number: int, place: int | None = None) -> InputError:
@@ -89,17 +95,16 @@ class _Text:
 
     def _more(self) -> None:
         raw = self._file.read(max(_CHUNK, len(self._buffer) - self._place))
-        if raw and not raw.endswith(b"\n"):
-            raw += self._file.readline()
         self._line += self._buffer.count("\n", 0, self._place)
         self._buffer = self._buffer[self._place :]
         self._place = 0
         self._ended = not raw
         try:
-            self._buffer += raw.decode("utf-8")
+            self._buffer += self._utf8.decode(raw, final=self._ended)
         except UnicodeDecodeError as error:
-            line = self._line + self._buffer.count("\n") + raw.count(b"\n", 0, error.start)
-            got = repr(raw[error.start : error.end])
+            bad: bytes = error.object
+            line = self._line + self._buffer.count("\n") + bad.count(b"\n", 0, error.start)
+            got = repr(bad[error.start : error.end])
             raise InputError("is not UTF-8", where=f"{self._uri} line {line}", got=got) from error
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from pairmill import storage
 from pairmill.errors import InputError, InternalError
+from pairmill.log import event
 
 MANIFEST = "_MANIFEST.json"
 STARTED = "_STARTED.json"
@@ -172,12 +174,39 @@ def read(folder: str) -> Manifest | None:
     uri = storage.join(folder, MANIFEST)
     if store.exists(uri):
         return Manifest.load(store.read(uri), uri)
-    if store.exists(storage.join(folder, STARTED)):
+    refuse_unfinished(folder)
+    return None
+
+
+def refuse_unfinished(folder: str) -> None:
+    """Raise InputError if pairmill began this folder and has not finished it."""
+    store = storage.store_for(folder)
+    if store.exists(storage.join(folder, STARTED)) and not store.exists(storage.join(folder, MANIFEST)):
         raise InputError(
             "this folder was begun by pairmill and is not finished",
             where=folder,
             hint="run the stage that makes it again with the same options; it resumes",
         )
+
+
+def whole(folder: str) -> Manifest | None:
+    """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning."""
+    if not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
+        return None
+    try:
+        manifest = read(folder)
+        assert manifest is not None
+        wrong = damage(folder, manifest)
+        if not wrong:
+            return manifest
+    except InputError as error:
+        wrong = [str(error)]
+    event(
+        f"{folder} was finished, but {len(wrong)} of its files are gone or changed (first: {wrong[0]}); "
+        "making them again",
+        level=logging.WARNING,
+        uri=folder,
+    )
     return None
 
 

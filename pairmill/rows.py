@@ -196,6 +196,22 @@ def parquet_batches(uri: str, file: Any, columns: list[str] | None) -> Iterator[
         ) from error
 
 
+def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
+    import pyarrow as pa
+
+    for name, column in zip(FIELDS, columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            for row in range(len(column)):
+                try:
+                    column[row].as_py()
+                except UnicodeDecodeError as error:
+                    where = f"{uri} row {start + row}"
+                    raise InputError(f"{name} is not UTF-8", where=where, got=str(error)) from error
+            raise
+
+
 def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
     """Stretches (start, length) of rows whose texts make about BATCH_BYTES."""
     import numpy as np
@@ -219,6 +235,8 @@ def _read_parquet(uri: str) -> Iterator[Batch]:
                 f"column {missing[0]!r} is missing", where=uri, got=", ".join(schema.names), expected=", ".join(FIELDS)
             )
         for name in FIELDS:
+            if schema.names.count(name) > 1:
+                raise InputError(f"column {name!r} is there twice", where=uri, expected=", ".join(FIELDS))
             kind = schema.field(name).type
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
@@ -228,6 +246,7 @@ def _read_parquet(uri: str) -> Iterator[Batch]:
         start = 0
         for batch in parquet_batches(uri, file, list(FIELDS)):
             texts = [batch.column(name).cast(pa.large_string()) for name in FIELDS]
+            _check_utf8(uri, start, texts)
             for first, length in _slices(texts):
                 yield Batch(start + first, *(column.slice(first, length) for column in texts))
             start += len(batch)

@@ -8,7 +8,6 @@ its name, so a run can be killed at any instant and two runs can do the same wor
 from __future__ import annotations
 
 import json
-import logging
 import multiprocessing
 import os
 import signal
@@ -55,7 +54,7 @@ def run(stage: Stage[C], config: C) -> Result:
     _check_plan(stage, plan)
     fingerprint = fingerprint_of(stage, config, plan)
     folder = storage.join(base, fingerprint)
-    finished = _finished(stage, folder)
+    finished = manifests.whole(folder)
     if finished is not None:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
@@ -97,28 +96,6 @@ def _check_plan(stage: Stage[Any], plan: Plan) -> None:
     names = [shard.name for shard in plan.shards]
     if len(set(names)) != len(names):
         raise InternalError("the plan names a shard twice", where=stage.name)
-
-
-def _finished(stage: Stage[Any], folder: str) -> Manifest | None:
-    store = storage.store_for(folder)
-    if not store.exists(storage.join(folder, MANIFEST)):
-        return None
-    try:
-        manifest = manifests.read(folder)
-        assert manifest is not None
-        wrong = manifests.damage(folder, manifest)
-        if not wrong:
-            return manifest
-    except InputError as error:
-        wrong = [str(error)]
-    log.event(
-        f"{stage.name}: {folder} was finished, but {len(wrong)} of its files are gone or changed "
-        f"(first: {wrong[0]}); making them again",
-        level=logging.WARNING,
-        stage=stage.name,
-        uri=folder,
-    )
-    return None
 
 
 def _load_record(shards: str, shard: Shard) -> ShardRecord | None:
@@ -229,10 +206,11 @@ def _pooled(
                 except PairmillError as error:
                     yield shard, error
                 except BrokenProcessPool:
+                    # Every shard that has no result ends so, those that no worker had begun too.
                     yield (
                         shard,
                         InternalError(
-                            "a worker process was killed",
+                            "not done, because a worker process was killed",
                             where=f"{stage.name}: {shard.name}",
                             hint="out of memory is the usual cause: lower workers= or raise the memory limit, then "
                             "run the same command",

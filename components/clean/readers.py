@@ -11,12 +11,15 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from components.clean.source import Malformed
 from pairmill import jsonstream, rows, storage
 from pairmill.errors import InputError
 from pairmill.stage import Profile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Record = tuple[str, Any]
 
@@ -38,9 +41,20 @@ def _parquet(uri: str, _profile: Profile) -> Iterator[Record]:
     number = 0
     with rows.open_parquet(uri) as file:
         for batch in rows.parquet_batches(uri, file, None):
-            for record in batch.to_pylist():
+            for record in _records(batch):
                 yield f"row {number}", record
                 number += 1
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Any]:
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        for row in range(len(batch)):
+            try:
+                yield batch.slice(row, 1).to_pylist()[0]
+            except UnicodeDecodeError:
+                yield Malformed("invalid_utf8")
 
 
 def _jsonl(uri: str, _profile: Profile) -> Iterator[Record]:
@@ -72,7 +86,7 @@ def _csv(uri: str, _profile: Profile) -> Iterator[Record]:
         except csv.Error as error:
             raise InputError("is not CSV", where=f"{uri} line {reader.line_num}", got=str(error)) from error
         except UnicodeDecodeError as error:
-            raise InputError("is not UTF-8", where=f"{uri} line {reader.line_num + 1}", got=str(error)) from error
+            raise _not_utf8(uri) from error
 
 
 def _pairs(uri: str, profile: Profile) -> Iterator[Record]:
@@ -102,7 +116,7 @@ def _pairs(uri: str, profile: Profile) -> Iterator[Record]:
                 else:
                     yield f"line {number - 1}", (question, text)
         except UnicodeDecodeError as error:
-            raise InputError("is not UTF-8", where=f"{uri} line {number + 1}", got=str(error)) from error
+            raise _not_utf8(uri) from error
     last = empty_line - 1 if empty_line else number
     if last % 2:
         raise InputError(
@@ -112,3 +126,15 @@ def _pairs(uri: str, profile: Profile) -> Iterator[Record]:
 
 def _text(uri: str, newline: str | None) -> io.TextIOWrapper:
     return io.TextIOWrapper(storage.store_for(uri).open(uri), encoding="utf-8", newline=newline)
+
+
+def _not_utf8(uri: str) -> InputError:
+    # Text is decoded in blocks, so the place where decoding failed says little; look for the line.
+    with storage.store_for(uri).open(uri) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                got = repr(line[error.start : error.end])
+                return InputError("is not UTF-8", where=f"{uri} line {number}", got=got, hint="mend the raw data")
+    return InputError("is not UTF-8", where=uri)

@@ -91,9 +91,21 @@ def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
     if not front:
         return None
     try:
-        configs = yaml.safe_load(front.group(1)).get("configs") or []
-    except (yaml.YAMLError, AttributeError) as error:
-        raise InputError("the data set card's front matter is not YAML", where="README.md", got=str(error)) from error
+        front_matter = yaml.safe_load(front.group(1))
+    except yaml.YAMLError as error:
+        got = " ".join(str(error).split())
+        raise InputError("the data set card's front matter is not YAML", where="README.md", got=got) from error
+    try:
+        return _listed(front_matter.get("configs") or [], split, config)
+    except (AttributeError, TypeError, KeyError) as error:
+        raise InputError(
+            "the data set card's front matter does not list files as the Hub's cards do",
+            where="README.md",
+            got=repr(error),
+        ) from error
+
+
+def _listed(configs: list[Any], split: str, config: str) -> list[str] | None:
     for item in configs:
         if item.get("config_name", "default") == config:
             listed = item.get("data_files") or []

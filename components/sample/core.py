@@ -23,7 +23,7 @@ from pairmill.prefixes import Rules, reference_json
 from pairmill.report import Bars, Report, Table
 from pairmill.stage import Writer, byte_options
 
-NAME = "sample"
+NAME = materialize.NAME
 VERSION = 1
 
 
@@ -52,7 +52,10 @@ def run(config: SampleConfig) -> Outcome:
         materialize.sweep(target)
     known = [
         manifest
-        for manifest in (_kept(home), materialize.finished(target, fingerprint) if target else None)
+        for manifest in (
+            manifests.whole(home) if home else None,
+            materialize.finished(target, fingerprint) if target else None,
+        )
         if manifest
     ]
     if len(known) == bool(home) + bool(target):
@@ -146,13 +149,6 @@ def _materialize(target: Path, plan: _Plan, manifest: Manifest, config: SampleCo
         (partial / MANIFEST).write_bytes(manifest.dump())
         materialize.commit(partial, target)
     return manifest
-
-
-def _kept(home: str) -> Manifest | None:
-    if not home or not storage.store_for(home).exists(storage.join(home, MANIFEST)):
-        return None
-    manifest = manifests.read(home)
-    return manifest if manifest is not None and not manifests.damage(home, manifest) else None
 
 
 def _keep(home: str, manifest: Manifest) -> None:

@@ -30,6 +30,8 @@ from pairmill.log import event
 from pairmill.manifest import MANIFEST, File, Manifest
 from pairmill.tokens import INDEX, Ints, NpyWriter, Task, gather
 
+NAME = "sample"
+
 
 def target_of(output_path: str) -> Path:
     """The local folder that ``output_path`` names.
@@ -65,14 +67,16 @@ def finished(target: Path, fingerprint: str) -> Manifest | None:
             where=f"output_path={target}",
             hint="remove it or choose another output_path",
         )
-    manifest = manifests.read(str(target))
-    if manifest is None or manifest.stage != "sample":
-        raise UsageError(
-            "is the folder of another stage", where=f"output_path={target}", hint="choose another output_path"
-        )
-    if manifest.fingerprint == fingerprint and not manifests.damage(str(target), manifest):
-        return manifest
-    return None
+    try:
+        raw = json.loads((target / MANIFEST).read_bytes())
+        stage, made = raw["stage"], raw["fingerprint"]
+    except (ValueError, TypeError, KeyError):
+        # Cut or emptied: ours if the arrays are beside it, and then made again.
+        arrays = (target / "tokens.npy").is_file() and (target / "metadata.json").is_file()
+        stage, made = NAME if arrays else "", fingerprint
+    if stage != NAME:
+        raise UsageError("is no sampled folder", where=f"output_path={target}", hint="choose another output_path")
+    return manifests.whole(str(target)) if made == fingerprint else None
 
 
 @contextmanager

@@ -209,6 +209,7 @@ def _tokenizer_uri(given: str) -> str:
     store = storage.store_for(uri)
     if store.exists(uri):
         return uri
+    manifests.read(uri)  # refuses a folder that train_tokenizer began and has not finished
     inside = storage.join(uri, _NAME)
     if not store.exists(inside):
         raise InputError(
@@ -216,8 +217,6 @@ def _tokenizer_uri(given: str) -> str:
             where=f"tokenizer={uri}",
             hint="check the path",
         )
-    # Refuses a folder that train_tokenizer began and has not finished.
-    manifests.read(uri)
     return inside
 
 
@@ -225,7 +224,11 @@ def _tokenizer_uri(given: str) -> str:
 def _encoder(uri: str, _digest: str) -> Encoder:
     from pairmill.encoder import Encoder
 
-    return Encoder.from_json(storage.store_for(uri).read(uri).decode("utf-8"), where=uri)
+    try:
+        text = storage.store_for(uri).read(uri).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError("not a tokenizer", where=uri, got=str(error), expected="UTF-8 text") from error
+    return Encoder.from_json(text, where=uri)
 
 
 def _without_nulls(batch: rows.Batch, uri: str, *, refuse: bool) -> rows.Batch:

@@ -1,0 +1,453 @@
+"""Components and pipeline as Kubeflow sees them: the compiled file, its traps, signatures, and who may import whom."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import typing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helpers import REPOSITORY, STAGES, python
+
+from components.sample.core import _outcome as sample_outcome
+from pairmill import kfp as ours
+from pairmill import launcher, stagecli
+from pairmill.manifest import Ledger, Manifest
+
+COMPILED = REPOSITORY / "pipelines" / "compiled" / "pretraining.yaml"
+DIGEST = "sha256:" + "ab" * 32
+
+
+def compiled(folder: Path, *arguments: str) -> str:
+    done = python("-m", "pipelines.compile", f"output={folder / 'made.yaml'}", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{folder / 'made.yaml'}\n"
+    return (folder / "made.yaml").read_text()
+
+
+@pytest.fixture(scope="module")
+def spec() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(COMPILED.read_text())
+    return found
+
+
+def executors(spec: dict[str, Any]) -> dict[str, Any]:
+    return {name.removeprefix("exec-"): one["container"] for name, one in spec["deploymentSpec"]["executors"].items()}
+
+
+def tasks(spec: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = spec["root"]["dag"]["tasks"]
+    return found
+
+
+def component(spec: dict[str, Any], stage: str) -> dict[str, Any]:
+    found: dict[str, Any] = spec["components"][f"comp-{stage.replace('_', '-')}"]
+    return found
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for key, item in value.items() for text in [key, *strings(item)]]
+    if isinstance(value, list):
+        return [text for item in value for text in strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+# --- the compiled file ----------------------------------------------------------------------------------------------
+
+
+def test_the_compiled_pipeline_is_the_one_in_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ours.IMAGE_VARIABLE, raising=False)
+    assert compiled(tmp_path) == COMPILED.read_text(), "run: python -m pipelines.compile"
+
+
+def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(ours.IMAGE_VARIABLE, raising=False)
+    image = f"registry.example/pairmill@{DIGEST}"
+    made = compiled(tmp_path, f"image={image}")
+    assert made.count(image) == len(STAGES)
+    assert made.replace(image, ours.PLACEHOLDER_IMAGE) == COMPILED.read_text()
+
+
+@pytest.mark.parametrize("image", ["pairmill:latest", "pairmill", "registry.example/pairmill:v1.2.3"])
+def test_an_image_that_is_not_named_by_digest_is_refused(tmp_path: Path, image: str) -> None:
+    done = python("-m", "pipelines.compile", f"output={tmp_path / 'made.yaml'}", f"image={image}")
+    assert done.returncode == 2
+    assert "is not named by digest" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tag_is_taken_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert compiled(tmp_path, "image=pairmill:dev", "allow_tag=true").count("image: pairmill:dev") == len(STAGES)
+
+
+def test_the_placeholder_image_can_never_be_pulled() -> None:
+    assert re.fullmatch(r"registry\.invalid/[a-z/]+@sha256:0{64}", ours.PLACEHOLDER_IMAGE)
+
+
+# --- traps of Kubeflow ----------------------------------------------------------------------------------------------
+
+
+def test_the_pipeline_is_every_stage_once(spec: dict[str, Any]) -> None:
+    names = {stage.replace("_", "-") for stage in STAGES}
+    assert set(executors(spec)) == set(tasks(spec)) == names
+
+
+def test_a_container_is_its_stages_module_and_the_executor_input_alone(spec: dict[str, Any]) -> None:
+    # Any other placeholder fails where a default is used, or is text on a cluster: {{$}} alone holds everything.
+    found = executors(spec)
+    for stage in STAGES:
+        container = found[stage.replace("_", "-")]
+        assert container["command"] == ["python", "-m", f"components.{stage}"]
+        assert container["args"] == [launcher.FLAG, "{{$}}"]
+        assert set(container) == {"image", "command", "args"}
+        assert (REPOSITORY / "components" / stage / "__main__.py").is_file()
+    assert len(found) == len(STAGES)
+
+
+def test_no_placeholder_stands_anywhere_else(spec: dict[str, Any]) -> None:
+    every = strings(spec)
+    assert len(every) > 300
+    assert every.count("{{$}}") == len(STAGES)
+    assert not [text for text in every if "{{" in text and text != "{{$}}"]
+    for trap in ("Concat", "IfPresent", "concat", "ifPresent", "importer", "pipelinechannel", "$("):
+        assert not [text for text in every if trap in text], trap
+
+
+def test_no_task_is_cached(spec: dict[str, Any]) -> None:
+    # Kubeflow's cache never looks whether data changed or is still there.
+    assert [task.get("cachingOptions", {}).get("enableCache", False) for task in tasks(spec).values()] == [False] * 4
+    assert all("cachingOptions" in task for task in tasks(spec).values())
+
+
+def test_bulk_data_never_travels_as_an_artifact(spec: dict[str, Any]) -> None:
+    # The launcher downloads every input artifact whole before the program starts.
+    inspected = 0
+    for stage in STAGES:
+        for name in component(spec, stage)["inputDefinitions"].get("artifacts", {}):
+            assert name.endswith("_manifest")
+            inspected += 1
+    for task in tasks(spec).values():
+        for name, given in task["inputs"].get("artifacts", {}).items():
+            assert name.endswith("_manifest")
+            assert given["taskOutputArtifact"]["outputArtifactKey"] == launcher.MANIFEST
+    assert inspected == 4
+
+
+def test_no_artifact_goes_into_two_inputs_of_one_task(spec: dict[str, Any]) -> None:
+    for task in tasks(spec).values():
+        given = [
+            (item["taskOutputArtifact"]["producerTask"], item["taskOutputArtifact"]["outputArtifactKey"])
+            for item in task["inputs"].get("artifacts", {}).values()
+        ]
+        assert len(given) == len(set(given))
+
+
+def test_every_required_input_is_passed_and_every_input_is_known(spec: dict[str, Any]) -> None:
+    passed = 0
+    for stage in STAGES:
+        inputs = component(spec, stage)["inputDefinitions"]
+        given = tasks(spec)[stage.replace("_", "-")]["inputs"]
+        for kind in ("parameters", "artifacts"):
+            known = inputs.get(kind, {})
+            required = {name for name, item in known.items() if not item.get("isOptional")}
+            assert required <= set(given.get(kind, {})) <= set(known)
+            passed += len(given.get(kind, {}))
+    assert passed > 20
+
+
+def test_a_task_whose_data_comes_from_another_takes_its_manifest_too(spec: dict[str, Any]) -> None:
+    # The string is the data, the artifact is the lineage; a string alone would leave a hole in it.
+    edges = 0
+    for name, task in tasks(spec).items():
+        producers = {
+            item["taskOutputParameter"]["producerTask"]
+            for item in task["inputs"]["parameters"].values()
+            if "taskOutputParameter" in item
+        }
+        lineage = {item["taskOutputArtifact"]["producerTask"] for item in task["inputs"].get("artifacts", {}).values()}
+        assert producers == lineage == set(task.get("dependentTasks", [])), name
+        edges += len(producers)
+    assert edges == 4
+
+
+def test_values_stay_small(spec: dict[str, Any]) -> None:
+    # A value counts once for the executor input and once for each argument it stands in; Argo's limit is 128 KiB.
+    sizes = []
+    for stage in STAGES:
+        defaults = [
+            item.get("defaultValue", "") for item in component(spec, stage)["inputDefinitions"]["parameters"].values()
+        ]
+        sizes += [len(str(value)) for value in defaults]
+        for text in [*executors(spec)[stage.replace("_", "-")]["args"], *map(str, defaults)]:
+            assert len(text.encode()) < 4096
+    assert len(sizes) > 25
+    assert len(COMPILED.read_bytes()) < 100_000
+
+
+def test_no_default_is_an_integer_that_a_double_cannot_hold(spec: dict[str, Any]) -> None:
+    numbers = [
+        item["defaultValue"]
+        for stage in STAGES
+        for item in component(spec, stage)["inputDefinitions"]["parameters"].values()
+        if item["parameterType"] == "NUMBER_INTEGER" and "defaultValue" in item
+    ]
+    assert len(numbers) >= 10
+    assert all(abs(number) < 2**53 and float(number).is_integer() for number in numbers)
+
+
+def test_every_input_of_every_component_and_of_the_pipeline_is_described(spec: dict[str, Any]) -> None:
+    described = 0
+    for definition in [spec["root"], *spec["components"].values()]:
+        for kind in ("parameters", "artifacts"):
+            for name, item in definition["inputDefinitions"].get(kind, {}).items():
+                assert item.get("description"), name
+                described += 1
+    assert described > 40
+
+
+def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, Any]) -> None:
+    # A cluster fails a task whose declared output is missing.
+    manifest = Manifest(
+        "sample", 1, "f", {}, [], Ledger(measures={"epochs": 1, "tokens_sampled": 0, "unique_tokens": 0}), []
+    )
+    manifest.ledger.measures["response_tokens_sampled"] = 0
+    manifest.data = {"analytics": "", "tasks": 0, "categories": {}, "lengths": []}
+    provided = {"sample": set(sample_outcome(manifest, "x", None, False, 0.0).parameters)}
+    source = ast.parse(inspect.getsource(stagecli.run))
+    sharded = {
+        key.value
+        for node in ast.walk(source)
+        if isinstance(node, ast.keyword) and node.arg == "parameters" and isinstance(node.value, ast.Dict)
+        for key in node.value.keys
+        if isinstance(key, ast.Constant)
+    }
+    assert sharded == {"output", "fingerprint", "rows"}
+    declared = 0
+    for stage in STAGES:
+        outputs = component(spec, stage)["outputDefinitions"]
+        assert {"output", "fingerprint"} <= set(outputs["parameters"]) <= provided.get(stage, sharded)
+        assert set(outputs["artifacts"]) == {launcher.MANIFEST, launcher.METRICS, launcher.REPORT}
+        assert {item["artifactType"]["schemaTitle"] for item in outputs["artifacts"].values()} == {
+            "system.Dataset",
+            "system.Metrics",
+            "system.HTML",
+        }
+        declared += len(outputs["parameters"])
+    assert declared >= 8
+
+
+# --- signature = dataclass ------------------------------------------------------------------------------------------
+
+# What the pipeline must say although the command line has a default for it.
+STRICTER = {("sample", "root"), ("sample", "output_path")}
+_TYPES = {"STRING": {str}, "NUMBER_INTEGER": {int}, "NUMBER_DOUBLE": {float}, "BOOLEAN": {bool}}
+
+
+def config_class(stage: str) -> type[Any]:
+    name = "".join(part.capitalize() for part in stage.split("_")) + "Config"
+    found: type[Any] = getattr(import_module(f"components.{stage}.config"), name)
+    return found
+
+
+def kubeflow_type(kind: Any) -> type:
+    """A text for lists (joined by commas) and for choices, the type itself for the others."""
+    if kind == list[str] or typing.get_origin(kind) is typing.Literal:
+        return str
+    assert kind in {str, int, float, bool}
+    return typing.cast(type, kind)
+
+
+def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) -> None:
+    inspected, stricter = 0, set()
+    for stage in STAGES:
+        config = config_class(stage)
+        hints = typing.get_type_hints(config)
+        parameters = component(spec, stage)["inputDefinitions"]["parameters"]
+        assert set(parameters) == {item.name for item in dataclasses.fields(config)}, stage
+        for item in dataclasses.fields(config):
+            shown = parameters[item.name]
+            assert kubeflow_type(hints[item.name]) in _TYPES[shown["parameterType"]], f"{stage}.{item.name}"
+            has_default = item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
+            if not has_default:
+                assert "defaultValue" not in shown, f"{stage}.{item.name}"
+                assert not shown.get("isOptional"), f"{stage}.{item.name}"
+            elif "defaultValue" not in shown:
+                stricter.add((stage, item.name))
+            else:
+                assert shown["defaultValue"] == ours.default(config, item.name), f"{stage}.{item.name}"
+            inspected += 1
+    assert inspected == sum(len(dataclasses.fields(config_class(stage))) for stage in STAGES) >= 30
+    assert stricter == STRICTER
+
+
+def test_a_default_that_kubeflow_hands_over_gives_the_options_default(spec: dict[str, Any]) -> None:
+    from pairmill import cli
+
+    inspected = 0
+    for stage in STAGES:
+        config = config_class(stage)
+        parameters = component(spec, stage)["inputDefinitions"]["parameters"]
+        values = {name: item["defaultValue"] for name, item in parameters.items() if "defaultValue" in item}
+        values = {name: float(value) if isinstance(value, int) else value for name, value in values.items()}
+        required = {name: "x" for name in parameters if name not in values}
+        built = cli.build(config, {**values, **required})
+        plain = cli.build(config, required)
+        assert built == plain
+        inspected += len(values)
+    assert inspected > 20
+
+
+def test_the_pipelines_own_defaults_are_those_of_the_stages(spec: dict[str, Any]) -> None:
+    root = spec["root"]["inputDefinitions"]["parameters"]
+    inspected = 0
+    for stage in STAGES:
+        shown = component(spec, stage)["inputDefinitions"]["parameters"]
+        for name, given in tasks(spec)[stage.replace("_", "-")]["inputs"]["parameters"].items():
+            if "componentInputParameter" not in given:
+                continue
+            outer = root[given["componentInputParameter"]]
+            assert outer["parameterType"] == shown[name]["parameterType"]
+            if "defaultValue" in shown[name]:
+                assert outer["defaultValue"] == shown[name]["defaultValue"], f"{stage}.{name}"
+            inspected += 1
+    assert inspected > 15
+
+
+def test_a_default_of_an_unknown_option_is_a_defect() -> None:
+    with pytest.raises(KeyError, match="no option nothing"):
+        ours.default(config_class("clean"), "nothing")
+    with pytest.raises(KeyError, match="no option raw with a default"):
+        ours.default(config_class("clean"), "raw")
+    assert ours.default(config_class("clean"), "sources") == "all"
+
+
+# --- who imports whom -----------------------------------------------------------------------------------------------
+
+PACKAGES = ("pairmill", "components", "pipelines")
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours by dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in (REPOSITORY / package).rglob("*.py"):
+            parts = list(path.relative_to(REPOSITORY).with_suffix("").parts)
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names that a module imports anywhere in it, inside functions and for type checkers too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def top(name: str) -> str:
+    return name.split(".", 1)[0]
+
+
+def test_imports_point_one_way() -> None:
+    found = modules()
+    assert len(found) >= 45
+    assert sum(name.startswith("components.") for name in found) >= 20
+    allowed = {"pairmill": {"pairmill"}, "components": {"components", "pairmill"}, "pipelines": set(PACKAGES)}
+    inspected = 0
+    for name, path in found.items():
+        for other in imported(path):
+            if top(other) in PACKAGES:
+                assert top(other) in allowed[top(name)], f"{name} imports {other}"
+                inspected += 1
+    assert inspected >= 100
+
+
+def test_stages_never_import_each_other() -> None:
+    inspected = 0
+    for name, path in modules().items():
+        parts = name.split(".")
+        if parts[0] != "components" or len(parts) < 2:
+            continue
+        for other in imported(path):
+            if top(other) == "components":
+                assert other.split(".")[1] == parts[1], f"{name} imports {other}"
+                inspected += 1
+    assert inspected >= 20
+
+
+def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
+    users = {name for name, path in modules().items() if any(top(other) == "kfp" for other in imported(path))}
+    stages = {f"components.{stage}.component" for stage in STAGES}
+    assert stages <= users
+    assert {name for name in users - stages - {"pairmill.kfp"} if top(name) != "pipelines"} == set()
+
+
+def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
+    code = (
+        "import runpy, sys\n"
+        "class No:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.split('.')[0] in {'kfp', 'kubernetes', 'docstring_parser'}:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, No())\n"
+        "stage = sys.argv.pop(1)\n"
+        "runpy.run_module(stage, run_name='__main__')"
+    )
+    for stage in STAGES:
+        done = python("-c", code, f"components.{stage}", "--help")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"usage: python -m components.{stage}")
+
+
+def test_only_storage_knows_schemes() -> None:
+    # The launcher maps its own mounts, which are Kubeflow's and no storage of ours.
+    known = {"pairmill.storage", "pairmill.launcher"}
+    inspected = 0
+    for name, path in modules().items():
+        if name in known:
+            continue
+        tree = ast.parse(path.read_text())
+        explained = {
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in explained:
+                assert not re.search(r"\b(gs|s3|minio|file|https?)://", node.value), f"{name}: {node.value!r}"
+                inspected += 1
+    assert inspected > 500
+
+
+def test_no_core_looks_at_the_environment() -> None:
+    inspected = 0
+    for name, path in modules().items():
+        if name.startswith("components.") and not name.endswith((".component", ".__main__")):
+            names = imported(path)
+            assert not {other for other in names if other in {"os.environ", "os.getenv"}}, name
+            assert not re.search(r"os\.(environ|getenv)", path.read_text()), name
+            inspected += 1
+    assert inspected >= 15
+
+
+def test_every_stage_has_the_same_five_files() -> None:
+    folders = sorted(
+        path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
+    )
+    assert folders == sorted(STAGES)
+    for stage in STAGES:
+        for name in ("config.py", "core.py", "__main__.py", "component.py", "README.md"):
+            assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"

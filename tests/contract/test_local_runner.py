@@ -1,0 +1,297 @@
+"""The local runner: container components as processes, and what a cluster would refuse is refused.
+
+It leans on private names of kfp 2.17: the first tests notice when they move.
+"""
+
+import importlib.metadata
+import inspect
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import environment, python
+from kfp import dsl
+
+from pairmill import launcher, log
+from pipelines import local
+from pipelines.local import PipelineFailure, TaskRun
+
+# A program that keeps the launcher's contract, and breaks it where it is told to.
+PROGRAM = """
+import json, os, sys
+from pathlib import Path
+
+flag, text = sys.argv[1:]
+assert flag == "--executor-input", sys.argv
+given = json.loads(text)
+values = given.get("inputs", {}).get("parameterValues", {})
+print("chatter of the program")
+if values.get("exit_code"):
+    sys.exit(int(values["exit_code"]))
+if values.get("mode") == "killed":
+    os.kill(os.getpid(), 9)
+outputs = given["outputs"]
+
+def put(path, text):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(text)
+
+result = {"output": values.get("text", "") + "!", "rows": 7}
+if values.get("mode") == "forget":
+    del result["rows"]
+for name, value in result.items():
+    put(outputs["parameters"][name]["outputFile"], str(value))
+artifacts = {}
+all_fields = {"manifest": {"data": "somewhere", "environment": os.environ.get("TOY", "")}, "metrics": {"rows": 7}}
+for name, fields in all_fields.items():
+    uri = outputs["artifacts"][name]["artifacts"][0]["uri"]
+    put(uri, name + " of " + values.get("text", ""))
+    artifacts[name] = {"artifacts": [{"name": name, "uri": uri, "metadata": fields}]}
+read = {
+    name: Path(item["artifacts"][0]["uri"]).read_text() for name, item in given["inputs"].get("artifacts", {}).items()
+}
+artifacts["metrics"]["artifacts"][0]["metadata"].update(read)
+if values.get("mode") != "silent":
+    put(outputs["outputFile"], json.dumps({"parameterValues": result, "artifacts": artifacts}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program as module ``toys.toy``, found by child processes."""
+    (tmp_path / "code" / "toys").mkdir(parents=True)
+    (tmp_path / "code" / "toys" / "toy.py").write_text(PROGRAM)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'code'}{os.pathsep}{environment()['PYTHONPATH']}")
+
+
+def _container() -> dsl.ContainerSpec:
+    return dsl.ContainerSpec(
+        image="registry.invalid/toy",
+        command=["python", "-m", "toys.toy"],
+        args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
+    )
+
+
+@dsl.container_component
+def toy(
+    output: dsl.OutputPath(str),  # type: ignore[valid-type]
+    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
+    manifest: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+    text: str = "default",
+    mode: str = "",
+    exit_code: int = 0,
+) -> dsl.ContainerSpec:
+    return _container()
+
+
+@dsl.container_component
+def consumer(
+    text: str,
+    count: int,
+    toy_manifest: dsl.Input[dsl.Dataset],
+    output: dsl.OutputPath(str),  # type: ignore[valid-type]
+    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
+    manifest: dsl.Output[dsl.Dataset],
+    metrics: dsl.Output[dsl.Metrics],
+) -> dsl.ContainerSpec:
+    return _container()
+
+
+@dsl.pipeline(name="chain")
+def chain(text: str = "a", mode: str = "", exit_code: int = 0) -> None:
+    first = toy(text=text, mode=mode, exit_code=exit_code)
+    consumer(text=first.outputs["output"], count=first.outputs["rows"], toy_manifest=first.outputs["manifest"])
+
+
+@dsl.pipeline(name="defaulted")
+def defaulted() -> None:
+    toy()
+
+
+def run(tmp_path: Path, pipeline: Any = chain, **arguments: Any) -> list[TaskRun]:
+    return local.run(pipeline, arguments, tmp_path / "artifacts")
+
+
+# --- what it leans on -----------------------------------------------------------------------------------------------
+
+
+def test_the_private_names_of_kfp_are_where_they_were() -> None:
+    from kfp.local import status, subprocess_task_handler
+
+    assert importlib.metadata.version("kfp").startswith("2.17.")
+    handler = subprocess_task_handler.SubprocessTaskHandler
+    assert list(inspect.signature(handler.validate_image).parameters) == ["self", "image"]
+    assert list(inspect.signature(handler.validate_not_container_component).parameters) == ["self", "full_command"]
+    assert list(inspect.signature(handler.run).parameters) == ["self"]
+    assert {"SUCCESS", "FAILURE"} <= set(status.Status.__members__)
+    text = inspect.getsource(handler)
+    assert "self.full_command" in text or "full_command" in inspect.getsource(handler.__mro__[1])
+
+
+def test_kfps_own_handler_stands_again_after_a_run_that_worked_and_one_that_failed(tmp_path: Path) -> None:
+    from kfp.local import subprocess_task_handler
+
+    before = subprocess_task_handler.SubprocessTaskHandler
+    run(tmp_path)
+    assert subprocess_task_handler.SubprocessTaskHandler is before
+    with pytest.raises(PipelineFailure):
+        run(tmp_path, exit_code=3)
+    assert subprocess_task_handler.SubprocessTaskHandler is before
+
+
+# --- values, artifacts and metrics ----------------------------------------------------------------------------------
+
+
+def test_parameters_artifacts_and_metrics_come_through(tmp_path: Path) -> None:
+    first, second = run(tmp_path, text="é $(x) ${HOME} 'q' \"d\"")
+    assert (first.stage, first.exit_code) == ("toy", 0)
+    assert first.output["parameterValues"] == {"output": "é $(x) ${HOME} 'q' \"d\"!", "rows": 7}
+    assert second.output["parameterValues"]["output"] == "é $(x) ${HOME} 'q' \"d\"!!"
+    assert first.metadata("metrics") == {"rows": 7}
+    assert first.metadata("manifest")["data"] == "somewhere"
+    assert Path(first.uri("manifest")).read_text() == "manifest of é $(x) ${HOME} 'q' \"d\""
+    assert second.metadata("metrics")["toy_manifest"] == Path(first.uri("manifest")).read_text()
+    assert first.seconds > 0
+    assert Path(first.uri("manifest")).is_relative_to(tmp_path / "artifacts")
+
+
+def test_defaults_of_a_component_reach_its_program(tmp_path: Path) -> None:
+    (only,) = run(tmp_path, defaulted)
+    assert only.output["parameterValues"]["output"] == "default!"
+
+
+def test_programs_see_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY", "seen")
+    (only,) = run(tmp_path, defaulted)
+    assert only.metadata("manifest")["environment"] == "seen"
+
+
+def test_what_programs_print_goes_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, defaulted)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "chatter of the program" in captured.err
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5])
+def test_a_failing_task_fails_the_run_with_its_exit_code_and_no_later_task_runs(tmp_path: Path, code: int) -> None:
+    with pytest.raises(PipelineFailure, match=f"task toy failed; got exit code {code}") as caught:
+        run(tmp_path, exit_code=code)
+    assert caught.value.exit_code == code
+
+
+def test_a_killed_task_fails_the_run(tmp_path: Path) -> None:
+    with pytest.raises(PipelineFailure) as caught:
+        run(tmp_path, mode="killed")
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [("forget", "task toy wrote no rows"), ("silent", "task toy wrote no executor output")]
+)
+def test_a_task_that_forgets_a_declared_output_fails_the_run(
+    tmp_path: Path, mode: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # A cluster fails it; kfp's local runner would let it pass.
+    log.setup()
+    with pytest.raises(PipelineFailure) as caught:
+        run(tmp_path, mode=mode)
+    assert caught.value.exit_code == 5
+    assert said in capfd.readouterr().err
+
+
+def test_a_failure_after_a_success_names_the_task_that_failed(tmp_path: Path) -> None:
+    @dsl.pipeline(name="second-fails")
+    def second_fails() -> None:
+        first = toy()
+        toy(exit_code=4).after(first)
+
+    with pytest.raises(PipelineFailure) as caught:
+        run(tmp_path, second_fails)
+    assert caught.value.exit_code == 4
+
+
+# --- the real pipeline ----------------------------------------------------------------------------------------------
+
+
+def project(folder: Path) -> list[str]:
+    """Raw data of two sources, and the arguments of a run."""
+    answers = [
+        {"question": f"What is {number} and {number}?", "answer": f"Add.\n#### {2 * number}"} for number in range(60)
+    ]
+    raw = folder / "raw"
+    (raw / "gsm8k_train").mkdir(parents=True)
+    (raw / "gsm8k_train" / "train.jsonl").write_text("".join(json.dumps(item) + "\n" for item in answers))
+    (raw / "dmmath" / "train-easy").mkdir(parents=True)
+    (raw / "dmmath" / "train-easy" / "add.txt").write_text("".join(f"{n} + 1 = ?\n{n + 1}\n" for n in range(80)))
+    (folder / "rules.yaml").write_text("- prefix: dmmath__\n  max_per_file: 20\n")
+    return [
+        f"raw={raw}",
+        f"root={folder / 'root'}",
+        f"prefix_config_path={folder / 'rules.yaml'}",
+        f"output_path={folder / 'sampled'}",
+        "vocab_size=400",
+        "epochs=2",
+    ]
+
+
+def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(tmp_path: Path) -> None:
+    arguments = project(tmp_path)
+    done = python("-m", "pipelines.local", *arguments)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for stage in ("clean", "train_tokenizer", "tokenize", "sample"):
+        assert [line for line in lines if line.split()[:2] == [stage, "made"]], done.stdout
+    assert (tmp_path / "sampled" / "epoch_1" / "inst_start.npy").is_file()
+    assert not (tmp_path / "sampled" / "epoch_2").exists()
+    (report,) = [line.split()[1] for line in lines if line.strip().startswith("report:")]
+    assert Path(report).is_file()
+    again = python("-m", "pipelines.local", *arguments)
+    assert again.returncode == 0, again.stderr
+    assert "every stage was reused" in again.stdout
+    assert " made " not in again.stdout
+
+
+def test_the_pipeline_ends_with_the_exit_code_of_the_stage_that_failed(tmp_path: Path) -> None:
+    arguments = project(tmp_path)
+    with (tmp_path / "raw" / "gsm8k_train" / "train.jsonl").open("a") as file:
+        file.write("{\n" * 30)
+    done = python("-m", "pipelines.local", *arguments)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "30 of 90 records of gsm8k_train are malformed" in done.stderr
+    assert "task clean failed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "root" / "tokenizer").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["root=x"], "raw: required option missing"),
+        (["raw=x", "root=y", "epoch=3"], "did you mean 'epochs'?"),
+        (["raw=x", "root=gs://bucket/x"], "gs://"),
+        (["raw=x", "root=y", "epochs=many"], "epochs"),
+    ],
+)
+def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list[str], said: str) -> None:
+    done = python("-m", "pipelines.local", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in json.loads(done.stderr.splitlines()[-1])["message"]
+
+
+def test_help_shows_every_parameter_of_the_pipeline() -> None:
+    from pipelines.pretraining import pretraining
+
+    done = python("-m", "pipelines.local", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    names = list(inspect.signature(pretraining.pipeline_func).parameters)
+    assert len(names) >= 10
+    for name in names:
+        assert f"\n  {name}  (" in done.stdout
+    assert "\n      \n" not in done.stdout  # an option without a meaning

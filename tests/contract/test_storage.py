@@ -1,0 +1,537 @@
+"""The definition of a storage backend: one suite, run against every backend through the fixture ``place``.
+
+A new backend joins by one more value of ``PLACES`` and its line in ``place``.
+"""
+
+import hashlib
+import io
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from helpers import start, until
+
+from pairmill import storage
+from pairmill.errors import InputError, PairmillError, StorageError, UsageError
+from pairmill.storage import Entry, Store
+
+ODD = "a b%41#c?é"
+ODD_NAMES = ["x[1]*?.npy", ".hidden", "a.partial", "é ü", "100%", "a#b", "q?x=1&y", "a+b", "line\tfeed"]
+PLACES = ["path", "path with odd characters", "file URI", "file URI with odd characters"]
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URI of an empty prefix that nothing else uses."""
+    folder = tmp_path / (ODD if "odd" in request.param else "plain")
+    return "file://" + quote(str(folder)) if request.param.startswith("file") else str(folder)
+
+
+@pytest.fixture
+def store(place: str) -> Store:
+    return storage.store_for(place)
+
+
+# A writer in a process of its own: arguments are the URI and what to do once its bytes are written.
+_WRITER = """
+import sys, time
+from pairmill import storage
+uri, size, byte = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode()
+with storage.store_for(uri).create(uri) as path:
+    path.write_bytes(byte * size)
+    print("written", flush=True)
+    time.sleep(float(sys.argv[4]))
+print("committed", flush=True)
+"""
+
+
+def writer(uri: str, byte: str, *, size: int = 1000, hold: float = 0.0) -> "subprocess.Popen[str]":
+    return start(_WRITER, uri, str(size), byte, str(hold))
+
+
+@pytest.fixture
+def held(place: str) -> Iterator["subprocess.Popen[str]"]:
+    """A living writer of ``<place>/object`` that has written its bytes and not committed them."""
+    process = writer(storage.join(place, "object"), "w", hold=120)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+def leftovers(place: str) -> list[str]:
+    """Names that a listing hides: what writers have begun."""
+    folder = storage.local_path(place)
+    return sorted(path.name for path in folder.rglob("*.partial")) if folder.exists() else []
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def test_an_object_is_not_there_before_its_block_ends(place: str, store: Store) -> None:
+    uri = storage.join(place, "folder", "object")
+    with store.create(uri) as path:
+        path.write_bytes(b"bytes")
+        assert not store.exists(uri)
+        assert store.list(place) == []
+    assert store.exists(uri)
+    assert store.read(uri) == b"bytes"
+    assert leftovers(place) == []
+
+
+def _fail_while_writing(store: Store, uri: str, error: BaseException) -> None:
+    with store.create(uri) as path:
+        path.write_bytes(b"half")
+        raise error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("x"), KeyboardInterrupt(), SystemExit(3)])
+def test_nothing_is_there_after_an_exception(place: str, store: Store, error: BaseException) -> None:
+    uri = storage.join(place, "object")
+    with pytest.raises(type(error)):
+        _fail_while_writing(store, uri, error)
+    assert not store.exists(uri)
+    assert store.list(place) == []
+    assert leftovers(place) == []
+
+
+def test_an_exception_leaves_the_object_that_stood_there(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"old")
+    with pytest.raises(RuntimeError):
+        _fail_while_writing(store, uri, RuntimeError("x"))
+    assert store.read(uri) == b"old"
+    assert leftovers(place) == []
+
+
+def test_an_object_is_replaced_in_one_step(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"old")
+    with store.open(uri) as reader:
+        with store.create(uri) as path:
+            path.write_bytes(b"newer")
+            assert store.read(uri) == b"old"
+        assert store.read(uri) == b"newer"
+        assert reader.read() == b"old"  # who reads already reads on undisturbed
+
+
+def test_an_object_is_never_absent_nor_mixed_while_it_is_replaced_over_and_over(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"0" * 10_000)
+    code = (
+        "import sys\nfrom pairmill import storage\nuri = sys.argv[1]\n"
+        "for turn in range(60):\n    storage.store_for(uri).write(uri, str(turn % 10).encode() * 10_000)"
+    )
+    process = start(code, uri)
+    reads = 0
+    while process.poll() is None or not reads:
+        data = store.read(uri)
+        assert len(data) == 10_000
+        assert len(set(data)) == 1
+        reads += 1
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors) == (0, "", "")
+    assert store.read(uri) == b"9" * 10_000
+
+
+def test_two_writers_of_one_object_both_succeed_and_it_is_whole(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    size = 3_000_000
+    both = [writer(uri, "a", size=size, hold=0.3), writer(uri, "b", size=size, hold=0.3)]
+    for process in both:
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, output, errors) == (0, "written\ncommitted\n", "")
+    data = store.read(uri)
+    assert data in {b"a" * size, b"b" * size}
+    assert store.list(place) == [Entry("object", size)]
+    assert leftovers(place) == []
+
+
+def test_what_a_living_writer_has_begun_is_neither_listed_nor_disturbed(
+    place: str, store: Store, held: "subprocess.Popen[str]"
+) -> None:
+    uri = storage.join(place, "object")
+    assert store.list(place) == []
+    begun = leftovers(place)
+    assert len(begun) == 1
+    store.write(uri, b"another writer")
+    assert leftovers(place) == begun
+    assert store.read(uri) == b"another writer"
+    assert store.list(place) == [Entry("object", 14)]
+
+
+def test_what_a_killed_writer_left_is_never_listed_and_goes_with_the_next_writing(
+    place: str, store: Store, held: "subprocess.Popen[str]"
+) -> None:
+    uri = storage.join(place, "object")
+    held.send_signal(signal.SIGKILL)
+    held.wait()
+    assert len(leftovers(place)) == 1
+    assert store.list(place) == []
+    assert not store.exists(uri)
+    store.write(storage.join(place, "other"), b"")
+    assert len(leftovers(place)) == 1  # another name's leftovers are not ours to remove
+    store.write(uri, b"again")
+    assert leftovers(place) == []
+    assert store.list(place) == [Entry("object", 5), Entry("other", 0)]
+
+
+def test_a_copy_removes_what_a_killed_writer_left(place: str, store: Store, held: "subprocess.Popen[str]") -> None:
+    held.send_signal(signal.SIGKILL)
+    held.wait()
+    store.write(storage.join(place, "source"), b"bytes")
+    store.copy(storage.join(place, "source"), storage.join(place, "object"))
+    assert leftovers(place) == []
+    assert store.read(storage.join(place, "object")) == b"bytes"
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_odd_object_names_are_names(place: str, store: Store, name: str) -> None:
+    uri = storage.join(place, "f", name)
+    store.write(uri, b"1")
+    store.write(uri, b"22")
+    assert store.read(uri) == b"22"
+    assert store.list(storage.join(place, "f")) == [Entry(name, 2)]
+    assert storage.name_of(uri) == name
+    assert storage.parent_of(uri) == storage.join(place, "f")
+
+
+def test_a_committed_object_may_be_read_by_others_as_the_umask_says(place: str, store: Store) -> None:
+    old = os.umask(0o027)
+    try:
+        store.write(storage.join(place, "object"), b"")
+    finally:
+        os.umask(old)
+    assert storage.local_path(storage.join(place, "object")).stat().st_mode & 0o777 == 0o640
+
+
+# --- listing --------------------------------------------------------------------------------------------------------
+
+
+def test_an_absent_prefix_lists_nothing(place: str, store: Store) -> None:
+    assert store.list(storage.join(place, "nothing", "here")) == []
+
+
+def test_a_listing_is_recursive_sorted_by_code_point_and_has_sizes(place: str, store: Store) -> None:
+    names = ["b", "a/z", "a/b/c", "a.txt", "B", "é", "a-b", "a/.hidden", "10", "9"]
+    for size, name in enumerate(names):
+        store.write(storage.join(place, name), b"x" * size)
+    assert store.list(place) == [Entry(name, names.index(name)) for name in sorted(names)]
+    assert store.list(storage.join(place, "a")) == [
+        Entry(name, names.index(f"a/{name}")) for name in [".hidden", "b/c", "z"]
+    ]
+
+
+def test_a_sibling_whose_name_goes_on_is_not_below_the_prefix(place: str, store: Store) -> None:
+    for name in ("a/1", "ab/2", "a.b/3", "a-", "a"):
+        if name != "a":
+            store.write(storage.join(place, name), b"")
+    assert [entry.path for entry in store.list(storage.join(place, "a"))] == ["1"]
+    assert [entry.path for entry in store.list(storage.join(place, "ab"))] == ["2"]
+
+
+def test_a_prefix_with_and_without_slash_at_its_end_lists_the_same(place: str, store: Store) -> None:
+    store.write(storage.join(place, "a", "1"), b"")
+    folder = storage.join(place, "a")
+    assert store.list(folder + "/") == store.list(folder) == [Entry("1", 0)]
+
+
+def test_more_than_a_thousand_objects_are_listed(place: str, store: Store) -> None:
+    # Object stores answer in pages of 1,000.
+    for number in range(1_050):
+        store.write(storage.join(place, f"{number % 7}", f"{number:05}"), b"")
+    listed = [entry.path for entry in store.list(place)]
+    assert len(listed) == 1_050
+    assert listed == sorted(f"{number % 7}/{number:05}" for number in range(1_050))
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_come_back_as_they_were_written(place: str, store: Store) -> None:
+    data = bytes(range(256)) * 40
+    uri = storage.join(place, "object")
+    store.write(uri, data)
+    assert store.read(uri) == data
+    assert store.size(uri) == len(data)
+    assert store.digest(uri) == hashlib.sha256(data).hexdigest()
+
+
+def test_an_empty_object_is_an_object(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"")
+    assert store.exists(uri)
+    assert (store.read(uri), store.size(uri), store.read_range(uri, 0, 10)) == (b"", 0, b"")
+    assert store.digest(uri) == hashlib.sha256(b"").hexdigest()
+    assert store.list(place) == [Entry("object", 0)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "length", "expected"),
+    [(0, 3, b"012"), (4, 100, b"456789"), (10, 5, b""), (50, 5, b""), (3, 0, b""), (0, 10, b"0123456789")],
+)
+def test_a_range_ends_where_the_object_ends(place: str, store: Store, begin: int, length: int, expected: bytes) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"0123456789")
+    assert store.read_range(uri, begin, length) == expected
+
+
+def test_an_open_object_can_be_read_from_anywhere(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"first\nsecond\nthird")
+    with store.open(uri) as file:
+        assert file.seekable()
+        assert file.seek(-5, io.SEEK_END) == 13
+        assert file.read() == b"third"
+        assert file.seek(6) == 6
+        assert file.readline() == b"second\n"
+        assert file.tell() == 13
+        assert file.read(2) == b"th"
+
+
+def test_an_absent_object_is_an_input_error_that_names_it(place: str, store: Store) -> None:
+    uri = storage.join(place, "nothing")
+    store.write(storage.join(place, "other"), b"")
+    for read in (store.read, store.size, store.open, store.digest, lambda uri: store.read_range(uri, 0, 1)):
+        with pytest.raises(InputError, match="nothing") as caught:
+            read(uri)
+        assert caught.value.exit_code == 3
+    with pytest.raises(InputError):
+        store.copy(uri, storage.join(place, "target"))
+    assert not store.exists(uri)
+    assert store.list(place) == [Entry("other", 0)]
+    assert leftovers(place) == []
+
+
+def test_a_prefix_is_no_object(place: str, store: Store) -> None:
+    store.write(storage.join(place, "a", "b"), b"")
+    uri = storage.join(place, "a")
+    assert not store.exists(uri)
+    for read in (store.size, store.read, store.digest):
+        with pytest.raises(PairmillError):
+            read(uri)
+
+
+# --- copying and deleting -------------------------------------------------------------------------------------------
+
+
+def test_a_copy_holds_the_same_bytes_and_leaves_the_source(place: str, store: Store) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "deep", "down", "target")
+    store.write(source, b"bytes")
+    store.copy(source, target)
+    assert store.read(source) == store.read(target) == b"bytes"
+    assert leftovers(place) == []
+
+
+def test_a_copy_replaces_what_stands_there(place: str, store: Store) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, b"new")
+    store.write(target, b"something older")
+    store.copy(source, target)
+    assert store.read(target) == b"new"
+    assert leftovers(place) == []
+
+
+def test_a_copy_onto_the_same_content_changes_nothing(place: str, store: Store) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, b"bytes")
+    for _ in range(3):
+        store.copy(source, target)
+    store.copy(target, source)
+    store.copy(source, source)
+    assert store.list(place) == [Entry("source", 5), Entry("target", 5)]
+    assert store.read(source) == store.read(target) == b"bytes"
+    assert leftovers(place) == []
+
+
+def test_replacing_the_source_leaves_the_copy_and_the_other_way_round(place: str, store: Store) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, b"one")
+    store.copy(source, target)
+    store.write(source, b"two")
+    assert store.read(target) == b"one"
+    store.write(target, b"three")
+    assert store.read(source) == b"two"
+    store.delete(source)
+    assert store.read(target) == b"three"
+
+
+def test_a_copy_stays_when_its_source_is_deleted(place: str, store: Store) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, b"one")
+    store.copy(source, target)
+    store.delete(source)
+    assert store.list(place) == [Entry("target", 3)]
+
+
+def test_two_processes_copying_to_one_name_both_succeed(place: str, store: Store) -> None:
+    source, target = storage.join(place, "source"), storage.join(place, "target")
+    store.write(source, b"bytes" * 1000)
+    code = (
+        "import sys\nfrom pairmill import storage\n"
+        "for _ in range(200):\n    storage.store_for(sys.argv[1]).copy(sys.argv[1], sys.argv[2])"
+    )
+    for process in [start(code, source, target), start(code, source, target)]:
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, output, errors) == (0, "", "")
+    assert store.read(target) == b"bytes" * 1000
+    assert leftovers(place) == []
+
+
+def test_a_deleted_object_is_gone_and_deleting_again_is_fine(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"")
+    store.delete(uri)
+    assert not store.exists(uri)
+    assert store.list(place) == []
+    store.delete(uri)
+    store.delete(storage.join(place, "no", "such", "folder"))
+
+
+# --- URIs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["/etc/passwd", "..", "a/../b", ".", "a//b", "", "a/", "x\0y", "../x"])
+def test_an_unsafe_part_is_refused(place: str, part: str) -> None:
+    with pytest.raises(StorageError, match="unsafe path"):
+        storage.join(place, part)
+
+
+def test_joined_parts_stay_below_their_uri(place: str) -> None:
+    assert storage.join(place + "/", "a", "b/c") == storage.join(place, "a/b/c")
+    assert storage.local_path(storage.join(place, "a b#%41é")) == storage.local_path(place) / "a b#%41é"
+
+
+def test_a_normalised_uri_is_absolute_without_a_slash_at_its_end_and_stays_so(place: str) -> None:
+    uri = storage.normalise(place + "/x/../y/", "root")
+    assert storage.local_path(uri) == storage.local_path(place) / "y"
+    assert storage.normalise(uri, "root") == uri
+
+
+def test_require_names_what_was_expected(place: str, store: Store) -> None:
+    with pytest.raises(InputError, match="the raw files"):
+        storage.require(storage.join(place, "raw"), "the raw files")
+    store.write(storage.join(place, "raw", "x"), b"")
+    storage.require(storage.join(place, "raw"), "the raw files")
+    storage.require(storage.join(place, "raw", "x"), "a file")
+
+
+def test_a_scheme_without_backend_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="ftp://"):
+        storage.store_for("ftp://host/x")
+    with pytest.raises(UsageError, match="root: is empty"):
+        storage.normalise("", "root")
+    with pytest.raises(UsageError, match="not a local URI"):
+        storage.local_path("file://another-host/x")
+
+
+# --- the file backend alone -----------------------------------------------------------------------------------------
+
+
+def test_files_symbolic_links_are_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"x")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "real").write_bytes(b"1")
+    (folder / "to a folder").symlink_to(outside)
+    (folder / "to a file").symlink_to(outside / "secret")
+    (folder / "to nothing").symlink_to(tmp_path / "nothing")
+    (folder / "to itself").symlink_to(folder)
+    caplog.set_level("INFO", "pairmill")
+    assert storage.store_for(str(folder)).list(str(folder)) == [Entry("real", 1)]
+    assert "4 symbolic links" in caplog.text
+
+
+def test_files_a_copy_that_was_killed_before_its_rename_does_no_harm(tmp_path: Path) -> None:
+    # What remains is a second name of the source's inode: the next copy must neither keep it nor lose the source.
+    store = storage.store_for(str(tmp_path))
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"bytes")
+    os.link(source, tmp_path / ".target.0a1b2c3d.partial")
+    assert store.list(str(tmp_path)) == [Entry("source", 5)]
+    store.copy(str(source), str(target))
+    assert sorted(os.listdir(tmp_path)) == ["source", "target"]
+    assert target.read_bytes() == source.read_bytes() == b"bytes"
+
+
+def test_files_a_copy_across_file_systems_is_made(tmp_path: Path, small_disk: Path) -> None:
+    store = storage.store_for(str(tmp_path))
+    (tmp_path / "source").write_bytes(b"bytes")
+    store.copy(str(tmp_path / "source"), str(small_disk / "target"))
+    assert (small_disk / "target").read_bytes() == b"bytes"
+    assert leftovers(str(small_disk)) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB. Needs root, which CI is; without it the test fails rather than passes unseen."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_files_a_full_disk_is_a_storage_error_and_nothing_is_left(small_disk: Path) -> None:
+    store = storage.store_for(str(small_disk))
+    uri = storage.join(str(small_disk), "folder/object")
+    with pytest.raises(OSError, match="No space left"), store.create(uri) as path:
+        path.write_bytes(b"x" * (2 << 20))
+    assert store.list(str(small_disk)) == []
+    assert leftovers(str(small_disk)) == []
+    with pytest.raises(StorageError, match="no space left") as caught:
+        store.write(uri, b"x" * (2 << 20))
+    assert caught.value.exit_code == 4
+    assert leftovers(str(small_disk)) == []
+
+
+def test_files_a_copy_onto_a_full_disk_is_a_storage_error_and_nothing_is_left(tmp_path: Path, small_disk: Path) -> None:
+    store = storage.store_for(str(tmp_path))
+    (tmp_path / "source").write_bytes(b"x" * (2 << 20))
+    with pytest.raises(StorageError, match="no space left"):
+        store.copy(str(tmp_path / "source"), str(small_disk / "target"))
+    assert store.list(str(small_disk)) == []
+    assert leftovers(str(small_disk)) == []
+
+
+def test_files_a_target_that_is_a_folder_is_a_storage_error_and_nothing_is_left(tmp_path: Path) -> None:
+    store = storage.store_for(str(tmp_path))
+    (tmp_path / "source").write_bytes(b"x")
+    (tmp_path / "target").mkdir()
+    with pytest.raises(StorageError):
+        store.copy(str(tmp_path / "source"), str(tmp_path / "target"))
+    assert leftovers(str(tmp_path)) == []
+    with pytest.raises(StorageError):
+        store.write(str(tmp_path / "target"), b"x")
+    assert leftovers(str(tmp_path)) == []
+
+
+def test_files_a_folder_that_is_a_file_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(StorageError) as caught:
+        storage.store_for(str(tmp_path)).write(str(tmp_path / "file" / "object"), b"x")
+    assert caught.value.exit_code == 4
+
+
+def test_files_descriptors_are_closed(tmp_path: Path) -> None:
+    store = storage.store_for(str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        store.write(str(tmp_path / "object"), b"x")
+        store.copy(str(tmp_path / "object"), str(tmp_path / "copy"))
+        with pytest.raises(RuntimeError):
+            _fail_while_writing(store, str(tmp_path / f"{number}"), RuntimeError("x"))
+        store.digest(str(tmp_path / "object"))
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors leak", seconds=2)

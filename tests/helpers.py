@@ -1,0 +1,64 @@
+"""What several test modules need: the repository, a program of ours as a process, and what a folder holds."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
+
+
+def environment() -> dict[str, str]:
+    """Environment for a child that imports our packages and the toy stage, wherever it is started."""
+    places = [REPOSITORY, REPOSITORY / "tests", REPOSITORY / "tests" / "unit"]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
+
+
+def python(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run this Python with these arguments from the repository; stdout and stderr as text."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=REPOSITORY,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start this Python on a piece of code; its stdout can be read as text."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, hidden ones included, by relative path."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Wait until the condition holds; fail with ``what`` if it never does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (one that ended and waits for its parent does not)."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}

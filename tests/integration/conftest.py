@@ -1,0 +1,61 @@
+"""Input that several modules read: rows, a trained tokenizer, a tokenized folder. Nobody writes into them."""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+_HERE = Path(__file__).resolve().parent
+if str(_HERE) not in sys.path:
+    sys.path.insert(0, str(_HERE))
+
+import tools  # noqa: E402
+
+
+@dataclass(frozen=True)
+class World:
+    """What the four stages made of small generated raw data: one folder each, finished."""
+
+    raw: Path
+    rules: Path
+    cleaned: Path
+    tokenizer: Path
+    tokenized: Path
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    base = tmp_path_factory.mktemp("world")
+    raw, root = base / "raw", base / "root"
+    tools.raw_data(raw, size=120)
+    rules = tools.rules(base / "rules.yaml")
+    cleaned = tools.folder(tools.stage("clean", raw=raw, root=root, workers=1))
+    tokenizer = tools.folder(
+        tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=400, prefix_config_path=rules, workers=1)
+    )
+    tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root, workers=1))
+    return World(raw, rules, cleaned, tokenizer, tokenized)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], tools.Disk]]:
+    """Makes small file systems in memory; needs the right to mount, and fails without it."""
+    disks: list[tools.Disk] = []
+
+    def make(size: int) -> tools.Disk:
+        disk = tools.Disk(tmp_path / f"disk{len(disks)}", size)
+        disks.append(disk)
+        return disk
+
+    yield make
+    for disk in disks:
+        disk.remove()
+
+
+@pytest.fixture
+def shm() -> Iterator[Path]:
+    """A folder of its own in /dev/shm."""
+    with tools.shm_folder() as path:
+        yield path

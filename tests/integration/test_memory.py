@@ -1,0 +1,204 @@
+"""Peak memory follows neither the file nor its row groups: ten times the input, the same memory."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tools
+from conftest import World
+
+MOST = 1.3
+MB = 1 << 20
+
+# A process of its own starts the stage: maxrss of a child begins with what its parent had, and pytest has much.
+_WRAPPER = """
+import os, subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(child.pid, 0)
+print(os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+"""
+
+
+def peak(arguments: list[str]) -> int:
+    """Peak resident memory of a program in bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WRAPPER, *arguments],
+        cwd=tools.REPOSITORY,
+        env=tools.environment(),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=True,
+    )
+    code, kilobytes = map(int, done.stdout.split())
+    assert code == 0, done.stderr
+    return kilobytes * 1024
+
+
+class Texts:
+    """Texts cut at random places out of a stock: quick to make, and no two alike."""
+
+    def __init__(self, seed: int) -> None:
+        stock = tools.words(random.Random(seed), 150_000).encode("ascii", "replace").decode()
+        self._stock, self._rng = stock, np.random.default_rng(seed)
+
+    def some(self, count: int, length: int) -> list[str]:
+        starts = self._rng.integers(0, len(self._stock) - length, count)
+        return [self._stock[start : start + length] for start in starts.tolist()]
+
+
+LENGTH = 900
+
+
+def pairs(size: int, answer: str = "") -> Iterator[tuple[list[str], list[str]]]:
+    """Batches of questions and answers, ``size`` bytes in all."""
+    texts = Texts(1)
+    for _ in range(0, size, 2000 * LENGTH):
+        questions = texts.some(2000, LENGTH // 3)
+        yield questions, [text + answer for text in texts.some(2000, LENGTH - LENGTH // 3)]
+
+
+def gsm8k_parquet(path: Path, size: int, row_group_size: int) -> None:
+    path.parent.mkdir(parents=True)
+    parts = [pa.table({"question": left, "answer": right}) for left, right in pairs(size, "\n#### 42")]
+    pq.write_table(pa.concat_tables(parts), path, row_group_size=row_group_size)
+
+
+def gsm8k_jsonl(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        for left, right in pairs(size, "\n#### 42"):
+            file.writelines(json.dumps({"question": q, "answer": a}) + "\n" for q, a in zip(left, right, strict=True))
+
+
+def dmmath_txt(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        for left, right in pairs(size):
+            file.writelines(f"{q[:60]}?\n{a[:20]}\n" for q, a in zip(left, right, strict=True))
+
+
+def sudoku_csv(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    with path.open("w") as file:
+        file.write("source,question,answer,rating\n")
+        for _ in range(0, size, 2000 * 180):
+            digits = rng.integers(ord("1"), ord("9") + 1, (4000, 81), np.uint8)
+            grids = [row.tobytes().decode() for row in digits]
+            file.writelines(f"made,{q},{a},7\n" for q, a in zip(grids[::2], grids[1::2], strict=True))
+
+
+def scibench_json(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        file.write("[")
+        for number, (left, right) in enumerate(pairs(size)):
+            problems = [
+                {"problem_text": q, "solution": a, "answer_latex": "42", "answer_number": "42", "unit": ""}
+                for q, a in zip(left, right, strict=True)
+            ]
+            file.write(("," if number else "") + json.dumps(problems, indent=1)[1:-1])
+        file.write("]")
+
+
+def rows_parquet(path: Path, size: int) -> None:
+    """As pyarrow writes it: one row group of up to 1 Mi rows."""
+    path.parent.mkdir(parents=True)
+    parts = [
+        pa.table({"condition": ["direct"] * len(left), "instruction": left, "response": right})
+        for left, right in pairs(size)
+    ]
+    pq.write_table(pa.concat_tables(parts), path)
+
+
+def rows_jsonl(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        for left, right in pairs(size):
+            file.writelines(
+                json.dumps({"condition": "direct", "instruction": q, "response": a}) + "\n"
+                for q, a in zip(left, right, strict=True)
+            )
+
+
+CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
+    "gsm8k parquet, one row group": (
+        "gsm8k_train/train.parquet",
+        160 * MB,
+        lambda path, size: gsm8k_parquet(path, size, 1 << 30),
+    ),
+    "gsm8k parquet, row groups of 1000": (
+        "gsm8k_train/train.parquet",
+        160 * MB,
+        lambda path, size: gsm8k_parquet(path, size, 1000),
+    ),
+    "gsm8k jsonl": ("gsm8k_train/train.jsonl", 160 * MB, gsm8k_jsonl),
+    # Here 1 MB of size makes 84 KB of text, and Python spends 80 MB on 100,000 pairs.
+    "dmmath txt": ("dmmath/train-easy/add.txt", 500 * MB, dmmath_txt),
+    "sudoku csv": ("sudoku/train.csv", 80 * MB, sudoku_csv),
+    "scibench json": ("scibench/thermo.json", 100 * MB, scibench_json),
+}
+TOKENIZE: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
+    "rows parquet": ("x.parquet", 160 * MB, rows_parquet),
+    "rows jsonl": ("x.jsonl", 160 * MB, rows_jsonl),
+}
+
+
+def compare(
+    what: str,
+    make: Callable[[Path, int], None],
+    name: str,
+    size: int,
+    tmp_path: Path,
+    command: Callable[..., list[str]],
+) -> None:
+    found = []
+    sizes = []
+    for part in (size // 10, size):
+        given, root = tmp_path / f"given{part}", tmp_path / f"root{part}"
+        make(given / name, part)
+        sizes.append((given / name).stat().st_size)
+        found.append(peak(command(given, root)))
+        tools.remove(given)
+        tools.remove(root)
+    assert sizes[1] > 9 * sizes[0]
+    small, large = found
+    ratio = large / small
+    print(
+        f"\n{what}: {sizes[0] / MB:.0f} -> {sizes[1] / MB:.0f} MB, {small / MB:.0f} -> {large / MB:.0f} MB, {ratio:.2f}"
+    )
+    assert ratio <= MOST
+
+
+@pytest.mark.parametrize("what", CLEAN)
+def test_clean(what: str, tmp_path: Path) -> None:
+    name, size, make = CLEAN[what]
+    compare(
+        f"clean {what}",
+        make,
+        name,
+        size,
+        tmp_path,
+        lambda raw, root: tools.command("clean", raw=raw, root=root, workers=1),
+    )
+
+
+@pytest.mark.parametrize("what", TOKENIZE)
+def test_tokenize(what: str, world: World, tmp_path: Path) -> None:
+    name, size, make = TOKENIZE[what]
+    compare(
+        f"tokenize {what}",
+        make,
+        name,
+        size,
+        tmp_path,
+        lambda rows, root: tools.command("tokenize", rows=rows, tokenizer=world.tokenizer, root=root, workers=1),
+    )

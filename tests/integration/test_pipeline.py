@@ -1,0 +1,189 @@
+"""The pipeline as one command on this machine, from raw files of all four sources to arrays that decode."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tools
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+EPOCHS = 2
+STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
+
+
+def pipeline(raw: Path, root: Path, out: Path, rules: Path, /, **changed: object) -> tools.Done:
+    options: dict[str, object] = {
+        "raw": raw,
+        "root": root,
+        "output_path": out,
+        "prefix_config_path": rules,
+        "vocab_size": 500,
+        "epochs": EPOCHS,
+    }
+    return tools.run(tools.command("pipelines.local", **{**options, **changed}))
+
+
+def messages(done: tools.Done) -> list[str]:
+    """What the stages and the pipeline said; between them stand the stages' results, which are no JSON."""
+    return [json.loads(line)["message"] for line in done.err.splitlines() if line.startswith("{")]
+
+
+def states(done: tools.Done) -> dict[str, tuple[str, Path]]:
+    """What the summary on stdout says of each stage: made or reused, and where its folder is."""
+    lines = [line.split() for line in done.out.splitlines()]
+    return {line[0]: (line[1], Path(line[4])) for line in lines if line and line[0] in STAGES}
+
+
+def cleaned_rows(folder: Path) -> set[tuple[str, str, str]]:
+    """The rows that the clean stage wrote."""
+    import pyarrow.parquet as pq
+
+    found: set[tuple[str, str, str]] = set()
+    for file in tools.read_manifest(folder)["files"]:
+        path = folder / file["path"]
+        if not file["task"]:
+            continue
+        if path.suffix == ".jsonl":
+            items = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        else:
+            items = pq.read_table(path).to_pylist()
+        found |= {(item["condition"], item["instruction"], item["response"]) for item in items}
+    return found
+
+
+class Arrays:
+    """The sampled folder as a trainer opens it, and its tokens as text."""
+
+    def __init__(self, out: Path, tokenized: Path) -> None:
+        self.metadata: dict[str, Any] = json.loads((out / "metadata.json").read_text(encoding="utf-8"))
+        info = self.metadata["tokenizer_info"]
+        self._tokenizer = Tokenizer.from_file(str(tokenized / "tokenizer.json"))
+        self._special = {name: self._tokenizer.token_to_id(info[name]) for name in ("boq", "eoq", "eoa")}
+        self._conditions = {self._tokenizer.token_to_id(text): tag for tag, text in info["condition_mapping"].items()}
+        self.tokens: NDArray[Any] = np.load(out / "tokens.npy", mmap_mode="r")
+        self.epochs = [
+            {
+                name: np.load(out / f"epoch_{number}" / f"{name}.npy", mmap_mode="r")
+                for name in ("inst_start", "inst_len", "resp_start", "resp_len")
+            }
+            for number in range(EPOCHS)
+        ]
+
+    def row(self, epoch: int, row: int) -> tuple[str, str, str]:
+        """Condition, instruction and response of a sampled row."""
+        index = {name: int(values[row]) for name, values in self.epochs[epoch].items()}
+        inst = self.tokens[index["inst_start"] : index["inst_start"] + index["inst_len"]].tolist()
+        resp = self.tokens[index["resp_start"] : index["resp_start"] + index["resp_len"]].tolist()
+        assert inst[0] == self._special["boq"]
+        assert inst[-1] == self._special["eoq"]
+        assert resp[-1] == self._special["eoa"]
+        tags = []
+        while inst[1 + len(tags)] in self._conditions:
+            tags.append(self._conditions[inst[1 + len(tags)]])
+        text = [self._tokenizer.decode(ids, skip_special_tokens=False) for ids in (inst[1 + len(tags) : -1], resp[:-1])]
+        return ",".join(tags), text[0], text[1]
+
+
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+def test_raw_to_arrays(tmp_path: Path, shm: Path, profile: str) -> None:
+    raw, root, out = tmp_path / "raw", tmp_path / "root", shm / "out"
+    tools.raw_data(raw, size=150)
+    rules = tools.rules(tmp_path / "rules.yaml", "- prefix: dmmath__\n  max_per_file: 100\n")
+    first = tools.ended(pipeline(raw, root, out, rules, profile=profile))
+    made = states(first)
+    assert {name: state for name, (state, _) in made.items()} == dict.fromkeys(STAGES, "made")
+    for _, folder in made.values():
+        assert (folder / "report.html").read_text().startswith("<!")
+        assert (folder / "report.md").stat().st_size > 100
+    assert f"report: {made['sample'][1]}/report.html" in first.out
+    assert f"arrays: {out}" in first.out
+
+    # 150 records of gsm8k, 150 + 75 rows of each scibench file, 100 of each of four dmmath modules, 150 puzzles.
+    arrays = Arrays(out, made["train_tokenizer"][1])
+    wanted = cleaned_rows(made["clean"][1])
+    conditions = set()
+    for epoch in range(EPOCHS):
+        count = len(arrays.epochs[epoch]["inst_start"])
+        assert count == 150 + 2 * 225 + 4 * 100 + 150
+        for row in np.random.default_rng(epoch).choice(count, 150, replace=False).tolist():
+            found = arrays.row(epoch, row)
+            assert found in wanted
+            conditions.add(found[0])
+    assert conditions == {"direct", "cot"}
+    assert arrays.metadata["max_seq_len"] == 4097
+    manifest = tools.read_manifest(out)
+    found_files = tools.digests(out)
+    del found_files[tools.MANIFEST]
+    assert found_files == {file["path"]: file["sha256"] for file in manifest["files"]}
+
+    stamps = tools.stamps(root), tools.stamps(shm)
+    second = tools.ended(pipeline(raw, root, out, rules, profile=profile))
+    assert "every stage was reused" in second.out
+    assert states(second) == {name: ("reused", folder) for name, (_, folder) in made.items()}
+    assert (tools.stamps(root), tools.stamps(shm)) == stamps
+
+
+def test_the_ledger_runs_through(tmp_path: Path) -> None:
+    raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
+    tools.raw_data(raw, size=60)
+    done = tools.ended(pipeline(raw, root, out, tools.rules(tmp_path / "rules.yaml")))
+    ledgers = {name: tools.read_manifest(folder)["ledger"] for name, (_, folder) in states(done).items()}
+    assert ledgers["clean"]["rows_in"] == 60 * 8
+    for name in ("train_tokenizer", "tokenize"):
+        assert ledgers[name]["rows_in"] == ledgers["clean"]["rows_out"]
+    assert ledgers["sample"]["rows_in"] == ledgers["tokenize"]["rows_out"]
+    for ledger in ledgers.values():
+        assert ledger["rows_in"] == ledger["rows_kept"] + sum(ledger["dropped"].values())
+
+
+def test_broken_input_fails_the_run(tmp_path: Path) -> None:
+    raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
+    tools.raw_data(raw, size=60)
+    rules = tools.rules(tmp_path / "rules.yaml")
+    victim = raw / "gsm8k_train" / "main" / "train-00000-of-00001.parquet"
+    data = victim.read_bytes()
+    victim.write_bytes(data[: len(data) // 2])
+    done = tools.ended(pipeline(raw, root, out, rules), 3)
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert any(f"{victim}: is not a readable Parquet file" in message for message in messages(done))
+    assert "task clean failed; got exit code 3" in messages(done)[-1]
+    assert not out.exists()
+    assert not list(root.rglob(tools.MANIFEST))
+
+    # Mended, the same command goes on where it stopped.
+    victim.write_bytes(data)
+    done = tools.ended(pipeline(raw, root, out, rules))
+    assert "clean: 6 of 7 shards reused" in messages(done)
+
+
+def test_later_stage_fails_the_run(tmp_path: Path) -> None:
+    raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
+    tools.raw_data(raw, size=60)
+    tools.write_text(out / "precious.txt", "mine")
+    done = tools.ended(pipeline(raw, root, out, tools.rules(tmp_path / "rules.yaml")), 2)
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert "task sample failed; got exit code 2" in messages(done)[-1]
+    assert tools.digests(out).keys() == {"precious.txt"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"epoch": 3}, "did you mean 'epochs'?"),
+        ({"raw": "gs://bucket/raw"}, "gs://bucket/raw"),
+        ({"root": "s3://bucket/root"}, "s3://bucket/root"),
+        ({"epochs": "many"}, "epochs"),
+    ],
+)
+def test_wrong_options(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+    rules = tools.rules(tmp_path / "rules.yaml")
+    done = tools.ended(pipeline(tmp_path / "raw", tmp_path / "root", tmp_path / "out", rules, **changed), 2)
+    assert done.out == ""
+    assert said in messages(done)[-1]
+    assert "Traceback" not in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rules.yaml"]

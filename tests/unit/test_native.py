@@ -1,0 +1,283 @@
+"""The Rust border: what it takes, what it refuses, and that it counts, trains and samples as the references do."""
+
+import itertools
+import json
+import random
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from pairmill import _native
+from pairmill.encoder import SPLIT
+
+VOCAB = {"a": 0, "b": 1, "ab": 2, "Ġ": 3}
+MERGES = [("a", "b")]
+
+
+def arrow(texts: list[str]) -> pa.Array:
+    return pa.array(texts, pa.large_string())
+
+
+def pre_tokenizer() -> pre_tokenizers.Sequence:
+    split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
+    return pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)]
+    )
+
+
+def by_library(texts: list[str], **options: Any) -> tuple[dict[str, int], list[list[str]]]:
+    """Train with the reference; return vocabulary and merges."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizer()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(show_progress=False, **options))
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], model["merges"]
+
+
+def natively(texts: list[str], **options: Any) -> tuple[dict[str, int], list[list[str]]]:
+    counter = _native.WordCounter()
+    counter.add(arrow(texts), sys.maxsize)
+    vocab, merges, overflow = _native.train_bpe(*counter.words(), **options)
+    assert not overflow
+    return {token: i for i, token in enumerate(vocab)}, [list(merge) for merge in merges]
+
+
+class TestEncode:
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    def test_layout(self, kind: pa.DataType) -> None:
+        ids, offsets, dropped = _native.Encoder(VOCAB, MERGES).encode(pa.array(["ab a", "", "xb", "é"], kind))
+        assert ids.dtype == np.dtype(np.uint32)
+        assert offsets.dtype == np.dtype(np.int64)
+        assert ids.tolist() == [2, 3, 0, 1]
+        assert offsets.tolist() == [0, 3, 3, 4, 4]
+        assert dropped == 3
+
+    def test_a_slice_starts_at_its_own_first_row(self) -> None:
+        ids, offsets, _ = _native.Encoder(VOCAB, MERGES).encode(pa.array(["a", "b", "ab"]).slice(1))
+        assert (ids.tolist(), offsets.tolist()) == ([1, 2], [0, 1, 2])
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    def test_no_rows(self, kind: pa.DataType) -> None:
+        for empty in (pa.array([], kind), pa.array(["a"], kind).slice(1)):
+            ids, offsets, dropped = _native.Encoder(VOCAB, MERGES).encode(empty)
+            assert (ids.tolist(), offsets.tolist(), dropped) == ([], [0], 0)
+
+    def test_pairs_serve_as_vocabulary(self) -> None:
+        encoder = _native.Encoder(list(VOCAB.items()), MERGES)
+        assert encoder.vocab_size == 4
+        assert encoder.encode(arrow(["ab"]))[0].tolist() == [2]
+
+    def test_a_null_is_refused_by_row(self) -> None:
+        texts = pa.array(["a", "b", None, None]).slice(1)
+        with pytest.raises(ValueError, match="row 1 is null"):
+            _native.Encoder(VOCAB, MERGES).encode(texts)
+
+    @pytest.mark.parametrize(
+        ("value", "got"),
+        [
+            (pa.array([1]), "Int64"),
+            (pa.array([b"a"]), "Binary"),
+            (pa.array(["a"], pa.string_view()), "Utf8View"),
+            (pa.array(["a"]).dictionary_encode(), "Dictionary"),
+            (pa.array([None]), "Null"),
+            (["a"], "list, which has no __arrow_c_array__"),
+            (pa.chunked_array([["a"]]), "ChunkedArray"),
+        ],
+    )
+    def test_another_type_is_refused_by_name(self, value: object, got: str) -> None:
+        with pytest.raises(TypeError, match=f"got .*{got}.*; expected an Arrow array of utf8 or large_utf8"):
+            _native.Encoder(VOCAB, MERGES).encode(value)  # type: ignore[arg-type]
+
+    def test_bytes_that_are_not_utf8_are_refused(self) -> None:
+        buffers = pa.array([b"ok", b"\xff\xfe"]).buffers()
+        with pytest.raises(ValueError, match="not valid"):
+            _native.Encoder(VOCAB, MERGES).encode(pa.Array.from_buffers(pa.string(), 2, buffers))
+
+    def test_capsules_are_taken_once(self) -> None:
+        class Once:
+            capsules: tuple[object, object] = pa.array(["a"]).__arrow_c_array__()
+
+            def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+                return self.capsules
+
+        encoder, once = _native.Encoder(VOCAB, MERGES), Once()
+        assert encoder.encode(once)[0].tolist() == [0]
+        with pytest.raises(ValueError, match="used before"):
+            encoder.encode(once)
+
+    def test_a_word_of_a_megabyte(self) -> None:
+        ids, _, _ = _native.Encoder(VOCAB, MERGES).encode(arrow(["ab" * 500_000]))
+        assert (len(ids), set(ids.tolist())) == (500_000, {2})
+
+    def test_threads_share_an_encoder(self) -> None:
+        encoder = _native.Encoder(VOCAB, MERGES)
+        texts = arrow([("ab " * (i % 7) + "ba") for i in range(5_000)])
+        expected = encoder.encode(texts)[0]
+        with ThreadPoolExecutor(4) as pool:
+            for ids, _, _ in pool.map(encoder.encode, [texts] * 16):
+                assert np.array_equal(ids, expected)
+
+    def test_ctrl_c_ends_the_work(self) -> None:
+        def interrupt(signum: int, frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        encoder = _native.Encoder(VOCAB, MERGES)
+        texts = arrow(["abba " * 1_000] * 20_000)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                encoder.encode(texts)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+class TestVocabulary:
+    @pytest.mark.parametrize(
+        ("vocab", "merges", "message"),
+        [
+            ({"a": 0, "b": 0}, [], "two tokens have the id 0; expected one token for each id"),
+            ([("a", 0), ("a", 1)], [], 'token "a" is in the vocabulary twice'),
+            ({"a": -1}, [], 'token "a" has the id -1; expected an integer of 0 to'),
+            ({"a": 2**32 - 1}, [], "too large; expected at most 4294967294"),
+            (VOCAB, [("a", "b"), ("c", "b")], r'merges\[1\] needs the token "c"'),
+            (VOCAB, [("b", "a")], r'merges\[0\] needs the token "ba"'),
+        ],
+    )
+    def test_contradictions_are_refused(
+        self, vocab: dict[str, int], merges: list[tuple[str, str]], message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            _native.Encoder(vocab, merges)
+
+
+class TestCount:
+    def test_words_are_sorted_and_countable_in_parts(self) -> None:
+        texts = ["b a b", "e\u0301 a", "12 'sab\n", ""]
+        whole = _native.WordCounter()
+        whole.add(arrow(texts), sys.maxsize)
+        parts = _native.WordCounter()
+        for text in texts:
+            part = _native.WordCounter()
+            part.add(pa.array([text]), sys.maxsize)
+            parts.merge(*part.words())
+        words, counts = whole.words()
+        expected = {"b": 1, " a": 2, " b": 1, "é": 1, "1": 1, "2": 1, " '": 1, "sab": 1, "\n": 1}
+        assert counts.dtype == np.int64
+        got = dict(zip(pa.array(words).to_pylist(), counts.tolist(), strict=True))
+        assert got == {word.encode(): count for word, count in expected.items()}
+        assert list(got) == sorted(got)
+        assert len(whole) == len(words) == len(got)
+        other_words, other_counts = parts.words()
+        assert pa.array(other_words).equals(pa.array(words))
+        assert np.array_equal(other_counts, counts)
+
+    def test_documents_are_cut_by_characters(self) -> None:
+        counter = _native.WordCounter()
+        counter.add(pa.array(["éé😀x", "ab"]), 3)
+        counter.add(pa.array(["gone"]), 0)
+        assert pa.array(counter.words()[0]).to_pylist() == [b"ab", "éé".encode(), "😀".encode()]
+
+    @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
+    def test_counts_may_be_arrow_or_numpy(self, kind: pa.DataType) -> None:
+        counter = _native.WordCounter()
+        counter.merge(pa.array([b"a", b"\xff"], kind), pa.array([1, 2]))
+        counter.merge(pa.array([b"a"], kind), np.array([10, 0, 0])[:1])
+        assert counter.words()[1].tolist() == [11, 2]
+
+    @pytest.mark.parametrize(
+        ("words", "counts", "error", "message"),
+        [
+            (pa.array([b"a"]), pa.array([1, 2]), ValueError, "got 1 words and 2 counts"),
+            (pa.array([b"a"]), pa.array([0]), ValueError, "got the count 0; expected at least 1"),
+            (pa.array([b"a", b"a"]), pa.array([2**63 - 1, 1]), ValueError, "below 2\\^63"),
+            (pa.array([None, b"a"]), pa.array([1, 1]), ValueError, "row 0 is null"),
+            (pa.array(["a"]), pa.array([1]), TypeError, "Utf8; expected an Arrow array of binary or large_binary"),
+            (pa.array([b"a"]), pa.array([1.0]), TypeError, "Float64; expected an Arrow array of int64"),
+            (pa.array([b"a"]), np.array([1], np.int32), TypeError, "numpy.ndarray"),
+        ],
+    )
+    def test_bad_counts_are_refused(
+        self, words: pa.Array, counts: pa.Array, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            _native.WordCounter().merge(words, counts)
+
+
+class TestTrain:
+    def test_random_corpora_against_the_library(self) -> None:
+        draw = random.Random(1)
+        merged = 0
+        for case in range(150):
+            alphabet = draw.choice(["ab", "abc", "aé\u0301 ", "abcdefgh  '\n", "ab12 <>|", "日本語a "])
+            texts = ["".join(draw.choices(alphabet, k=draw.randrange(40))) for _ in range(draw.randrange(30))]
+            options = {
+                "vocab_size": draw.choice([0, 1, 5, 12, 20, 60, 300]),
+                "min_frequency": draw.choice([0, 1, 2, 2, 2, 5]),
+                "special_tokens": draw.choice([[], ["<|PAD|>"], ["<x>", "ab", "<x>", "b"], ["abc", "Ġa", "aa"]]),
+            }
+            expected = by_library(texts, **options)
+            assert natively(texts, **options) == expected, (case, options, texts)
+            merged += len(expected[1])
+        assert merged > 1_000
+
+    @pytest.mark.parametrize("vocab_size", [10, 257, 300])
+    def test_full_alphabet_against_the_library(self, vocab_size: int) -> None:
+        texts = ["the cat", "the hat", "é the"] * 3
+        options = {"vocab_size": vocab_size, "special_tokens": ["<|PAD|>"]}
+        expected = by_library(texts, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
+        assert natively(texts, full_alphabet=True, **options) == expected
+
+    def test_counts_past_32_bits_are_reported(self) -> None:
+        words = pa.array([b"ab", b"abc"])
+        for counts, expected in (([2**31 - 2, 1], False), ([2**31 - 1, 1], True)):
+            vocab, merges, overflow = _native.train_bpe(words, np.array(counts), 5, [])
+            assert vocab[:3] == ["a", "b", "c"]
+            assert merges[0] == ("a", "b")
+            assert overflow is expected
+
+    def test_bad_counts_are_refused(self) -> None:
+        with pytest.raises(ValueError, match="row 1 has the count -3; expected at least 1"):
+            _native.train_bpe(pa.array([b"a", b"b"]), pa.array([1, -3]), 5, [])
+        with pytest.raises(ValueError, match="too much to train on"):
+            _native.train_bpe(pa.array([b"ab"]), pa.array([2**63 - 1]), 5, [])
+
+
+class TestSample:
+    """The expected values are those of the rand crate, which rust/core/tests/sample.rs asks directly."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            ((0, "part-0.parquet", 10, 4), [8, 1, 7, 3]),
+            ((0, "part-0.parquet", 1000, 20), [*range(5), 996, *range(6, 20)]),
+            ((2**64 - 1, "é", 12, 11), None),
+            ((0, "x", 3, 3), [0, 1, 2]),
+            ((0, "x", 3, 9), [0, 1, 2]),
+            ((0, "x", 3, 0), []),
+            ((0, "x", 0, 0), []),
+        ],
+    )
+    def test_frozen(self, arguments: tuple[int, str, int, int], expected: list[int] | None) -> None:
+        sample = _native.data_io_document_sample(*arguments)
+        assert sample.dtype == np.uint64
+        assert len(set(sample.tolist())) == len(sample) == min(arguments[2:])
+        if expected is not None:
+            assert sample.tolist() == expected
+
+    def test_too_many_documents(self) -> None:
+        with pytest.raises(ValueError, match="expected fewer than 4294967295"):
+            _native.data_io_document_sample(0, "x", 2**32, 1)
+
+
+def test_version_is_that_of_the_package() -> None:
+    assert all(part.isdigit() for part in itertools.islice(_native.__version__.split("."), 2))

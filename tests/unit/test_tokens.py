@@ -1,0 +1,291 @@
+"""Token-array folders: .npy bytes as numpy writes them, what is refused, and reading spans."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pairmill import manifest as manifests
+from pairmill.errors import InputError
+from pairmill.manifest import File, Ledger, Manifest
+from pairmill.tokens import ARRAYS, INFO, NpyWriter, Task, gather, load, open_folder
+
+
+def saved(values: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("length", [0, 1, 9, 10, 99, 100, 12_345, 1_000_000])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int32, np.int64])
+def test_an_array_that_is_appended_to_equals_one_that_is_saved(tmp_path: Path, length: int, dtype: type) -> None:
+    values = np.arange(length).astype(dtype)
+    with NpyWriter(tmp_path / "x.npy", dtype) as out:
+        for piece in np.array_split(values, 7):
+            out.append(piece)
+    assert (tmp_path / "x.npy").read_bytes() == saved(values)
+    assert np.array_equal(load(str(tmp_path / "x.npy")), values)
+
+
+def test_values_are_cast_and_made_contiguous(tmp_path: Path) -> None:
+    with NpyWriter(tmp_path / "x.npy", np.uint16) as out:
+        out.append(np.arange(20, dtype=np.int64)[::2])
+        out.append(np.array([5], ">u4"))
+    assert (tmp_path / "x.npy").read_bytes() == saved(np.array([*range(0, 20, 2), 5], np.uint16))
+
+
+def write(path: Path, values: Any) -> str:
+    np.save(path, values)
+    return str(path)
+
+
+def test_either_npy_version_is_read(tmp_path: Path) -> None:
+    with (tmp_path / "x.npy").open("wb") as file:
+        np.lib.format.write_array(file, np.arange(5, dtype=np.uint32), version=(2, 0))
+    assert load(str(tmp_path / "x.npy")).tolist() == [0, 1, 2, 3, 4]
+    # data_io's programs leave out the comma behind the shape.
+    raw = saved(np.arange(5, dtype=np.uint32)).replace(b"(5,), }", b"(5,)}  ")
+    (tmp_path / "y.npy").write_bytes(raw)
+    assert load(str(tmp_path / "y.npy")).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_big_endian_array_is_read_right(tmp_path: Path) -> None:
+    assert load(write(tmp_path / "x.npy", np.arange(5, dtype=">u4"))).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros((2, 3), np.int64),
+        np.zeros((1, 5), np.uint32),
+        np.zeros((), np.int64),
+        np.zeros(3, np.float64),
+        np.zeros(3, np.bool_),
+        np.array(["a"]),
+        np.zeros(3, np.complex64),
+        np.zeros(3, "datetime64[s]"),
+    ],
+)
+def test_an_array_of_another_shape_or_kind_is_refused(tmp_path: Path, values: Any) -> None:
+    with pytest.raises(InputError, match=r"x.npy: is no one-dimensional integer array.*tokenize again"):
+        load(write(tmp_path / "x.npy", values))
+
+
+def test_an_array_of_objects_is_refused_and_never_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InputError):
+        load(str(tmp_path / "x.npy"))
+
+
+def _cut(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def _longer(data: bytes) -> bytes:
+    return data + b"\0"
+
+
+def _header_alone(data: bytes) -> bytes:
+    return data[:128]
+
+
+def _half_a_header(data: bytes) -> bytes:
+    return data[:40]
+
+
+def _nothing(data: bytes) -> bytes:
+    return b""
+
+
+def _text(data: bytes) -> bytes:
+    return b"tokens\n" * 50
+
+
+def _wild_header(data: bytes) -> bytes:
+    return data.replace(b"'shape': (5,)", b"'shape': (5,}")
+
+
+@pytest.mark.parametrize("harm", [_cut, _longer, _header_alone, _half_a_header, _nothing, _text, _wild_header])
+def test_a_file_that_is_no_whole_array_is_refused(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+    (tmp_path / "x.npy").write_bytes(harm(saved(np.arange(5, dtype=np.uint32))))
+    with pytest.raises(InputError, match=r"x\.npy"):
+        load(str(tmp_path / "x.npy"))
+
+
+def test_an_absent_array_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nothing.npy: does not exist"):
+        load(str(tmp_path / "nothing.npy"))
+
+
+# --- gather ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("chunk", "gap"), [(1, 0), (3, 0), (7, 2), (64, 5), (64, 1000), (10_000, 10_000)])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_gathered_spans_equal_slices_one_after_another(tmp_path: Path, chunk: int, gap: int, ordered: bool) -> None:
+    draw = np.random.default_rng(chunk * 1000 + gap)
+    values = draw.integers(0, 1 << 32, 2000, dtype=np.uint32)
+    uri = write(tmp_path / "x.npy", values)
+    for _ in range(25):
+        count = int(draw.integers(0, 60))
+        starts = draw.integers(0, 1900, count)
+        if ordered:
+            starts.sort()
+        lengths = np.minimum(draw.integers(0, 40, count), len(values) - starts)
+        if count and not ordered:
+            lengths[int(draw.integers(count))] = 0
+        pieces = list(gather(uri, starts, lengths, chunk=chunk, gap=gap))
+        expected = [values[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+        flat = np.concatenate([np.empty(0, np.uint32), *pieces])
+        assert np.array_equal(flat, np.concatenate([np.empty(0, np.uint32), *expected]))
+        assert all(len(piece) for piece in pieces)
+        assert all(len(piece) <= 2 * chunk for piece in pieces)
+
+
+def test_neighbouring_spans_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = write(tmp_path / "x.npy", np.arange(10_000, dtype=np.uint32))
+    starts = np.arange(0, 10_000, 10)
+    assert len(list(gather(uri, starts, np.full(1000, 10), chunk=100_000))) == 1
+    assert len(list(gather(uri, starts, np.full(1000, 5), chunk=100_000))) == 1
+    assert len(list(gather(uri, starts, np.full(1000, 5), chunk=100_000, gap=4))) == 1000
+
+
+def test_nothing_gathered_does_not_open_the_file() -> None:
+    empty = np.empty(0, np.int64)
+    assert list(gather("/nothing/there.npy", empty, empty)) == []
+    assert list(gather("/nothing/there.npy", np.array([5, 6]), np.array([0, 0]))) == []
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
+
+
+def put_task(folder: Path, rows: list[tuple[int, int]], **changed: Any) -> Path:
+    """A task whose rows have these (instruction, response) lengths."""
+    folder.mkdir(parents=True)
+    inst = np.array([row[0] for row in rows], np.uint64)
+    resp = np.array([row[1] for row in rows], np.uint64)
+    ends = np.cumsum(inst + resp, dtype=np.uint64)
+    arrays = {
+        "tokens": np.arange(int((inst + resp).sum()), dtype=np.uint32),
+        "inst_start": ends - resp - inst,
+        "inst_len": inst,
+        "resp_start": ends - resp,
+        "resp_len": resp,
+        **changed,
+    }
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", values)
+    return folder
+
+
+def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
+    put_task(tmp_path / "a.jsonl", [(3, 2), (1, 1), (4, 4)])
+    index = Task("a.jsonl", str(tmp_path / "a.jsonl")).index()
+    assert {name: values.tolist() for name, values in index.items()} == {
+        "inst_start": [0, 5, 7],
+        "inst_len": [3, 1, 4],
+        "resp_start": [3, 6, 11],
+        "resp_len": [2, 1, 4],
+    }
+    assert {values.dtype for values in index.values()} == {np.dtype(np.int64)}
+
+
+def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
+    put_task(tmp_path / "a", [])
+    assert all(len(values) == 0 for values in Task("a", str(tmp_path / "a")).index().values())
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"resp_len": np.array([2, 1], np.uint64)}, "differ in length"),
+        ({"tokens": np.arange(16, dtype=np.uint32)}, "of another length than the spans"),
+        ({"tokens": np.arange(14, dtype=np.uint32)}, "points outside|ends behind|another length"),
+        ({"tokens": np.zeros(1, np.uint32)}, "points outside the tokens"),
+        ({"inst_start": np.array([0, 5, 1 << 63], np.uint64)}, "inst_start points outside the tokens"),
+        ({"inst_start": np.array([0, 5, (1 << 64) - 1], np.uint64)}, "inst_start points outside the tokens"),
+        ({"inst_start": np.array([0, -5, 7], np.int64)}, "inst_start points outside the tokens"),
+        ({"resp_len": np.array([2, 1, 1 << 62], np.uint64)}, "resp_len points outside the tokens"),
+        (
+            {"resp_start": np.array([3, 6, 12], np.uint64)},
+            "row 2: a span ends behind the tokens; got 16; expected <= 15",
+        ),
+    ],
+)
+def test_spans_that_do_not_fit_their_tokens_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+    put_task(tmp_path / "a", [(3, 2), (1, 1), (4, 4)], **changed)
+    with pytest.raises(InputError, match=said):
+        Task("a", str(tmp_path / "a")).index()
+
+
+def foreign(folder: Path, *names: str) -> Path:
+    for name in names:
+        put_task(folder / name, [(2, 2), (1, 3)])
+    (folder / INFO).write_text(json.dumps({"vocab_size": 99}))
+    return folder
+
+
+def test_a_folder_that_others_made_is_read_sorted_by_code_point(tmp_path: Path) -> None:
+    foreign(tmp_path, "b", "B", "a b.jsonl", "é")
+    found = open_folder(str(tmp_path), "tokenized_path", tolerate_strays=False)
+    assert [task.name for task in found.tasks] == ["B", "a b.jsonl", "b", "é"]
+    assert (found.info, found.rows) == ({"vocab_size": 99}, None)
+
+
+def test_the_identity_of_a_foreign_folder_is_its_content(tmp_path: Path) -> None:
+    one = open_folder(str(foreign(tmp_path / "one", "a", "b")), "p", tolerate_strays=True).fingerprint
+    other = foreign(tmp_path / "other", "a", "b")
+    (other / "a" / "metadata.json").write_text("{}")  # data_io's cache key: a time, and not read
+    assert open_folder(str(other), "p", tolerate_strays=True).fingerprint == one
+    np.save(other / "a" / "tokens.npy", np.ones(8, np.uint32))
+    assert open_folder(str(other), "p", tolerate_strays=True).fingerprint != one
+
+
+def test_a_stray_folder_is_passed_over_where_asked(tmp_path: Path) -> None:
+    foreign(tmp_path, "a")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "x.txt").write_text("x")
+    assert [task.name for task in open_folder(str(tmp_path), "p", tolerate_strays=True).tasks] == ["a"]
+    with pytest.raises(InputError, match=r"notes: an array of this task is missing"):
+        open_folder(str(tmp_path), "p", tolerate_strays=False)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_task_that_lacks_an_array_is_refused(tmp_path: Path, name: str) -> None:
+    foreign(tmp_path, "a")
+    (tmp_path / "a" / f"{name}.npy").unlink()
+    with pytest.raises(InputError, match=f"an array of this task is missing; got a/{name}.npy"):
+        open_folder(str(tmp_path), "p", tolerate_strays=True)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "5", "null"])
+def test_information_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
+    foreign(tmp_path, "a")
+    (tmp_path / INFO).write_text(text)
+    with pytest.raises(InputError, match="is not a JSON object"):
+        open_folder(str(tmp_path), "p", tolerate_strays=True)
+
+
+def test_what_is_no_tokenized_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tokenized_path=.*no tokenizer_info.json"):
+        open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
+    (tmp_path / manifests.STARTED).write_text("{}")
+    with pytest.raises(InputError, match="is not finished"):
+        open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
+
+
+def test_a_folder_of_ours_is_read_by_its_manifest(tmp_path: Path) -> None:
+    foreign(tmp_path, "a", "stranger")
+    files = [File(f"a/{name}.npy", (tmp_path / "a" / f"{name}.npy").stat().st_size, "0" * 64, "a") for name in ARRAYS]
+    manifest = Manifest("tokenize", 1, "f" * 16, {}, [], Ledger(2, 2, 2), files)
+    (tmp_path / manifests.MANIFEST).write_bytes(manifest.dump())
+    found = open_folder(str(tmp_path), "p", tolerate_strays=True)
+    assert ([task.name for task in found.tasks], found.fingerprint, found.rows) == (["a"], "f" * 16, 2)
+    (tmp_path / "a" / "resp_len.npy").unlink()
+    with pytest.raises(InputError, match=r"a/resp_len.npy: missing; tokenize again"):
+        open_folder(str(tmp_path), "p", tolerate_strays=True)
