@@ -189,6 +189,20 @@ def refuse_unfinished(folder: str) -> None:
         )
 
 
+def read_whole(folder: str) -> Manifest | None:
+    """As ``read``; raises InputError too if files that the manifest names are gone or changed."""
+    manifest = read(folder)
+    wrong = damage(folder, manifest) if manifest is not None else []
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} files that its manifest names are gone or changed",
+            where=folder,
+            got=wrong[0],
+            hint="run the stage that made it again",
+        )
+    return manifest
+
+
 def whole(folder: str) -> Manifest | None:
     """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning."""
     if not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):

@@ -51,6 +51,17 @@ class Batch:
         return len(self.condition)
 
 
+def refuse_nulls(batch: Batch, uri: str, names: Sequence[str] = FIELDS) -> None:
+    """Raise InputError, naming the row, if one of these columns holds a null."""
+    for name in names:
+        column = getattr(batch, name)
+        if column.null_count:
+            row = batch.start + column.is_null().index(True).as_py()
+            raise InputError(
+                f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again"
+            )
+
+
 class JsonlWriter:
     """Writes JSON Lines as data_io does: compact, non-ASCII raw, a line feed after every row.
 

@@ -165,7 +165,7 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
     """
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
-    manifest = manifests.read(uri)
+    manifest = manifests.read_whole(uri)
     entries = store.list(uri)
     paths = {entry.path for entry in entries}
     if INFO not in paths:
@@ -177,14 +177,6 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
     except ValueError as error:
         raise InputError("is not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is not None:
-        wrong = manifests.damage(uri, manifest)
-        if wrong:
-            raise InputError(
-                f"{len(wrong)} files that its manifest names are gone or changed",
-                where=uri,
-                got=wrong[0],
-                hint="tokenize again",
-            )
         names = sorted(manifest.tasks())
         tasks = [Task(name, storage.join(uri, name)) for name in names]
         return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out)

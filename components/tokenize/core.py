@@ -106,7 +106,9 @@ class Tokenize(Stage[TokenizeConfig]):
                 for name in tokens.ARRAYS
             }
             for batch in rows.read(file.uri):
-                batch = _without_nulls(batch, file.uri, refuse=config.profile == "pairmill")
+                if config.profile == "data_io":
+                    batch = _nulls_filled(batch)
+                rows.refuse_nulls(batch, file.uri)
                 heads, codes = _condition_heads(batch, file.uri, context)
                 question, answer = encoder.encode(batch.instruction), encoder.encode(batch.response)
                 inst_len = np.diff(question.offsets) + np.array([len(head) for head in heads], np.int64)[codes] + 1
@@ -231,21 +233,10 @@ def _encoder(uri: str, _digest: str) -> Encoder:
     return Encoder.from_json(text, where=uri)
 
 
-def _without_nulls(batch: rows.Batch, uri: str, *, refuse: bool) -> rows.Batch:
+def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     import pyarrow.compute as pc
 
-    columns = {}
-    for name in rows.FIELDS:
-        column = getattr(batch, name)
-        if column.null_count:
-            if refuse:
-                row = batch.start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                raise InputError(
-                    f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again"
-                )
-            column = pc.fill_null(column, "")
-        columns[name] = column
-    return rows.Batch(batch.start, **columns)
+    return rows.Batch(batch.start, *(pc.fill_null(getattr(batch, name), "") for name in rows.FIELDS))
 
 
 def _condition_heads(batch: rows.Batch, uri: str, context: _Context) -> tuple[list[list[int]], NDArray[np.int64]]:

@@ -22,7 +22,7 @@ from pairmill.report import Bars, Report, Table
 from pairmill.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 _COUNTS = "words.parquet"
 _BYTE_LEVEL = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -168,7 +168,8 @@ def _sampled(config: TrainTokenizerConfig, work: _Work, ledger: Ledger) -> Any:
         total = rows.count(uri)
         chosen = _chosen_texts(config.profile, config.seed, work.file.task, total, work.limit)
     for batch in rows.read(uri):
-        _refuse_nulls(batch, uri, config.profile)
+        if config.profile == "pairmill":
+            rows.refuse_nulls(batch, uri, ("instruction", "response"))
         ledger.rows_in += len(batch)
         both = np.ones((len(batch), 2), np.bool_) if chosen is None else chosen[batch.start : batch.start + len(batch)]
         read = int(both.any(axis=1).sum())
@@ -198,16 +199,6 @@ def _chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int
     mask = np.zeros(total, np.bool_)
     mask[generator.permutation(total)[:limit]] = True
     return np.repeat(mask[:, None], 2, axis=1)
-
-
-def _refuse_nulls(batch: rows.Batch, uri: str, profile: Profile) -> None:
-    for name in ("instruction", "response"):
-        column: pa.Array = getattr(batch, name)
-        if column.null_count and profile == "pairmill":
-            row = batch.start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(
-                f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again"
-            )
 
 
 def _bpe(config: TrainTokenizerConfig, records: list[ShardRecord], shards: str) -> tuple[dict[str, Any], int, bool]:

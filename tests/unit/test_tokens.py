@@ -287,5 +287,5 @@ def test_a_folder_of_ours_is_read_by_its_manifest(tmp_path: Path) -> None:
     found = open_folder(str(tmp_path), "p", tolerate_strays=True)
     assert ([task.name for task in found.tasks], found.fingerprint, found.rows) == (["a"], "f" * 16, 2)
     (tmp_path / "a" / "resp_len.npy").unlink()
-    with pytest.raises(InputError, match=r"a/resp_len.npy: missing; tokenize again"):
+    with pytest.raises(InputError, match=r"a/resp_len.npy: missing; run the stage that made it again"):
         open_folder(str(tmp_path), "p", tolerate_strays=True)
