@@ -92,7 +92,7 @@ def from_os_error(error: OSError, where: str) -> PairmillError:
     text = error.strerror or str(error)
     if error.errno in _SPACE:
         return StorageError(
-            "no space left", where=path, got=text, hint="free space or choose another root, then run the same command"
+            "no space left", where=path, got=text, hint="free space or choose another place, then run the same command"
         )
     if error.errno == errno.ENOENT:
         return InputError("does not exist", where=path, hint="check the path")

@@ -173,8 +173,9 @@ def open_parquet(uri: str) -> Any:
 
     source = storage.store_for(uri).open(uri)
     try:
-        return pq.ParquetFile(source, buffer_size=1 << 20)
-    except (pa.ArrowInvalid, OSError) as error:
+        # pre_buffer would keep the bytes of every column chunk that was read.
+        return pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         source.close()
         raise InputError(
             "is not a readable Parquet file",
@@ -205,6 +206,15 @@ def parquet_batches(uri: str, file: Any, columns: list[str] | None) -> Iterator[
         raise InputError(
             "is damaged", where=f"{uri} row {start} or later", got=str(error).splitlines()[0], hint="copy it again"
         ) from error
+    if start != file.metadata.num_rows:
+        # A damaged footer can end a row group early, and nothing is raised for it.
+        raise InputError(
+            "is damaged",
+            where=f"{uri} row {start}",
+            got=f"{start} rows",
+            expected=f"{file.metadata.num_rows} by its footer",
+            hint="copy it again",
+        )
 
 
 def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:

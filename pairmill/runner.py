@@ -13,11 +13,12 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
 from pairmill import log, storage
@@ -122,6 +123,7 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
     folder = storage.join(shards, shard.key)
     out = Writer(folder)
     where = f"{stage.name}: {shard.name}"
+    place = f"{where} (in {folder})"
     try:
         ledger, data = stage.process(config, context, shard, out)
         ledger.reconcile(where)
@@ -133,7 +135,7 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
     except PairmillError:
         raise
     except OSError as error:
-        raise from_os_error(error, where) from error
+        raise from_os_error(error, place) from error
     except MemoryError as error:
         raise InternalError("out of memory", where=where, hint="lower workers= or raise the memory limit") from error
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -191,70 +193,97 @@ def _inline(
 def _pooled(
     stage: Stage[C], config: C, context: Any, todo: list[Shard], shards: str, workers: int
 ) -> Iterator[Outcome]:
+    """Outcomes of shards done by worker processes, each at the end of a pipe of its own.
+
+    concurrent.futures would do, but for two things: its queues are guarded by named semaphores, which a killed process
+    group leaves in /dev/shm for ever; and one killed worker ends the whole pool without telling what it was doing.
+    """
     # Spawned, not forked: pyarrow's threads do not survive a fork.
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), _start_worker, (stage, config, context, shards)
-    )
-    with _killed_on_exit(pool):
-        pending: dict[Future[ShardRecord], Shard] = {pool.submit(_work, shard): shard for shard in todo}
-        while pending:
-            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in finished:
-                shard = pending.pop(future)
-                try:
-                    yield shard, future.result()
-                except PairmillError as error:
-                    yield shard, error
-                except BrokenProcessPool:
-                    # Every shard that has no result ends so, those that no worker had begun too.
-                    yield (
-                        shard,
-                        InternalError(
-                            "not done, because a worker process was killed",
-                            where=f"{stage.name}: {shard.name}",
-                            hint="out of memory is the usual cause: lower workers= or raise the memory limit, then "
-                            "run the same command",
-                        ),
-                    )
+    spawn = multiprocessing.get_context("spawn")
+    left = deque(todo)
+    busy: dict[Connection, tuple[SpawnProcess, Shard]] = {}
+    died = done = 0
 
+    def hire() -> tuple[Connection, SpawnProcess]:
+        mine, theirs = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(theirs, stage, config, context, shards), daemon=True)
+        process.start()
+        theirs.close()
+        return mine, process
 
-@contextmanager
-def _killed_on_exit(pool: ProcessPoolExecutor) -> Iterator[None]:
+    def assign(pipe: Connection, process: SpawnProcess) -> None:
+        shard = left.popleft()
+        busy[pipe] = (process, shard)
+        with suppress(OSError):  # a worker that died meanwhile: its pipe's end will be read as such
+            pipe.send(shard)
+
     try:
-        yield
-    except BaseException:
+        for _ in range(workers):
+            assign(*hire())
+        while busy:
+            for pipe in wait(list(busy)):
+                assert isinstance(pipe, Connection)
+                process, shard = busy.pop(pipe)
+                outcome: ShardRecord | PairmillError
+                try:
+                    outcome = pipe.recv()
+                    done += 1
+                except (EOFError, OSError):
+                    process.join()
+                    outcome = _killed(stage.name, shard, process.exitcode)
+                    died += 1
+                    if died > max(_DEATHS, done):
+                        while left:
+                            yield left.popleft(), InternalError("not begun", where=stage.name, hint="see above")
+                    if left:
+                        pipe.close()
+                        pipe, process = hire()
+                if left:
+                    assign(pipe, process)
+                else:
+                    pipe.close()
+                yield shard, outcome
+    finally:
         # Ctrl-C must not wait for shards: they are redone or reused by the next run.
-        for process in list((pool._processes or {}).values()):
+        for process, _ in busy.values():
             process.kill()
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
 
 
-_worker: tuple[Stage[Any], Any, Any, str] | None = None
+# Workers that may be killed, with no more shards done than that, before the rest is given up.
+_DEATHS = 8
 
 
-def _start_worker(stage: Stage[C], config: C, context: Any, shards: str) -> None:
-    global _worker
-    _worker = (stage, config, context, shards)
+def _killed(stage: str, shard: Shard, code: int | None) -> InternalError:
+    return InternalError(
+        "a worker process was killed",
+        where=f"{stage}: {shard.name}",
+        got=f"exit code {code}",
+        hint="out of memory is the usual cause: lower workers= or raise the memory limit, then run the same command",
+    )
+
+
+def _serve(pipe: Connection, stage: Stage[C], config: C, context: Any, shards: str) -> None:
     # Ctrl-C reaches the whole group; the parent answers it, for all.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log.setup()
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    while True:
+        try:
+            shard: Shard = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(process_shard(stage, config, context, shard, shards))
+        except PairmillError as error:
+            pipe.send(error)
 
 
 def _die_with_parent() -> None:
-    # A worker whose parent was killed would wait for its next shard for ever: it holds the queue's write end itself.
+    # In the middle of a shard a worker would not notice that its parent was killed.
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _work(shard: Shard) -> ShardRecord:
-    assert _worker is not None
-    stage, config, context, shards = _worker
-    return process_shard(stage, config, context, shard, shards)
 
 
 def _finish(

@@ -17,7 +17,7 @@ from components.sample.plan import Epoch, TaskRows, epochs, rows_of
 from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
-from pairmill.errors import InputError
+from pairmill.errors import InputError, from_os_error
 from pairmill.manifest import MANIFEST, STARTED, InputRef, Ledger, Manifest
 from pairmill.prefixes import Rules, reference_json
 from pairmill.report import Bars, Report, Table
@@ -143,11 +143,14 @@ def _materialize(target: Path, plan: _Plan, manifest: Manifest, config: SampleCo
         made = materialize.finished(target, manifest.fingerprint)
         if made is not None:
             return made
-        manifest.files = materialize.write(
-            partial, plan.folder.tasks, plan.tasks, plan.epochs, plan.folder.info, config
-        )
-        (partial / MANIFEST).write_bytes(manifest.dump())
-        materialize.commit(partial, target)
+        try:
+            manifest.files = materialize.write(
+                partial, plan.folder.tasks, plan.tasks, plan.epochs, plan.folder.info, config
+            )
+            (partial / MANIFEST).write_bytes(manifest.dump())
+            materialize.commit(partial, target)
+        except OSError as error:
+            raise from_os_error(error, f"output_path={target}") from error
     return manifest
 
 

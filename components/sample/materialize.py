@@ -6,6 +6,7 @@ replaced only if pairmill wrote it.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import json
@@ -107,14 +108,30 @@ def partial_folder(target: Path, fingerprint: str) -> Iterator[Path]:
 
 
 def commit(partial: Path, target: Path) -> None:
-    """Put the folder in its place. What stood there steps aside first; processes that map it keep their pages."""
+    """Put the folder in its place. Where one stands already the two change places in one step, and the old one goes.
+
+    Processes that map the old one keep its pages.
+    """
     if target.is_dir() and any(target.iterdir()):
-        aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
-        os.rename(target, aside)
-        os.rename(partial, target)
-        shutil.rmtree(aside, ignore_errors=True)
+        if not _exchange(partial, target):
+            aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
+            os.rename(target, aside)
+            os.rename(partial, target)
+            partial = aside
+        shutil.rmtree(partial, ignore_errors=True)
     else:
         os.rename(partial, target)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    # renameat2(2) with RENAME_EXCHANGE; Python has no name for it, and not every file system can do it.
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    at_fdcwd, exchange = -100, 2
+    done: int = renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), exchange)
+    return done == 0
 
 
 def _empty(path: Path) -> None:

@@ -604,22 +604,22 @@ def test_parquet_with_a_hole(world: World, tmp_path: Path, name: str) -> None:
 def damaged_footers(path: Path) -> list[bytes]:
     """The file with one byte of its footer changed so that pyarrow reads fewer rows than the footer says, silently."""
     data = path.read_bytes()
-    total = pq.ParquetFile(path).metadata.num_rows
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    # 50, the rows of a group, as Thrift writes it
+    places = [place for place in range(footer, len(data) - 8) if data[place] == 100]
     found = []
-    for place in range(footer, len(data) - 8):
-        if data[place] != 100:  # 50, the rows of a group, as Thrift writes it
-            continue
-        changed = data[:place] + b"\x01" + data[place + 1 :]
-        path.write_bytes(changed)
+    for place, other in ((place, other) for place in places for other in (1, 4, 41, 63, 76, 99, 115)):
+        changed = data[:place] + bytes([other]) + data[place + 1 :]
         try:
-            with pq.ParquetFile(path) as file:
-                fewer = sum(len(batch) for batch in file.iter_batches()) < file.metadata.num_rows == total
+            with pq.ParquetFile(pa.BufferReader(changed), pre_buffer=False) as file:
+                groups = range(file.metadata.num_row_groups)
+                batches = (file.iter_batches(row_groups=[group]) for group in groups)
+                read = sum(len(batch) for group in batches for batch in group)
+                said = file.metadata.num_rows
         except (pa.ArrowException, OSError):
             continue
-        if fewer:
+        if read < said == 200:
             found.append(changed)
-    path.write_bytes(data)
     return found
 
 
@@ -634,8 +634,8 @@ def test_parquet_that_holds_fewer_rows_than_it_says(world: World, tmp_path: Path
         path = tools.write_rows(tmp_path / "given" / "x.parquet", tools.rows(200), row_group_size=50)
         changed = {"rows": tmp_path / "given"}
     damaged = damaged_footers(path)
-    assert len(damaged) >= 3
-    for data in damaged[:3]:
+    assert len(damaged) >= 4
+    for data in damaged[:: len(damaged) // 4]:
         path.write_bytes(data)
         refused(try_(world, name, tmp_path / "root", **changed), INPUT, path, root=tmp_path / "root")
 

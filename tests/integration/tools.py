@@ -114,6 +114,18 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def semaphores(pid: int) -> set[Path]:
+    """Named semaphores of a process pool: files in /dev/shm that a process has mapped."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return set()
+    # The C library maps them before it gives them their names.
+    inodes = {int(line.split()[4]) for line in lines if "/dev/shm/sem." in line}
+    with os.scandir("/dev/shm") as entries:
+        return {Path(entry.path) for entry in entries if entry.name.startswith("sem.") and entry.inode() in inodes}
+
+
 def wait_until_gone(mark: str, seconds: float = 15) -> None:
     """Wait for the last process with this mark to end; fail if one stays."""
     end = time.monotonic() + seconds

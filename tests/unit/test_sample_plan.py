@@ -542,7 +542,7 @@ def test_defect_17_a_sample_that_fails_leaves_what_stood_there(bench: Bench, mon
         return original(folder, path)
 
     monkeypatch.setattr(materialize, "_file", fail)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StorageError, match="No space"):
         bench.run(epochs=3)
     assert {path: path.read_bytes() for path in bench.target.rglob("*") if path.is_file()} == before
     assert [path.name for path in bench.target.parent.iterdir()] == ["sampled"]
