@@ -21,7 +21,7 @@ from components.sample.core import run
 from components.sample.plan import Epoch, TaskRows, epochs, rows_of
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.prefixes import Rule
 from pairmill.stage import Profile
 from pairmill.tokens import INDEX, INFO
