@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -69,10 +69,6 @@ class Ledger:
     def note(self, what: str, count: int = 1) -> None:
         """Count something that happened to rows that were kept."""
         self.notes[what] = self.notes.get(what, 0) + count
-
-    def measure(self, name: str, count: int) -> None:
-        """Add to a sum that counts no rows."""
-        self.measures[name] = self.measures.get(name, 0) + count
 
     def add(self, other: Ledger) -> None:
         """Add another ledger to this one."""
@@ -235,8 +231,3 @@ def damage(folder: str, manifest: Manifest) -> list[str]:
         elif size != file.size:
             wrong.append(f"{file.path}: {size} bytes, expected {file.size}")
     return wrong
-
-
-def options_of(values: Mapping[str, Any], chosen: Iterable[str]) -> dict[str, Any]:
-    """The options that change bytes, by name."""
-    return {name: values[name] for name in sorted(chosen)}

@@ -40,7 +40,7 @@ class Clean(Stage[CleanConfig]):
     def plan(self, config: CleanConfig) -> Plan:
         raw = storage.normalise(config.raw, "raw")
         shards: list[Shard] = []
-        digests: list[list[str]] = []
+        digests: list[list[str | int]] = []
         for source in _chosen(config.sources, raw):
             folder = storage.join(raw, source.name)
             store = storage.store_for(folder)
@@ -56,12 +56,13 @@ class Clean(Stage[CleanConfig]):
                     got=", ".join(sorted(sizes)[:5]) or "an empty folder",
                     expected=f"the files that components/clean/sources/{source.name}.py names",
                 )
+            digests.append([source.name, source.version])
             taken = [output.path for output in outputs]
             for path in {path for path in taken if taken.count(path) > 1}:
                 raise InputError(f"two raw files make one output, {path}", where=folder, hint="rename or remove one")
             for output in outputs:
                 files = tuple((f"{source.name}/{path}", storage.join(folder, path)) for path in output.files)
-                identity = [[path, store.digest(uri)] for path, uri in files]
+                identity: list[list[str | int]] = [[path, store.digest(uri)] for path, uri in files]
                 key = content_key(
                     self.name, self.version, source.name, source.version, config.profile, output.path, identity
                 )

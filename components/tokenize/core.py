@@ -210,6 +210,7 @@ def _tokenizer_uri(given: str) -> str:
     uri = storage.normalise(given, "tokenizer")
     store = storage.store_for(uri)
     if store.exists(uri):
+        manifests.refuse_unfinished(storage.parent_of(uri))
         return uri
     manifests.read(uri)  # refuses a folder that train_tokenizer began and has not finished
     inside = storage.join(uri, _NAME)

@@ -557,3 +557,15 @@ def test_raw_data_without_any_known_source_is_an_input_error(tmp_path: Path, raw
     raw("unknown/x.jsonl", "")
     with pytest.raises(InputError, match="no folder of a known source; expected one or more of dmmath"):
         clean(tmp_path)
+
+
+def test_a_raised_version_of_a_source_makes_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raw" / "gsm8k_train").mkdir(parents=True)
+    (tmp_path / "raw" / "gsm8k_train" / "train.jsonl").write_text('{"question": "q", "answer": "#### 1"}\n')
+    config = CleanConfig(raw=str(tmp_path / "raw"), root=str(tmp_path / "root"), workers=1)
+    first = runner.run(Clean(), config)
+    assert runner.run(Clean(), config).reused
+    monkeypatch.setattr(type(SOURCES["gsm8k_train"]), "version", 2)
+    second = runner.run(Clean(), config)
+    assert not second.reused
+    assert second.uri != first.uri
