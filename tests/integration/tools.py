@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from helpers import mount
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
@@ -191,15 +192,15 @@ class Disk:
     def __init__(self, path: Path, size: int, *options: str) -> None:
         self.path = path
         path.mkdir(parents=True)
-        self._mount(f"size={size}", *options)
+        mount(path, f"size={size}", *options)
 
     def resize(self, size: int) -> None:
         """Make it larger."""
-        self._mount("remount", f"size={size}")
+        mount(self.path, "remount", f"size={size}")
 
     def read_only(self) -> None:
         """Refuse every write from now on."""
-        self._mount("remount", "ro")
+        mount(self.path, "remount", "ro")
 
     def used(self) -> int:
         """Bytes taken."""
@@ -208,15 +209,6 @@ class Disk:
     def remove(self) -> None:
         """Unmount."""
         subprocess.run(["umount", "--lazy", str(self.path)], check=True)
-
-    def _mount(self, *options: str) -> None:
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(self.path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, f"these tests need the right to mount a tmpfs (run as root): {done.stderr}"
 
 
 # Generated data
