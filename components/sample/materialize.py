@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.sample.config import SampleConfig
-from components.sample.plan import Epoch, TaskRows
+from components.sample.plan import TaskRows, epochs
 from pairmill import manifest as manifests
 from pairmill import storage
 from pairmill.errors import InputError, UsageError
@@ -202,11 +202,13 @@ def write(
     folder: Path,
     sources: list[Task],
     tasks: list[TaskRows],
-    epochs: list[Epoch],
     info: dict[str, Any],
     config: SampleConfig,
 ) -> list[File]:
-    """Write ``tokens.npy``, ``epoch_<e>/*.npy`` and ``metadata.json``; returns the files with their digests."""
+    """Write ``tokens.npy``, ``epoch_<e>/*.npy`` and ``metadata.json``; returns the files with their digests.
+
+    The tasks' coverage must be that of all epochs: it says which rows are written.
+    """
     layout = Layout(tasks, config)
     dtype = token_dtype(info.get("vocab_size"), config)
     with NpyWriter(folder / "tokens.npy", dtype.type) as out:
@@ -220,7 +222,7 @@ def write(
     resp_start = _flat([start for _, start in layout.starts])
     first = np.cumsum([0, *(len(task) for task in tasks)])
     used = 0
-    for number, epoch in enumerate(epochs):
+    for number, epoch in enumerate(epochs(tasks, config)):
         rows = first[epoch.task] + epoch.row
         path = folder / f"epoch_{number}"
         path.mkdir()

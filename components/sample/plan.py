@@ -117,12 +117,18 @@ class Streams:
 
 
 def epochs(tasks: list[TaskRows], config: SampleConfig) -> Iterator[Epoch]:
-    """Draw the epochs one after another, counting coverage in the tasks.
+    """Draw the epochs one after another from the beginning, counting coverage in the tasks.
+
+    Drawing again gives the same epochs: only one of them need be held at a time, though the layout of the tokens
+    depends on all.
 
     Raises:
         InputError: with ``profile="data_io"``, where the reference overflows its buffers.
     """
     streams = Streams(config)
+    for task in tasks:
+        task.order, task.cursor = np.empty(0, np.int64), 0
+        task.coverage = np.zeros(len(task), np.int64)
     capacity = sum(len(task) for task in tasks)
     for number in range(config.epochs):
         drawn: list[tuple[int, Ints]] = []

@@ -671,3 +671,13 @@ def test_coverage_is_counted_over_rows_that_may_be_sampled() -> None:
     assert (stats.cov_rtoks, stats.unique_toks, stats.cov_toks) == (taken, taken + 2, taken + 2)
     assert analytics.category("c__t__u") == "c"
     assert analytics.category("plain.jsonl") == "plain.jsonl"
+
+
+def test_drawing_again_gives_the_same_epochs_and_coverage() -> None:
+    tasks = [task("a__t", [(2, 3)] * 7, Rule(max_per_file=3, repeat=2)), task("b__t", [(1, 4)] * 5)]
+    first = [(epoch.task.tolist(), epoch.row.tolist()) for epoch in epochs(tasks, replace(CONFIG, epochs=3))]
+    covered = [one.coverage.tolist() for one in tasks]
+    again = [(epoch.task.tolist(), epoch.row.tolist()) for epoch in epochs(tasks, replace(CONFIG, epochs=3))]
+    assert again == first
+    assert [one.coverage.tolist() for one in tasks] == covered
+    assert sum(map(sum, covered)) == 3 * (6 + 5)
