@@ -13,6 +13,7 @@ from components.clean.source import Drop, Malformed, Source
 from components.clean.sources import SOURCES
 from pairmill import inputs, rows, storage
 from pairmill.errors import InputError, UsageError
+from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table
 from pairmill.rows import BATCH_BYTES, BATCH_ROWS, Row
@@ -184,12 +185,16 @@ class Clean(Stage[CleanConfig]):
 
 def _chosen(names: list[str], raw: str) -> list[Source]:
     if names == ["all"]:
-        store = storage.store_for(raw)
-        found = [source for name, source in SOURCES.items() if store.list(storage.join(raw, name))]
+        entries = storage.store_for(raw).list(raw)
+        folders = {entry.path.split("/", 1)[0] for entry in entries if "/" in entry.path}
+        found = [source for name, source in SOURCES.items() if name in folders]
         if not found:
             raise InputError(
                 "no folder of a known source", where=f"raw={raw}", expected=f"one or more of {', '.join(SOURCES)}"
             )
+        strangers = sorted(folders - set(SOURCES))
+        passed_over = f"; passed over, because no source has that name: {', '.join(strangers)}" if strangers else ""
+        event(f"clean: {', '.join(source.name for source in found)}{passed_over}")
         return found
     unknown = [name for name in names if name not in SOURCES]
     if unknown:
