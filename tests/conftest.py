@@ -1,5 +1,6 @@
 """What every test can import: this folder's ``helpers`` and the toy stage beside the unit tests."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ _TESTS = Path(__file__).resolve().parent
 for _folder in (_TESTS, _TESTS / "unit"):
     if str(_folder) not in sys.path:
         sys.path.insert(0, str(_folder))
+
+# A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C could not be tested.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
