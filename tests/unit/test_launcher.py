@@ -87,12 +87,12 @@ def local(folder: Path, **values: Any) -> dict[str, Any]:
 
 
 OUTCOME = Outcome(
-    stdout="/root/clean/f\n",
-    parameters={"output": "/root/clean/é ü", "fingerprint": "0" * 16, "rows": 12, "unasked": "x"},
+    stdout="/project/clean/f\n",
+    parameters={"output": "/project/clean/é ü", "fingerprint": "0" * 16, "rows": 12, "unasked": "x"},
     metrics={"rows_in": 13, "drop_fraction": 0.5},
     report=Report("clean", {"Rows": 12}),
     manifest=b'{"stage": "clean"}\n',
-    metadata={"data": "/root/clean/f", "fingerprint": "0" * 16, "rows": 12},
+    metadata={"data": "/project/clean/f", "fingerprint": "0" * 16, "rows": 12},
 )
 
 
@@ -204,7 +204,7 @@ def test_every_output_is_written_where_it_is_expected_and_said_twice_the_same(
     places = tmp_path / "some" / "where"
     output = json.loads((places / "executor" / "output.json").read_text())
     assert set(output) == {"parameterValues", "artifacts"}
-    assert output["parameterValues"] == {"output": "/root/clean/é ü", "fingerprint": "0" * 16, "rows": 12}
+    assert output["parameterValues"] == {"output": "/project/clean/é ü", "fingerprint": "0" * 16, "rows": 12}
     for name, value in output["parameterValues"].items():
         assert (places / "parameters" / name).read_text() == str(value)  # to the byte: no line feed is added
     assert set(output["artifacts"]) == {"manifest", "metrics", "report"}
@@ -239,10 +239,10 @@ def test_outputs_on_object_stores_go_to_the_launchers_folders(tmp_path: Path, mo
     monkeypatch.setattr(launcher, "_MOUNTS", {scheme: str(tmp_path / scheme) for scheme in ("gs", "s3", "minio")})
     for scheme in ("gs", "s3", "minio"):
         given = local(tmp_path / scheme, raw="r", root="x")
-        uri = f"{scheme}://bucket/root/p/run/task/uuid/manifest"
+        uri = f"{scheme}://bucket/top/p/run/task/uuid/manifest"
         given["outputs"]["artifacts"]["manifest"]["artifacts"][0]["uri"] = uri
         assert run([FLAG, json.dumps(given)]) == 0
-        assert (tmp_path / scheme / "bucket/root/p/run/task/uuid/manifest").read_bytes() == OUTCOME.manifest
+        assert (tmp_path / scheme / "bucket/top/p/run/task/uuid/manifest").read_bytes() == OUTCOME.manifest
         output = json.loads(Path(given["outputs"]["outputFile"]).read_text())
         assert output["artifacts"]["manifest"]["artifacts"][0]["uri"] == uri
 
