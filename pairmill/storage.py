@@ -7,7 +7,6 @@ A :class:`Store` is a flat space of immutable objects addressed by URI. Every ba
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import hashlib
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
+from pairmill import partials
 from pairmill.errors import InputError, StorageError, UsageError, from_os_error
 from pairmill.log import event
 
@@ -195,15 +195,13 @@ class _LocalCreation(_Creation):
         with _translated(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             _sweep(target)
-            while True:
-                self._handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-                self._path = Path(name)
-                fcntl.flock(self._handle, fcntl.LOCK_EX)
-                # Between its making and its locking another writer may have swept it.
-                with suppress(FileNotFoundError):
-                    if self._path.stat().st_ino == os.fstat(self._handle).st_ino:
-                        return self._path
-                os.close(self._handle)
+            self._handle, self._path = partials.hold(self._make)
+            return self._path
+
+    def _make(self) -> tuple[int, Path]:
+        target = self._target
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
+        return handle, Path(name)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
@@ -225,15 +223,9 @@ class _LocalCreation(_Creation):
 
 
 def _sweep(target: Path) -> None:
-    """Remove what killed writers of ``target`` left; a living writer holds the lock on its file."""
-    for entry in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
-        with suppress(OSError):
-            handle = os.open(entry, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                entry.unlink(missing_ok=True)
-            finally:
-                os.close(handle)
+    """Remove what killed writers of ``target`` left."""
+    for _ in partials.sweep(target.parent.glob(f".{glob.escape(target.name)}.*.partial")):
+        pass
 
 
 @contextmanager

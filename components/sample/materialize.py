@@ -7,7 +7,6 @@ replaced only if pairmill wrote it.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from components.sample.config import SampleConfig
 from components.sample.plan import TaskRows, epochs
 from pairmill import manifest as manifests
-from pairmill import storage
+from pairmill import partials, storage
 from pairmill.errors import InputError, UsageError
 from pairmill.log import event
 from pairmill.manifest import MANIFEST, File, Manifest
@@ -88,22 +87,18 @@ def partial_folder(target: Path, fingerprint: str) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     path = target.with_name(f".{target.name}.{fingerprint}.partial")
-    while True:
+
+    def make() -> tuple[int, Path]:
         path.mkdir(exist_ok=True)
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        # Whoever held the lock before may have renamed or removed the folder.
-        with suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(handle).st_ino:
-                break
-        os.close(handle)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY), path
+
+    handle, _ = partials.hold(make)
     try:
         _empty(path)
         yield path
     finally:
-        with suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(handle).st_ino:
-                shutil.rmtree(path, ignore_errors=True)
+        if partials.names(path, handle):
+            shutil.rmtree(path, ignore_errors=True)
         os.close(handle)
 
 
@@ -140,19 +135,12 @@ def _empty(path: Path) -> None:
 
 
 def sweep(target: Path) -> None:
-    """Remove the hidden folders that killed writers left beside the target; a living writer locks its own."""
+    """Remove the hidden folders that killed writers left beside the target."""
     ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial$")
-    for entry in target.parent.iterdir() if target.parent.is_dir() else ():
-        if not ours.match(entry.name) or entry.is_symlink() or not entry.is_dir():
-            continue
-        with suppress(OSError):
-            handle = os.open(entry, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry, ignore_errors=True)
-                event(f"sample: removed {entry}, left by a run that was killed")
-            finally:
-                os.close(handle)
+    beside = target.parent.iterdir() if target.parent.is_dir() else ()
+    folders = (path for path in beside if ours.match(path.name) and path.is_dir() and not path.is_symlink())
+    for path in partials.sweep(folders):
+        event(f"sample: removed {path}, left by a run that was killed")
 
 
 def token_dtype(vocab_size: object, config: SampleConfig) -> np.dtype[Any]:
