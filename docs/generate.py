@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from pairmill.cli import type_name
+from pairmill.stage import default_of
 
 TOP = Path(__file__).parent.parent
 STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
@@ -33,12 +34,10 @@ def options_table(config: type[Any]) -> str:
     hints = get_type_hints(config)
     lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
     for item in dataclasses.fields(config):
-        if item.default is not dataclasses.MISSING:
-            default = f"`{item.default}`" if item.default != "" else "empty"
-        elif item.default_factory is not dataclasses.MISSING:
-            values = ",".join(item.default_factory())
-            default = f"`{values if len(values) < 60 else values[:40] + '…'}`"
-        else:
+        value = default_of(item)
+        text = str(value)
+        default = f"`{text if len(text) < 60 else text[:40] + '…'}`" if text else "empty"
+        if value is dataclasses.MISSING:
             default = "required"
         cells = [f"`{item.name}`", type_name(hints[item.name]), default, item.metadata["help"].replace("<", "&lt;")]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")

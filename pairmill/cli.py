@@ -21,6 +21,7 @@ from typing import Any, TypeVar, get_type_hints
 from pairmill import launcher, log
 from pairmill.errors import PairmillError, UsageError, from_os_error
 from pairmill.report import Report
+from pairmill.stage import default_of
 
 C = TypeVar("C")
 
@@ -53,20 +54,12 @@ class Outcome:
 
 
 def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: Sequence[str] | None = None) -> int:
-    """Run a stage from its arguments; returns the exit code. Every error ends here, as one message."""
+    """Run a stage from its arguments; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    log.setup()
-    if any(argument in {"--help", "-h", "help"} for argument in arguments):
-        sys.stdout.write(help_text(stage, config_class))
-        return 0
-    try:
-        task = None
-        if arguments[:1] == [launcher.FLAG]:
-            task = launcher.Task.parse(arguments[1:])
-            values = dict(task.parameters)
-        else:
-            values = split(arguments)
-        outcome = run(build(config_class, values))
+
+    def work() -> None:
+        task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
+        outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
         if task is not None:
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
@@ -74,6 +67,21 @@ def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: S
         _summary(stage, outcome)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()
+
+    return program(f"components.{stage}", stage, config_class, arguments, work)
+
+
+def program(module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
+    """Do ``work``, or print the help of ``python -m <module>`` if the arguments ask for it; returns the exit code.
+
+    Every error ends here, as one message.
+    """
+    log.setup()
+    if any(argument in {"--help", "-h", "help"} for argument in arguments):
+        sys.stdout.write(help_text(module, config_class))
+        return 0
+    try:
+        work()
     except PairmillError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
@@ -81,13 +89,13 @@ def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: S
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        translated = from_os_error(error, stage)
+        translated = from_os_error(error, name)
         return _fail(str(translated), translated.exit_code)
     except KeyboardInterrupt:
-        return _fail(f"{stage}: interrupted; run the same command to resume", INTERRUPTED)
+        return _fail(f"{name}: interrupted; run the same command to resume", INTERRUPTED)
     except Exception as error:
-        log.logger().exception("%s failed", stage)
-        return _fail(f"{stage}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
+        log.logger().exception("%s failed", name)
+        return _fail(f"{name}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
     return 0
 
 
@@ -131,11 +139,7 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
             meant = f"did you mean {close[0]!r}?" if close else ""
             raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
         given[key] = _plain(key, hints[key], value)
-    required = [
-        name
-        for name, item in known.items()
-        if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-    ]
+    required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
     missing = [name for name in required if name not in given]
     if missing:
         raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
@@ -183,19 +187,15 @@ def type_name(kind: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "true|false"}.get(kind, str(kind))
 
 
-def help_text(stage: str, config_class: type[Any]) -> str:
-    """What ``--help`` prints: every option with type, default and meaning."""
+def help_text(module: str, config_class: type[Any]) -> str:
+    """What ``--help`` of ``python -m <module>`` prints: every option with type, default and meaning."""
     hints = get_type_hints(config_class)
-    lines = [f"usage: python -m components.{stage} key=value …", ""]
+    lines = [f"usage: python -m {module} key=value …", ""]
     summary = (config_class.__doc__ or "").strip().splitlines()
     lines += [summary[0], ""] if summary else []
     for item in dataclasses.fields(config_class):
-        if item.default is not dataclasses.MISSING:
-            default = f"default: {item.default}" if item.default != "" else "default: empty"
-        elif item.default_factory is not dataclasses.MISSING:
-            default = f"default: {','.join(item.default_factory()) or 'empty'}"
-        else:
-            default = "required"
+        value = default_of(item)
+        default = "required" if value is dataclasses.MISSING else f"default: {value if value != '' else 'empty'}"
         lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
         lines.append(f"      {item.metadata.get('help', '')}")
     return "\n".join(lines) + "\n"

@@ -32,6 +32,11 @@ class InputFile:
     size: int
     sha256: str
 
+    @property
+    def kind(self) -> str:
+        """The extension, which says how the bytes are read."""
+        return self.uri.rsplit(".", 1)[-1]
+
 
 @dataclass(frozen=True)
 class Inputs:

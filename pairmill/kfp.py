@@ -14,6 +14,7 @@ from typing import Any
 from kfp import dsl
 
 from pairmill import launcher
+from pairmill.stage import default_of
 
 # No image is published yet. The name is one that no registry can answer to (RFC 2606), so that a forgotten image=
 # fails at once; `python -m pipelines.compile image=…` puts the real one in.
@@ -33,10 +34,7 @@ def container(stage: str) -> dsl.ContainerSpec:
 
 def default(config_class: type[Any], name: str) -> Any:
     """The default of an option as a component's signature takes it: lists joined by commas."""
-    for item in dataclasses.fields(config_class):
-        if item.name == name:
-            if item.default is not dataclasses.MISSING:
-                return item.default
-            if item.default_factory is not dataclasses.MISSING:
-                return ",".join(item.default_factory())
-    raise KeyError(f"{config_class.__name__} has no option {name} with a default")
+    found = {item.name: default_of(item) for item in dataclasses.fields(config_class)}
+    if found.get(name, dataclasses.MISSING) is dataclasses.MISSING:
+        raise KeyError(f"{config_class.__name__} has no option {name} with a default")
+    return found[name]

@@ -174,6 +174,17 @@ def read(folder: str) -> Manifest | None:
     return None
 
 
+def begin(folder: str, stage: str, fingerprint: str) -> None:
+    """Mark a folder as begun: until its manifest is there, readers refuse it."""
+    started = {"stage": stage, "fingerprint": fingerprint, "format": FORMAT}
+    storage.store_for(folder).write(storage.join(folder, STARTED), canonical(started))
+
+
+def finish(folder: str, manifest: Manifest) -> None:
+    """Write the manifest, which makes the folder whole. Nothing is written to it after this."""
+    storage.store_for(folder).write(storage.join(folder, MANIFEST), manifest.dump())
+
+
 def refuse_unfinished(folder: str) -> None:
     """Raise InputError if pairmill began this folder and has not finished it."""
     store = storage.store_for(folder)

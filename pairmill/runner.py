@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from pairmill import log, storage
 from pairmill import manifest as manifests
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, from_os_error
-from pairmill.manifest import MANIFEST, STARTED, File, Ledger, Manifest
+from pairmill.manifest import File, Ledger, Manifest
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, byte_options
 
 RECORD = "_RECORD.json"
@@ -158,7 +158,7 @@ def _process_all(stage: Stage[C], config: C, plan: Plan, shards: str) -> list[Sh
         else:
             done[shard.name] = record
     workers = min(config.workers or available_cores(), len(todo))
-    if done and plan.shards:
+    if done:
         log.event(f"{stage.name}: {len(done)} of {len(plan.shards)} shards reused", stage=stage.name)
     failures: list[tuple[str, PairmillError]] = []
     todo.sort(key=lambda shard: -shard.size)
@@ -306,11 +306,8 @@ def _finish(
             hint="the input folder was changed after it was finished; run the stage before again",
         )
     stage.accept(config, plan, records)
-    store = storage.store_for(folder)
-    started = {"stage": stage.name, "fingerprint": fingerprint, "format": manifests.FORMAT}
-    store.write(storage.join(folder, STARTED), manifests.canonical(started))
+    manifests.begin(folder, stage.name, fingerprint)
     out = Writer(folder)
-    data = stage.finish(config, plan, records, shards, out)
     manifest = Manifest(
         stage=stage.name,
         version=stage.version,
@@ -318,13 +315,11 @@ def _finish(
         options=byte_options(config),
         inputs=plan.inputs,
         ledger=ledger,
-        files=sorted(out.files, key=lambda file: file.path),
+        files=[],
         shards={record.name: record.ledger for record in records},
-        data=data,
+        data=stage.finish(config, plan, records, shards, out),
     )
-    report = stage.report(manifest)
-    out.write("report.html", report.html().encode())
-    out.write("report.md", report.markdown().encode())
+    out.write_report(stage.report(manifest))
     manifest.files = sorted(out.files, key=lambda file: file.path)
-    store.write(storage.join(folder, MANIFEST), manifest.dump())
+    manifests.finish(folder, manifest)
     return manifest

@@ -10,7 +10,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -37,6 +37,13 @@ def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def default_of(item: dataclasses.Field[Any]) -> Any:
+    """The default of an option as texts give it, lists joined by commas; ``dataclasses.MISSING`` if it is required."""
+    if item.default_factory is not dataclasses.MISSING:
+        return ",".join(item.default_factory())
+    return item.default
 
 
 @dataclass(kw_only=True)
@@ -131,11 +138,20 @@ class Writer:
         with self.create(path, task=task) as local:
             local.write_bytes(data)
 
-    def adopt(self, source_folder: str, file: File) -> None:
-        """Take over a file of another folder (a shard's) without moving its bytes through this process."""
-        target = storage.join(self.folder, file.path)
+    def write_report(self, report: Report) -> None:
+        """Write the report as a page and as text."""
+        self.write("report.html", report.html().encode())
+        self.write("report.md", report.markdown().encode())
+
+    def adopt(self, source_folder: str, file: File, *, task: str = "") -> None:
+        """Take over a file of another folder (a shard's) without moving its bytes through this process.
+
+        With ``task`` it goes into the folder of that task and belongs to it.
+        """
+        mine = replace(file, path=f"{task}/{file.path}", task=task) if task else file
+        target = storage.join(self.folder, mine.path)
         storage.store_for(target).copy(storage.join(source_folder, file.path), target)
-        self.files.append(file)
+        self.files.append(mine)
 
 
 class Stage(ABC, Generic[C]):

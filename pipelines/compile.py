@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from pairmill import cli, log
-from pairmill.errors import PairmillError, UsageError, from_os_error
+from pairmill import cli
+from pairmill.errors import UsageError
 from pairmill.stage import option
 
 COMPILED = "pipelines/compiled/pretraining.yaml"
@@ -59,20 +59,12 @@ def run(config: CompileConfig) -> Path:
 
 def main() -> int:
     """Command line."""
-    log.setup()
-    if any(argument in {"--help", "-h"} for argument in sys.argv[1:]):
-        sys.stdout.write(cli.help_text("pipelines.compile", CompileConfig))
-        return 0
-    try:
-        sys.stdout.write(f"{run(cli.build(CompileConfig, cli.split(sys.argv[1:])))}\n")
-    except PairmillError as error:
-        log.logger().error(str(error))
-        return error.exit_code
-    except OSError as error:
-        translated = from_os_error(error, "compile")
-        log.logger().error(str(translated))
-        return translated.exit_code
-    return 0
+    arguments = sys.argv[1:]
+
+    def work() -> None:
+        sys.stdout.write(f"{run(cli.build(CompileConfig, cli.split(arguments)))}\n")
+
+    return cli.program("pipelines.compile", "compile", CompileConfig, arguments, work)
 
 
 if __name__ == "__main__":

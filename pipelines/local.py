@@ -157,31 +157,24 @@ _PLACES = ("raw", "root", "output_path", "prefix_config_path")
 
 def main() -> int:
     """Command line."""
-    log.setup()
     from pipelines.pretraining import pretraining
 
+    given = sys.argv[1:]
     options = config_class(pretraining)
-    if any(argument in {"--help", "-h"} for argument in sys.argv[1:]):
-        sys.stdout.write(cli.help_text("pipelines.local", options).replace("components.pipelines.", "pipelines."))
-        return 0
-    start = time.monotonic()
-    try:
-        arguments = dataclasses.asdict(cli.build(options, cli.split(sys.argv[1:])))
+
+    def work() -> None:
+        start = time.monotonic()
+        arguments = dataclasses.asdict(cli.build(options, cli.split(given)))
         for name in _PLACES:
             if arguments[name]:
                 arguments[name] = storage.normalise(arguments[name], name)
-        if not storage.scheme(arguments["root"]) == "file":
+        if storage.scheme(arguments["root"]) != "file":
             raise UsageError("a local run needs a local root", where="root", got=arguments["root"])
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pretraining, arguments, Path(artifacts))
-    except PairmillError as error:
-        log.logger().error(str(error))
-        return error.exit_code
-    except KeyboardInterrupt:
-        log.logger().error("interrupted; run the same command to resume")
-        return cli.INTERRUPTED
-    _show(runs, arguments, time.monotonic() - start)
-    return 0
+        _show(runs, arguments, time.monotonic() - start)
+
+    return cli.program("pipelines.local", "local", options, given, work)
 
 
 def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> None:

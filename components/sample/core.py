@@ -18,7 +18,7 @@ from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
 from pairmill.errors import InputError, from_os_error
-from pairmill.manifest import MANIFEST, STARTED, InputRef, Ledger, Manifest
+from pairmill.manifest import MANIFEST, InputRef, Ledger, Manifest
 from pairmill.prefixes import Rules, reference_json
 from pairmill.report import Bars, Report, Table
 from pairmill.stage import Writer, byte_options
@@ -154,16 +154,12 @@ def _materialize(target: Path, plan: _Plan, manifest: Manifest, config: SampleCo
 
 
 def _keep(home: str, manifest: Manifest) -> None:
-    store = storage.store_for(home)
-    started = {"stage": NAME, "fingerprint": manifest.fingerprint, "format": manifests.FORMAT}
-    store.write(storage.join(home, STARTED), manifests.canonical(started))
+    manifests.begin(home, NAME, manifest.fingerprint)
     out = Writer(home)
-    report = report_of(manifest)
     out.write("analytics.md", manifest.data["analytics"].encode())
-    out.write("report.html", report.html().encode())
-    out.write("report.md", report.markdown().encode())
+    out.write_report(report_of(manifest))
     # The same whether or not arrays were drawn on this machine: a finished folder's bytes follow from its name.
-    store.write(storage.join(home, MANIFEST), replace(manifest, files=out.files).dump())
+    manifests.finish(home, replace(manifest, files=out.files))
 
 
 def report_of(manifest: Manifest) -> Report:

@@ -16,7 +16,7 @@ from pairmill import inputs, rows, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.log import event
-from pairmill.manifest import File, InputRef, Ledger, Manifest, content_key
+from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 
@@ -78,8 +78,7 @@ class Tokenize(Stage[TokenizeConfig]):
         identity = [self.name, self.version, config.profile, digest]
         identity += [context.boq, context.eoq, context.eoa, context.conditions]
         shards = [
-            Shard(file.task, content_key(*identity, file.sha256, file.uri.rsplit(".")[-1]), file, file.size)
-            for file in found.files
+            Shard(file.task, content_key(*identity, file.sha256, file.kind), file, file.size) for file in found.files
         ]
         refs = [*found.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
@@ -154,9 +153,7 @@ class Tokenize(Stage[TokenizeConfig]):
         for record in records:
             source = storage.join(shards, record.key)
             for file in record.files:
-                path = f"{record.name}/{file.path}"
-                storage.store_for(out.folder).copy(storage.join(source, file.path), storage.join(out.folder, path))
-                out.files.append(File(path, file.size, file.sha256, record.name))
+                out.adopt(source, file, task=record.name)
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.

@@ -53,9 +53,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
             # The sample depends on the task's name only where there is a limit.
             sample = None if limit is None else [limit, config.seed, file.task, config.profile]
-            kind = file.uri.rsplit(".")[-1]
             key = content_key(
-                self.name, self.version, config.tokenizer_type, config.truncate_len, sample, kind, file.sha256
+                self.name, self.version, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256
             )
             shards.append(Shard(file.task, key, _Work(file, limit), file.size))
             limits.append([file.task, limit])

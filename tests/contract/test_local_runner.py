@@ -295,3 +295,10 @@ def test_help_shows_every_parameter_of_the_pipeline() -> None:
     for name in names:
         assert f"\n  {name}  (" in done.stdout
     assert "\n      \n" not in done.stdout  # an option without a meaning
+
+
+@pytest.mark.parametrize("module", ["pipelines.compile", "pipelines.local"])
+def test_help_names_the_command_that_was_asked(module: str) -> None:
+    done = python("-m", module, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: python -m {module} key=value")

@@ -187,7 +187,7 @@ def test_an_options_class_refuses_what_it_finds_wrong(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("stage", STAGES)
 def test_help_shows_type_default_and_meaning_of_every_option(stage: str) -> None:
     config = config_class(stage)
-    text = cli.help_text(stage, config)
+    text = cli.help_text(f"components.{stage}", config)
     hints = get_type_hints(config)
     items = dataclasses.fields(config)
     assert len(items) >= 6
@@ -212,7 +212,7 @@ def test_help_shows_type_default_and_meaning_of_every_option(stage: str) -> None
 def test_help_goes_to_stdout_whatever_else_is_given(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main("toy", Options, lambda options: outcome(), ["nonsense", flag, "cuont=4"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == cli.help_text("toy", Options)
+    assert captured.out == cli.help_text("components.toy", Options)
     assert captured.err == ""
 
 
