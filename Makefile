@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RAW ?=
+SOURCES ?=
 ROOT ?= build/demo
 OUT ?= /dev/shm/pairmill-demo
 OPTIONS ?=
@@ -29,10 +30,10 @@ $(VENV)/.built: $(VENV)/.installed pyproject.toml $(RUST)
 develop: $(VENV)/.built ## virtual environment with pinned dependencies, and the Rust module
 
 .PHONY: demo
-demo: develop ## raw files to $(OUT) through the pipeline; RAW=<folder> takes real data instead of examples
+demo: develop ## raw files to $(OUT) through the pipeline; RAW=<folder> SOURCES=<names> take real data instead of examples
 	@test -n "$(RAW)" || $(BIN)/python examples/make_raw.py build/raw
 	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local raw=$(or $(RAW),build/raw) root=$(ROOT) output_path=$(OUT) \
-	  $(if $(RAW),,vocab_size=512) epochs=3 $(OPTIONS)
+	  $(if $(SOURCES),sources=$(SOURCES)) $(if $(RAW),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check
 check: develop ## format, lint, types, stubs, generated files

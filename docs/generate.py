@@ -15,7 +15,7 @@ from pairmill.cli import type_name
 from pairmill.stage import default_of
 
 TOP = Path(__file__).parent.parent
-STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
+STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 
 
 def config_of(stage: str) -> type[Any]:
@@ -64,6 +64,27 @@ def sources_table() -> str:
     return "\n".join(lines)
 
 
+def source_options_table() -> str:
+    """Options of single sources as a Markdown table."""
+    from components.clean.config import source_options
+
+    lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {kind} | `{default}` | {text} |" for name, kind, default, text in source_options()]
+    return "\n".join(lines)
+
+
+def licences_table() -> str:
+    """Origin, licence and citation of every source as a Markdown table."""
+    from components.clean.sources import SOURCES
+    from components.fetch.core import describe
+
+    lines = ["| source | origin | licence | citation |", "|---|---|---|---|"]
+    for name, source in SOURCES.items():
+        cells = [f"`{name}`", f"`{describe(source)}`", source.licence, source.citation]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
 def put(path: Path, name: str, text: str) -> None:
     """Replace what stands between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
     old = path.read_text(encoding="utf-8")
@@ -80,6 +101,8 @@ def main() -> None:
     for stage in STAGES:
         put(TOP / "components" / stage / "README.md", "options", options_table(config_of(stage)))
     put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
+    put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
+    put(TOP / "docs" / "sources.md", "licences", licences_table())
 
 
 if __name__ == "__main__":

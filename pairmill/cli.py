@@ -188,7 +188,10 @@ def type_name(kind: Any) -> str:
 
 
 def help_text(module: str, config_class: type[Any]) -> str:
-    """What ``--help`` of ``python -m <module>`` prints: every option with type, default and meaning."""
+    """What ``--help`` of ``python -m <module>`` prints: every option with type, default and meaning.
+
+    A class can add to it by a class method ``details``.
+    """
     hints = get_type_hints(config_class)
     lines = [f"usage: python -m {module} key=value …", ""]
     summary = (config_class.__doc__ or "").strip().splitlines()
@@ -198,6 +201,9 @@ def help_text(module: str, config_class: type[Any]) -> str:
         default = "required" if value is dataclasses.MISSING else f"default: {value if value != '' else 'empty'}"
         lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
         lines.append(f"      {item.metadata.get('help', '')}")
+    details = getattr(config_class, "details", None)
+    if details is not None:
+        lines += ["", details()]
     return "\n".join(lines) + "\n"
 
 

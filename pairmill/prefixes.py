@@ -1,6 +1,6 @@
 """``prefix_config.yaml``: how much of each task is sampled. The first rule whose prefix a task's name starts with wins.
 
-Source of the format: data_io's sampler (docs/format.md section 4). It is YAML 1.1, so ``20_000`` is an integer.
+Source of the format: data_io's sampler (docs/format.md section 5). It is YAML 1.1, so ``20_000`` is an integer.
 """
 
 from __future__ import annotations

@@ -1,18 +1,54 @@
-"""report.html and report.md: a title, key figures, tables and bar charts; self-contained, without scripts.
+"""report.html and report.md: a title, key figures and blocks to look at; self-contained, without scripts.
 
-Kubeflow shows HTML artifacts in a sandboxed frame: everything is inline, and the page stays far below 1 MB.
+Kubeflow shows HTML artifacts in a sandboxed frame: everything is inline, and the page stays far below 1 MB. Charts take
+their colours from the page's style, so that one colour means one thing throughout a report, by day and by night.
 """
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
 
 _MAX_ROWS = 1000
 _MAX_BARS = 40
+_MAX_TEXT = 500
+_MAX_LINES = 16
+
+
+class Percent(float):
+    """A share from 0 to 1, written in per cent."""
+
+    @classmethod
+    def of(cls, part: float, whole: float) -> Percent:
+        """What share of ``whole`` this is; of nothing there is none."""
+        return cls(part / whole if whole else math.nan)
+
+    def __str__(self) -> str:
+        """Only all of it is 100%, and only nothing is 0%."""
+        if math.isnan(self):
+            return "–"
+        if 0 < self < 0.0005:
+            return "<0.1%"
+        if 0.9995 <= self < 1:
+            return ">99.9%"
+        return f"{float(self):.1%}" if 0 < self < 1 else f"{float(self):.0%}"
+
 
 Cell = str | int | float
+
+
+class Block(Protocol):
+    """A part of a report."""
+
+    def html(self, level: int) -> str:
+        """Part of a page; ``level`` is that of its heading."""
+
+    def markdown(self, level: int) -> list[str]:
+        """Lines that say the same, none if the block is for the page only."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +60,250 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""
 
+    def html(self, level: int) -> str:
+        """A table that scrolls sideways where the page is narrow."""
+        if not self.rows:
+            return f"{_heading(self.title, level)}<p>Nothing.</p>"
+        numeric = [all(isinstance(row[index], int | float) for row in self.rows) for index in range(len(self.header))]
+        mark = [' class="n"' if is_number else "" for is_number in numeric]
+        # Long cells may break anywhere, so that short ones beside them need not.
+        wide = [
+            mark[i] or (' class="w"' if any(len(str(row[i])) > 30 for row in self.rows) else "")
+            for i in range(len(mark))
+        ]
+        head = "".join(f"<th{mark[i]}>{_esc(cell)}</th>" for i, cell in enumerate(self.header))
+        rows = "".join(
+            "<tr>" + "".join(f"<td{wide[i]}>{_esc(_text(cell))}</td>" for i, cell in enumerate(row)) + "</tr>"
+            for row in self.rows[:_MAX_ROWS]
+        )
+        rest = len(self.rows) - _MAX_ROWS
+        note = self.note + (f" {rest:,} more rows are not shown." if rest > 0 else "")
+        return (
+            f'{_heading(self.title, level)}<p>{_esc(note)}</p><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{rows}</tbody></table></div>"
+        )
+
+    def markdown(self, level: int) -> list[str]:
+        """A table."""
+        return _md_table(self.title, level, self.header, self.rows, self.note)
+
 
 @dataclass(frozen=True)
 class Bars:
-    """A horizontal bar chart of ``(label, value)``; ``unit`` is written behind the values."""
+    """A horizontal bar chart of ``(label, value)``.
+
+    Args:
+        title: heading.
+        bars: in the order in which they are drawn.
+        unit: written behind the values.
+        colour: 0 = the usual one; others as the parts of :class:`Stacked` have them.
+    """
 
     title: str
     bars: Sequence[tuple[str, float]]
     unit: str = ""
+    colour: int = 0
+
+    def html(self, level: int) -> str:
+        """A chart; nothing if there is no bar."""
+        bars = self.bars[:_MAX_BARS]
+        if not bars:
+            return ""
+        most = max(value for _, value in bars) or 1
+        left = _left(label for label, _ in bars)
+        parts = []
+        for index, (label, value) in enumerate(bars):
+            width = max(2.0, (_RIGHT - left) * value / most) if value else 0.0
+            parts.append(
+                f"{_label(label, left, index)}{_rect(left, index, width, self.colour)}"
+                f"{_behind(left + width, index, value, self.unit)}"
+            )
+        rest = len(self.bars) - len(bars)
+        note = f"<p>{rest:,} smaller ones are not shown.</p>" if rest else ""
+        said = _said(self.title, bars, self.unit)
+        return f"{_heading(self.title, level)}{_svg(_WIDTH, _LINE * len(bars), said, parts)}{note}"
+
+    def markdown(self, level: int) -> list[str]:
+        """A table."""
+        return _md_table(self.title, level, ("", self.unit), self.bars)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Horizontal bars of equal length, each cut into shares of its own whole: 20 rows and 200 million compare.
+
+    For the page only: the numbers belong into a table beside it.
+
+    Args:
+        title: heading.
+        parts: what the parts are called; the first has the usual colour.
+        bars: ``(label, values)`` with a value for each part.
+        unit: written behind the sum of a bar.
+    """
+
+    title: str
+    parts: Sequence[str]
+    bars: Sequence[tuple[str, Sequence[float]]]
+    unit: str = ""
+
+    def html(self, level: int) -> str:
+        """A chart with a legend; nothing if there is no bar."""
+        bars = self.bars[:_MAX_BARS]
+        if not bars:
+            return ""
+        left = _left(label for label, _ in bars)
+        parts = []
+        x = left
+        for colour, name in enumerate(self.parts):
+            parts.append(f'{_rect(x, 0, 16, colour)}<text x="{x + 22:.1f}" y="16">{_esc(name)}</text>')
+            x += 46 + 7.5 * len(name)
+        for index, (label, values) in enumerate(bars, start=1):
+            x = left
+            drawn = ""
+            for colour, width in enumerate(_shares(values, _RIGHT - left)):
+                drawn += _rect(x, index, width, colour) if width else ""
+                x += width
+            said = ", ".join(f"{_text(value)} {name}" for name, value in zip(self.parts, values, strict=True))
+            parts.append(
+                f"<g><title>{_esc(f'{label}: {said}')}</title>{_label(label, left, index)}{drawn}"
+                f"{_behind(_RIGHT, index, sum(values), self.unit)}</g>"
+            )
+        rest = len(self.bars) - len(bars)
+        note = f"<p>{rest:,} more are not shown.</p>" if rest else ""
+        said = f"{self.title}; the numbers stand in the table"
+        return f"{_heading(self.title, level)}{_svg(_WIDTH, _LINE * (len(bars) + 1), said, parts)}{note}"
+
+    def markdown(self, level: int) -> list[str]:
+        """Nothing."""
+        return []
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A column chart of ``(bin, count)``. Two that follow each other stand side by side. For the page only.
+
+    Args:
+        title: heading.
+        bins: their labels and counts, in order, without gaps.
+        axis: what the labels are.
+        unit: what is counted.
+    """
+
+    title: str
+    bins: Sequence[tuple[str, int]]
+    axis: str = ""
+    unit: str = ""
+
+    def html(self, level: int) -> str:
+        """A chart with both axes; nothing if there is no bin."""
+        if not self.bins:
+            return ""
+        ticks = _ticks(max(number for _, number in self.bins))
+        left, right, top, bottom = 52.0, 466.0, 22.0, 192.0
+        slot = (right - left) / len(self.bins)
+        longest = max(len(label) for label, _ in self.bins)
+        slanted = 6.6 * longest + 4 > slot
+        parts = [f'<text class="axis" x="{left - 8}" y="10" text-anchor="end">{_esc(self.unit)}</text>']
+        for tick in ticks:
+            y = bottom - (bottom - top) * tick / ticks[-1]
+            parts.append(
+                f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+                f'<text class="axis" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+            )
+        column = min(48.0, slot - 2)
+        for index, (label, number) in enumerate(self.bins):
+            middle = left + slot * (index + 0.5)
+            height = (bottom - top) * number / ticks[-1]
+            if number:
+                height = max(1.5, height)
+            x, y = middle + 4, bottom + 14
+            turn = f' text-anchor="end" transform="rotate(-50 {x:.1f} {y:.1f})"' if slanted else ' text-anchor="middle"'
+            parts.append(
+                f"<g><title>{_esc(f'{label} {self.axis}: {number:,} {self.unit}')}</title>"
+                f'<rect class="c0" x="{middle - column / 2:.1f}" y="{bottom - height:.1f}" width="{column:.1f}" '
+                f'height="{height:.1f}"/>'
+                f'<text class="axis" x="{x if slanted else middle:.1f}" y="{y:.1f}"{turn}>{_esc(label)}</text></g>'
+            )
+        below = bottom + (20 + 6.6 * longest * 0.77 if slanted else 20) + 16
+        parts.append(
+            f'<text class="axis" x="{(left + right) / 2}" y="{below - 4:.1f}" text-anchor="middle">'
+            f"{_esc(self.axis)}</text>"
+        )
+        said = _said(f"{self.title} in {self.axis}", self.bins, self.unit)
+        return f'<div class="half">{_heading(self.title, level)}{_svg(470, below, said, parts)}</div>'
+
+    def markdown(self, level: int) -> list[str]:
+        """Nothing."""
+        return []
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows of text to read: white space is kept, long ones are cut. For the page only.
+
+    Args:
+        title: heading.
+        rows: texts by name.
+        tag: the name of a short text that is drawn above the others.
+    """
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    tag: str = ""
+
+    def html(self, level: int) -> str:
+        """One frame a row; nothing if there is no row."""
+        if not self.rows:
+            return ""
+        return _heading(self.title, level) + "".join(self._frame(row) for row in self.rows)
+
+    def _frame(self, row: Mapping[str, str]) -> str:
+        tag = ""
+        if self.tag in row:
+            tag = f'<p class="tag">{_esc(self.tag)} <b>{_esc(_cut(row[self.tag])) or "(empty)"}</b></p>'
+        # A line feed right behind <pre> is no part of the text: with one of ours, the text's own first one stays.
+        texts = "".join(
+            f'<div><p>{_esc(name)}</p><pre dir="auto">\n{_esc(_cut(text))}</pre></div>'
+            if text
+            else f"<div><p>{_esc(name)}</p><p><i>(empty)</i></p></div>"
+            for name, text in row.items()
+            if name != self.tag
+        )
+        return f'<div class="sample">{tag}<div class="texts">{texts}</div></div>'
+
+    def markdown(self, level: int) -> list[str]:
+        """Nothing."""
+        return []
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under one heading that a reader folds and unfolds; unfolded on paper.
+
+    Args:
+        title: heading.
+        blocks: what is in it.
+        summary: stands beside the heading, so that a folded section says something.
+        unfolded: how it is at first.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    summary: str = ""
+    unfolded: bool = False
+
+    def html(self, level: int) -> str:
+        """An element that folds without a script."""
+        body = "".join(block.html(level + 1) for block in self.blocks)
+        return (
+            f"<details{' open' if self.unfolded else ''}><summary>{_heading(self.title, level)} "
+            f"<span>{_esc(self.summary)}</span></summary>{body}</details>"
+        )
+
+    def markdown(self, level: int) -> list[str]:
+        """Its tables, with the summary above; nothing if it has none."""
+        lines = [line for block in self.blocks for line in block.markdown(level + 1)]
+        return ["", f"{'#' * level} {self.title}", "", self.summary, *lines] if lines else []
 
 
 @dataclass
@@ -40,111 +312,188 @@ class Report:
 
     title: str
     figures: dict[str, Cell] = field(default_factory=dict)
-    sections: list[Table | Bars] = field(default_factory=list)
+    sections: list[Block] = field(default_factory=list)
 
     def html(self) -> str:
         """A whole page."""
         figures = "".join(
-            f"<div><dt>{_esc(name)}</dt><dd>{_esc(_text(value))}</dd></div>" for name, value in self.figures.items()
+            f"<div><dt>{_esc(name)}</dt><dd{_small(_text(value))}>{_esc(_text(value))}</dd></div>"
+            for name, value in self.figures.items()
         )
-        body = "".join(_html_table(item) if isinstance(item, Table) else _html_bars(item) for item in self.sections)
+        body = "".join(block.html(2) for block in self.sections)
         return (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_esc(self.title)}</title>'
             f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>'
-            f"<body><h1>{_esc(self.title)}</h1><dl>{figures}</dl>{body}</body></html>\n"
+            f"<body><main><h1>{_esc(self.title)}</h1><dl>{figures}</dl>{body}</main></body></html>\n"
         )
 
     def markdown(self) -> str:
-        """The same as text."""
+        """The same as text, without what is for the page only."""
         lines = [f"# {self.title}", ""]
         lines += [f"- **{name}**: {_text(value)}" for name, value in self.figures.items()]
-        for item in self.sections:
-            header = item.header if isinstance(item, Table) else ("", item.unit)
-            rows = item.rows if isinstance(item, Table) else item.bars
-            lines += ["", f"## {item.title}", ""]
-            if not rows:
-                lines.append("Nothing.")
-                continue
-            lines.append("| " + " | ".join(_md(cell) for cell in header) + " |")
-            lines.append("|" + "---|" * len(header))
-            lines += ["| " + " | ".join(_md(_text(cell)) for cell in row) + " |" for row in rows[:_MAX_ROWS]]
-            if len(rows) > _MAX_ROWS:
-                lines.append(f"\n({len(rows) - _MAX_ROWS:,} more rows are not shown)")
-        return "\n".join(lines) + "\n"
+        lines += [line for block in self.sections for line in block.markdown(2)]
+        return "\n".join(lines).translate(_VISIBLE) + "\n"
 
 
+# Blue, ochre and vermilion differ in lightness too: they are told apart by colour-blind eyes and on grey paper.
 _CSS = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6672;--line:#d9dee4;--bar:#3c6fd1;--bg:#fff}
-@media(prefers-color-scheme:dark){:root{--ink:#e8ebef;--soft:#9aa5b1;--line:#333b45;--bar:#7aa2f0;--bg:#15181c}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);
-max-width:64rem;margin:2rem auto;padding:0 1rem}
+:root{color-scheme:light;--ink:#1b1f24;--soft:#57616c;--line:#d9dee4;--bg:#fff;--card:#f6f8fa;
+--c0:#3c6fd1;--c1:#e0a526;--c2:#c2402b;--c3:#2b8a78;--c4:#7d55b8}
+@media screen and (prefers-color-scheme:dark){:root{color-scheme:dark;
+--ink:#e8ebef;--soft:#9aa5b1;--line:#333b45;--bg:#15181c;--card:#1c2127;
+--c0:#7aa2f0;--c1:#d9a441;--c2:#e5654f;--c3:#5bb8a5;--c4:#b294e0}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);margin:0}
+main{max-width:64rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 1rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.75rem;margin:0}
-dl div{border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
+h3,h4{font-size:.95rem;margin:1.25rem 0 .35rem}
+dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:0}
+dl div{flex:1 1 8.5rem;background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
+dl div:has(.small){flex-basis:18rem}
 dt{color:var(--soft);font-size:.8rem}
 dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+dd.small{font:.8rem/1.4rem ui-monospace,monospace}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-th{color:var(--soft);font-weight:600;font-size:.85rem}
+td.w{overflow-wrap:anywhere;min-width:12rem}tbody tr:hover{background:var(--card)}
+th{color:var(--soft);font-weight:600;font-size:.85rem;vertical-align:bottom}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-p{color:var(--soft);margin:.25rem 0}svg{width:100%;height:auto}
-svg text{fill:var(--ink);font-size:13px}rect{fill:var(--bar)}
+p{color:var(--soft);margin:.25rem 0}svg{display:block;width:100%;height:auto}
+.scroll svg{min-width:40rem}.half svg{min-width:0}
+svg text{fill:var(--ink);font-size:13px}svg .axis{fill:var(--soft);font-size:12px}
+line{stroke:var(--line)}
+.c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}.c4{fill:var(--c4)}
+.half{display:inline-block;vertical-align:top;width:50%;box-sizing:border-box;padding-right:1rem}
+details{border:1px solid var(--line);border-radius:.5rem;margin:.75rem 0;padding:0 1rem}
+*:not(details)+details{margin-top:2rem}details[open]{padding-bottom:1rem}
+summary+h3,summary+.half h3,summary+.half+.half h3{margin-top:.25rem}
+summary{cursor:pointer;padding:.6rem 0;color:var(--soft)}
+summary h2,summary h3{display:inline;color:var(--ink);margin:0 .5rem 0 .25rem}
+.sample{border:1px solid var(--line);border-radius:.5rem;background:var(--card);
+margin:.5rem 0;padding:.5rem .75rem;font-size:.85rem}
+.texts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(20rem,100%),1fr));gap:0 1.5rem}
+.texts div{min-width:0}.tag{unicode-bidi:isolate}.tag b{color:var(--ink)}
+pre{font:.8rem/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;margin:0}
+@media(max-width:44rem){.half{width:100%}}
+@media print{main{max-width:none;margin:0;padding:0}body{font-size:10pt}
+details{border:0;padding:0}details::details-content{display:block;content-visibility:visible}
+summary{list-style:none}h1,h2,h3,h4,summary{break-after:avoid}
+tr,svg,.half,.sample,dl div{break-inside:avoid}.scroll{overflow:visible}}
 """.replace("\n", "")
 
+# Bars: a column for labels, one for bars up to _RIGHT, and one for values. In pixels, if the page is wide enough.
+_WIDTH, _RIGHT, _LINE = 960, 780, 24
+_MAX_LABEL = 42
 
-def _html_table(table: Table) -> str:
-    if not table.rows:
-        return f"<h2>{_esc(table.title)}</h2><p>Nothing.</p>"
-    numeric = [all(isinstance(row[index], int | float) for row in table.rows) for index in range(len(table.header))]
-    mark = [' class="n"' if is_number else "" for is_number in numeric]
-    head = "".join(f"<th{mark[i]}>{_esc(cell)}</th>" for i, cell in enumerate(table.header))
-    rows = "".join(
-        "<tr>" + "".join(f"<td{mark[i]}>{_esc(_text(cell))}</td>" for i, cell in enumerate(row)) + "</tr>"
-        for row in table.rows[:_MAX_ROWS]
-    )
-    rest = len(table.rows) - _MAX_ROWS
-    note = table.note + (f" {rest:,} more rows are not shown." if rest > 0 else "")
+
+def _svg(width: float, height: float, said: str, parts: Iterable[str]) -> str:
     return (
-        f'<h2>{_esc(table.title)}</h2><p>{_esc(note)}</p><div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f'<div class="scroll"><svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{_attribute(said)}">'
+        f"{''.join(parts)}</svg></div>"
     )
 
 
-def _html_bars(chart: Bars) -> str:
-    bars = list(chart.bars[:_MAX_BARS])
-    if not bars:
-        return ""
-    most = max(value for _, value in bars) or 1
-    height = 24 * len(bars)
-    parts = []
-    for index, (label, value) in enumerate(bars):
-        y = 24 * index
-        width = 420 * value / most
-        short = label if len(label) <= 42 else label[:20] + "…" + label[-20:]
-        parts.append(
-            f'<text x="310" y="{y + 16}" text-anchor="end">{_esc(short)}<title>{_esc(label)}</title></text>'
-            f'<rect x="320" y="{y + 4}" width="{width:.1f}" height="16" rx="2"/>'
-            f'<text x="{326 + width:.1f}" y="{y + 16}">{_esc(_text(value))} {_esc(chart.unit)}</text>'
-        )
-    rest = len(chart.bars) - len(bars)
-    note = f"<p>{rest:,} smaller ones are not shown.</p>" if rest else ""
+def _said(title: str, values: Iterable[tuple[str, float]], unit: str) -> str:
+    """What a chart is to a reader who does not see it."""
+    return f"{title}: " + "; ".join(f"{label}: {_text(value)} {unit}".rstrip() for label, value in values)
+
+
+def _left(labels: Iterable[str]) -> float:
+    """Where bars start, behind their labels."""
+    return max(100.0, 20 + 7.2 * min(_MAX_LABEL, max(map(len, labels))))
+
+
+def _label(label: str, left: float, line: int) -> str:
+    half = _MAX_LABEL // 2 - 1
+    short = label if len(label) <= _MAX_LABEL else label[:half] + "…" + label[-half:]
     return (
-        f'<h2>{_esc(chart.title)}</h2><svg viewBox="0 0 960 {height}" role="img" aria-label="{_esc(chart.title)}">'
-        f"{''.join(parts)}</svg>{note}"
+        f'<text x="{left - 10:.1f}" y="{_LINE * line + 16}" text-anchor="end">{_esc(short)}'
+        f"<title>{_esc(label)}</title></text>"
     )
+
+
+def _rect(x: float, line: int, width: float, colour: int) -> str:
+    return f'<rect class="c{colour % 5}" x="{x:.1f}" y="{_LINE * line + 4}" width="{width:.1f}" height="16" rx="2"/>'
+
+
+def _behind(x: float, line: int, value: float, unit: str) -> str:
+    return f'<text x="{x + 6:.1f}" y="{_LINE * line + 16}">{_esc(f"{_text(value)} {unit}".rstrip())}</text>'
+
+
+def _shares(values: Sequence[float], whole: float) -> list[float]:
+    """Widths of a bar's parts; what is there at all is seen."""
+    total = sum(values)
+    if not total:
+        return []
+    widths = [max(2.0, whole * value / total) if value else 0.0 for value in values]
+    widths[widths.index(max(widths))] -= sum(widths) - whole
+    return widths
+
+
+def _ticks(most: float) -> list[int]:
+    """Round numbers from 0 to ``most`` or a little more, at most five steps apart."""
+    step = next(base * 10**power for power in count() for base in (1, 2, 5) if most <= 5 * base * 10**power)
+    return list(range(0, max(1, math.ceil(most / step)) * step + 1, step))
+
+
+def _short(number: int) -> str:
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= 10 * size or (number >= size and letter != "k"):
+            return f"{number / size:g}{letter}"
+    return f"{number:,}"
+
+
+def _heading(title: str, level: int) -> str:
+    return f"<h{level}>{_esc(title)}</h{level}>"
+
+
+def _small(text: str) -> str:
+    return ' class="small"' if len(text) > 16 else ""
+
+
+def _cut(text: str) -> str:
+    shown = "\n".join(text[: _MAX_TEXT + 1].split("\n")[:_MAX_LINES])[:_MAX_TEXT]
+    return text if shown == text else shown + "…"
 
 
 def _text(cell: Cell) -> str:
-    if isinstance(cell, bool | str):
+    if isinstance(cell, bool | str | Percent):
         return str(cell)
     if isinstance(cell, int):
         return f"{cell:,}"
     return f"{cell:,.0f}" if cell.is_integer() else f"{cell:,.4g}" if abs(cell) < 10_000 else f"{cell:,.1f}"
 
 
+# What has no glyph is drawn as a picture of itself; half a surrogate pair could not even be written.
+_VISIBLE = (
+    {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
+)
+
+
 def _esc(text: str) -> str:
-    return html.escape(text)
+    return html.escape(text.translate(_VISIBLE), quote=False)
+
+
+def _attribute(text: str) -> str:
+    return html.escape(text.translate(_VISIBLE))
+
+
+def _md_table(
+    title: str, level: int, header: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = ""
+) -> list[str]:
+    lines = ["", f"{'#' * level} {title}", ""]
+    if not rows:
+        return [*lines, "Nothing."]
+    if note:
+        lines += [_md(note), ""]
+    lines.append("| " + " | ".join(_md(cell) for cell in header) + " |")
+    lines.append("|" + "---|" * len(header))
+    lines += ["| " + " | ".join(_md(_text(cell)) for cell in row) + " |" for row in rows[:_MAX_ROWS]]
+    if len(rows) > _MAX_ROWS:
+        lines.append(f"\n({len(rows) - _MAX_ROWS:,} more rows are not shown)")
+    return lines
 
 
 def _md(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return text.replace("|", "\\|").replace("<", "\\<").replace("\n", " ")

@@ -7,11 +7,10 @@ The files are those of data_io: JSON Lines, or Parquet with string columns. Read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 from pairmill import jsonstream, storage
 from pairmill.errors import InputError
@@ -28,11 +27,14 @@ _PARQUET_ROWS = 1024
 
 
 class Row(NamedTuple):
-    """One instruction/response pair. ``condition`` is one or more tags joined by commas."""
+    """One instruction/response pair. ``condition`` is one or more tags joined by commas.
+
+    A text is None only where data_io's own output holds a null.
+    """
 
     condition: str
-    instruction: str
-    response: str
+    instruction: str | None
+    response: str | None
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,26 @@ def refuse_nulls(batch: Batch, uri: str, names: Sequence[str] = FIELDS) -> None:
             )
 
 
+_NULL = "null"
+
+
 class JsonlWriter:
     """Writes JSON Lines as data_io does: compact, non-ASCII raw, a line feed after every row.
 
-    Source of the byte format: spec of the cleaned data set, docs/format.md section 2.
+    Source of the byte format: spec of the cleaned data set, docs/format.md section 3.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+    def __init__(self, file: BinaryIO, fields: Sequence[str] = FIELDS) -> None:
+        self._file, self._fields = file, fields
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append rows."""
-        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        self._file.write("".join(encode(row._asdict()) + "\n" for row in rows).encode())
+        # json.dumps builds an encoder for every object; its function for texts alone does the same a third faster.
+        quoted = json.encoder.encode_basestring
+        places = [FIELDS.index(name) for name in self._fields]
+        form = "{" + ",".join(f"{quoted(name)}:%s" for name in self._fields) + "}\n"
+        lines = [form % tuple([_NULL if (text := row[at]) is None else quoted(text) for at in places]) for row in rows]
+        self._file.write("".join(lines).encode())
 
     def __enter__(self) -> Self:
         return self
@@ -82,38 +91,60 @@ class JsonlWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        """Nothing is left to write; the file is its opener's."""
 
 
 class ParquetWriter:
-    """Writes Parquet as data_io does: columns instruction, response, condition; Snappy, dictionary, format 2.6.
+    """Writes Parquet that data_io's readers take: string columns, format 2.6, no statistics (of texts, of no use).
 
-    Row groups follow ``write`` calls, so a reader's memory is bounded by the writer's batch. ``null_type_if_empty``
-    gives columns of Arrow's null type to a file without rows, as data_io's writer infers.
+    Row groups follow ``write`` calls, so a reader's memory is bounded by the writer's batch.
+
+    Args:
+        file: open for writing; its opener closes it.
+        fields: order of the columns.
+        large: Arrow's large_string and Zstandard, as the reference's one Polars source has them.
+        null_type_if_empty: give columns of Arrow's null type to a file without rows, as data_io's writer infers.
     """
 
-    def __init__(self, path: Path, *, null_type_if_empty: bool = False) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        fields: Sequence[str] = ("instruction", "response", "condition"),
+        *,
+        large: bool = False,
+        null_type_if_empty: bool = False,
+    ) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self._pa, self._pq, self._path = pa, pq, path
+        self._pa, self._pq, self._file, self._fields = pa, pq, file, fields
+        self._type = pa.large_string() if large else pa.string()
+        self._compression = "zstd" if large else "snappy"
         self._writer: Any = None
         self._null_type_if_empty = null_type_if_empty
 
     def _open(self, kind: pa.DataType) -> None:
-        columns = [("instruction", kind), ("response", kind), ("condition", kind)]
-        self._writer = self._pq.ParquetWriter(self._path, self._pa.schema(columns), compression="snappy", version="2.6")
+        self._writer = self._pq.ParquetWriter(
+            self._file,
+            self._pa.schema([(name, kind) for name in self._fields]),
+            compression=self._compression,
+            version="2.6",
+            use_dictionary=["condition"],
+            write_statistics=False,
+        )
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append rows as one row group."""
-        if not rows:
-            return
-        pa = self._pa
+        if rows:
+            columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
+            self.write_arrays({name: self._pa.array(column, self._type) for name, column in columns.items()})
+
+    def write_arrays(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
+        """Append columns by name, of the writer's type, as one row group."""
         if self._writer is None:
-            self._open(pa.string())
-        conditions, instructions, responses = zip(*rows, strict=True)
-        arrays = [pa.array(column, pa.string()) for column in (instructions, responses, conditions)]
-        self._writer.write_batch(pa.record_batch(arrays, schema=self._writer.schema))
+            self._open(self._type)
+        table = self._pa.table([columns[name] for name in self._fields], schema=self._writer.schema)
+        self._writer.write_table(table, row_group_size=max(1, len(table)))
 
     def __enter__(self) -> Self:
         return self
@@ -122,16 +153,24 @@ class ParquetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._writer is None and kind is None:
-            self._open(self._pa.null() if self._null_type_if_empty else self._pa.string())
+            self._open(self._pa.null() if self._null_type_if_empty else self._type)
         if self._writer is not None:
             self._writer.close()
 
 
-def writer_for(path: str, local: Path, *, null_type_if_empty: bool = False) -> JsonlWriter | ParquetWriter:
-    """The writer that the extension of ``path`` asks for."""
+def writer_for(
+    path: str,
+    file: BinaryIO,
+    *,
+    fields: Sequence[str] = (),
+    large: bool = False,
+    null_type_if_empty: bool = False,
+) -> JsonlWriter | ParquetWriter:
+    """The writer that the extension of ``path`` asks for; empty ``fields`` are data_io's usual order."""
+    given = {"fields": tuple(fields)} if fields else {}
     if path.endswith(".jsonl"):
-        return JsonlWriter(local)
-    return ParquetWriter(local, null_type_if_empty=null_type_if_empty)
+        return JsonlWriter(file, **given)
+    return ParquetWriter(file, **given, large=large, null_type_if_empty=null_type_if_empty)
 
 
 def count(uri: str) -> int:
@@ -185,18 +224,28 @@ def open_parquet(uri: str) -> Any:
         ) from error
 
 
-def parquet_batches(uri: str, file: Any, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+def parquet_batches(
+    uri: str, file: Any, columns: list[str] | None, groups: range | None = None
+) -> Iterator[pa.RecordBatch]:
     """Record batches in order, of at most 1,024 rows, fewer where a row group's rows are large.
+
+    Args:
+        uri: for messages.
+        file: from :func:`open_parquet`.
+        columns: names of the top-level columns to read; None = all.
+        groups: row groups to read; None = all.
 
     Raises:
         InputError: pages do not decode.
     """
     import pyarrow as pa
 
-    start = 0
+    groups = range(file.metadata.num_row_groups) if groups is None else groups
+    start = expected = 0
     try:
-        for group in range(file.metadata.num_row_groups):
+        for group in groups:
             meta = file.metadata.row_group(group)
+            expected += meta.num_rows
             per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
             size = max(1, min(_PARQUET_ROWS, BATCH_BYTES // per_row))
             for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=columns):
@@ -206,13 +255,13 @@ def parquet_batches(uri: str, file: Any, columns: list[str] | None) -> Iterator[
         raise InputError(
             "is damaged", where=f"{uri} row {start} or later", got=str(error).splitlines()[0], hint="copy it again"
         ) from error
-    if start != file.metadata.num_rows:
+    if start != expected:
         # A damaged footer can end a row group early, and nothing is raised for it.
         raise InputError(
             "is damaged",
             where=f"{uri} row {start}",
             got=f"{start} rows",
-            expected=f"{file.metadata.num_rows} by its footer",
+            expected=f"{expected} by its footer",
             hint="copy it again",
         )
 
@@ -279,7 +328,7 @@ def _read_jsonl(uri: str) -> Iterator[Batch]:
     for index, item in enumerate(jsonstream.objects(uri)):
         row = _row_of(item, f"{uri} row {index}")
         rows.append(row)
-        size += len(row.instruction) + len(row.response)
+        size += len(row.instruction or "") + len(row.response or "")
         if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
             yield _batch(uri, start, rows)
             start, rows, size = index + 1, [], 0
@@ -294,7 +343,7 @@ def _batch(uri: str, start: int, rows: list[Row]) -> Batch:
         return Batch(start, *(pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)))
     except UnicodeEncodeError as error:
         for index, row in enumerate(rows):
-            if any("\ud800" <= character <= "\udfff" for character in "".join(row)):
+            if any("\ud800" <= character <= "\udfff" for character in "".join(map(str, row))):
                 raise InputError("an unpaired surrogate is no text", where=f"{uri} row {start + index}") from error
         raise
 

@@ -25,10 +25,10 @@ from pairmill import log, storage
 from pairmill import manifest as manifests
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, from_os_error
 from pairmill.manifest import File, Ledger, Manifest
-from pairmill.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, byte_options
+from pairmill.stage import Plan, RunConfig, Shard, ShardRecord, Stage, Writer, byte_options
 
 RECORD = "_RECORD.json"
-C = TypeVar("C", bound=StageConfig)
+C = TypeVar("C", bound=RunConfig)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def run(stage: Stage[C], config: C) -> Result:
     root = storage.normalise(config.root, "root")
     base = storage.join(root, stage.folder or stage.name)
     plan = stage.plan(config)
-    _check_plan(stage, plan)
+    _check_plan(stage, plan.shards)
     fingerprint = fingerprint_of(stage, config, plan)
     folder = storage.join(base, fingerprint)
     finished = manifests.whole(folder)
@@ -61,8 +61,12 @@ def run(stage: Stage[C], config: C) -> Result:
         return Result(folder, finished, True, time.monotonic() - start)
 
     shards = storage.join(base, "shards")
-    records = _process_all(stage, config, plan, shards)
-    manifest = _finish(stage, config, plan, records, shards, folder, fingerprint)
+    records = _process_all(stage, config, plan.context, plan.shards, shards)
+    stage.accept(config, plan, records)
+    second = stage.gather(config, plan, records)
+    _check_plan(stage, second)
+    gathered = _process_all(stage, config, plan.context, second, shards) if second else []
+    manifest = _finish(stage, config, plan, records, gathered, shards, folder, fingerprint)
     return Result(folder, manifest, False, time.monotonic() - start)
 
 
@@ -93,8 +97,8 @@ def available_cores() -> int:
     return cores
 
 
-def _check_plan(stage: Stage[Any], plan: Plan) -> None:
-    names = [shard.name for shard in plan.shards]
+def _check_plan(stage: Stage[Any], shards: list[Shard]) -> None:
+    names = [shard.name for shard in shards]
     if len(set(names)) != len(names):
         raise InternalError("the plan names a shard twice", where=stage.name)
 
@@ -148,10 +152,10 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
     return record
 
 
-def _process_all(stage: Stage[C], config: C, plan: Plan, shards: str) -> list[ShardRecord]:
+def _process_all(stage: Stage[C], config: C, context: Any, planned: list[Shard], shards: str) -> list[ShardRecord]:
     done: dict[str, ShardRecord] = {}
     todo: list[Shard] = []
-    for shard in plan.shards:
+    for shard in planned:
         record = _load_record(shards, shard)
         if record is None:
             todo.append(shard)
@@ -159,22 +163,22 @@ def _process_all(stage: Stage[C], config: C, plan: Plan, shards: str) -> list[Sh
             done[shard.name] = record
     workers = min(config.workers or available_cores(), len(todo))
     if done:
-        log.event(f"{stage.name}: {len(done)} of {len(plan.shards)} shards reused", stage=stage.name)
+        log.event(f"{stage.name}: {len(done)} of {len(planned)} shards reused", stage=stage.name)
     failures: list[tuple[str, PairmillError]] = []
     todo.sort(key=lambda shard: -shard.size)
-    with log.progress(stage.name, len(plan.shards)) as progress:
+    with log.progress(stage.name, len(planned)) as progress:
         progress.advance(len(done), 0, 0)
         results = _inline if workers <= 1 else _pooled
-        for shard, outcome in results(stage, config, plan.context, todo, shards, workers):
+        for shard, outcome in results(stage, config, context, todo, shards, workers):
             if isinstance(outcome, PairmillError):
                 failures.append((shard.name, outcome))
             else:
                 done[shard.name] = outcome
                 progress.advance(1, outcome.ledger.rows_in, sum(file.size for file in outcome.files))
     if failures:
-        order = {shard.name: index for index, shard in enumerate(plan.shards)}
-        raise StageFailure(stage.name, sorted(failures, key=lambda item: order[item[0]]), len(plan.shards))
-    return [done[shard.name] for shard in plan.shards]
+        order = {shard.name: index for index, shard in enumerate(planned)}
+        raise StageFailure(stage.name, sorted(failures, key=lambda item: order[item[0]]), len(planned))
+    return [done[shard.name] for shard in planned]
 
 
 Outcome = tuple[Shard, ShardRecord | PairmillError]
@@ -291,12 +295,17 @@ def _finish(
     config: C,
     plan: Plan,
     records: list[ShardRecord],
+    gathered: list[ShardRecord],
     shards: str,
     folder: str,
     fingerprint: str,
 ) -> Manifest:
     ledger = Ledger.sum(record.ledger for record in records)
     ledger.reconcile(stage.name)
+    second = Ledger.sum(record.ledger for record in gathered)
+    ledger.rows_out += second.rows_out - second.rows_in
+    for reason, count in second.dropped.items():
+        ledger.note(reason, count)
     if plan.rows_expected is not None and plan.rows_expected != ledger.rows_in:
         raise InputError(
             "the input holds other rows than the stage before wrote",
@@ -305,7 +314,6 @@ def _finish(
             expected=f"{plan.rows_expected} rows by its manifest",
             hint="the input folder was changed after it was finished; run the stage before again",
         )
-    stage.accept(config, plan, records)
     manifests.begin(folder, stage.name, fingerprint)
     out = Writer(folder)
     manifest = Manifest(
@@ -317,7 +325,7 @@ def _finish(
         ledger=ledger,
         files=[],
         shards={record.name: record.ledger for record in records},
-        data=stage.finish(config, plan, records, shards, out),
+        data=stage.finish(config, plan, [*records, *gathered], shards, out),
     )
     out.write_report(stage.report(manifest))
     manifest.files = sorted(out.files, key=lambda file: file.path)

@@ -47,11 +47,10 @@ def default_of(item: dataclasses.Field[Any]) -> Any:
 
 
 @dataclass(kw_only=True)
-class StageConfig:
+class RunConfig:
     """Options that every sharded stage has."""
 
     root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
-    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
     workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +58,14 @@ class StageConfig:
             raise UsageError("is negative", where="workers", got=str(self.workers), expected="0 or more")
 
 
-C = TypeVar("C", bound=StageConfig)
+@dataclass(kw_only=True)
+class StageConfig(RunConfig):
+    """Options of a stage whose bytes the reference knows as well."""
+
+    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+
+
+C = TypeVar("C", bound=RunConfig)
 
 
 def byte_options(config: Any) -> dict[str, Any]:
@@ -171,6 +177,14 @@ class Stage(ABC, Generic[C]):
     @abstractmethod
     def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         """Do one shard: write its files to ``out``; return its ledger and small data for ``finish``."""
+
+    def gather(self, config: C, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
+        """Shards that put together what the first ones made, listed from their records; none by default.
+
+        They are done like any others, and ``finish`` sees their records behind those of the first. What they write
+        out counts as the stage's rows out in place of the rows that they read.
+        """
+        return []
 
     def accept(self, config: C, plan: Plan, records: list[ShardRecord]) -> None:
         """Raise if the shards, each right in itself, make no result that may be published. Writes nothing."""

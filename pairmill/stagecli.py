@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from pairmill import cli, runner
 from pairmill.cli import Outcome
-from pairmill.stage import Stage, StageConfig
+from pairmill.stage import RunConfig, Stage
 
-C = TypeVar("C", bound=StageConfig)
+C = TypeVar("C", bound=RunConfig)
 
 
 def main(stage: Stage[C]) -> int:

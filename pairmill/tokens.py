@@ -1,6 +1,6 @@
 """Token-array folders: one folder per task with five one-dimensional ``.npy`` files, and ``tokenizer_info.json``.
 
-The format is data_io's (docs/format.md section 3): ``tokens`` uint32 holds for each row the instruction span directly
+The format is data_io's (docs/format.md section 4): ``tokens`` uint32 holds for each row the instruction span directly
 followed by its response span; ``inst_start, inst_len, resp_start, resp_len`` uint64 say where. Files are ``.npy``
 format 1.0, C order, little-endian (numpy.lib.format).
 """

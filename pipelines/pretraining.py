@@ -5,6 +5,8 @@ from kfp import dsl
 
 from components.clean.component import clean
 from components.clean.config import CleanConfig
+from components.fetch.component import fetch
+from components.fetch.config import FetchConfig
 from components.sample.component import sample
 from components.sample.config import SampleConfig
 from components.tokenize.component import tokenize
@@ -18,9 +20,10 @@ from pairmill.kfp import default
     description="Raw instruction data to the rows that a PrefixLM trainer reads.",
 )
 def pretraining(
-    raw: str,
     root: str,
-    sources: str = default(CleanConfig, "sources"),
+    raw: str = default(FetchConfig, "raw"),
+    sources: str = default(FetchConfig, "sources"),
+    source_options: str = default(CleanConfig, "source_options"),
     max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
     vocab_size: int = default(TrainTokenizerConfig, "vocab_size"),
     prefix_config_path: str = default(SampleConfig, "prefix_config_path"),
@@ -34,9 +37,11 @@ def pretraining(
     """Every stage, from raw files to epochs.
 
     Args:
-        raw: folder or URI that holds one folder of raw files per source.
         root: project folder or URI; every result goes below it.
-        sources: sources to clean, joined by commas, or all.
+        raw: folder or URI with raw files that are there already, one folder per source; other sources are fetched.
+        sources: sources to train on, by name or as YAML files, joined by commas; all = every one that has a folder in
+            raw, or without raw every known one.
+        source_options: options of single sources, as source.option=value, joined by commas.
         max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the run.
         vocab_size: size of the vocabulary, special tokens and alphabet included.
         prefix_config_path: rules that say how much of each task is sampled.
@@ -49,8 +54,15 @@ def pretraining(
     """
     # Kubeflow's cache never looks whether data behind a URI changed or is still there; every stage does, and a stage
     # whose result stands already ends in about a second. docs/decisions/0003-kubeflow-cache-off.md
+    fetched = fetch(root=root, raw=raw, sources=sources).set_caching_options(False)
     cleaned = clean(
-        root=root, raw=raw, sources=sources, max_reject_fraction=max_reject_fraction, profile=profile
+        root=root,
+        raw=fetched.outputs["output"],
+        raw_manifest=fetched.outputs["manifest"],
+        sources=sources,
+        source_options=source_options,
+        max_reject_fraction=max_reject_fraction,
+        profile=profile,
     ).set_caching_options(False)
     trained = train_tokenizer(
         root=root,

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
+STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 
 
 def environment() -> dict[str, str]:

@@ -11,6 +11,7 @@ from pairmill.kfp import container, default
 def clean(
     root: str,
     raw: str,
+    raw_manifest: dsl.Input[dsl.Dataset],
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
     rows: dsl.OutputPath(int),  # type: ignore[valid-type]
@@ -18,6 +19,7 @@ def clean(
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
     sources: str = default(CleanConfig, "sources"),
+    source_options: str = default(CleanConfig, "source_options"),
     max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
     profile: str = default(CleanConfig, "profile"),
     workers: int = default(CleanConfig, "workers"),
@@ -26,8 +28,10 @@ def clean(
 
     Args:
         root: project folder or URI; results go to root/clean/fingerprint.
-        raw: folder or URI that holds one folder of raw files per source.
-        sources: sources to clean, joined by commas, or all.
+        raw: what fetch put out, or a folder or URI that holds one folder of raw files per source.
+        raw_manifest: manifest of the stage that brought the raw data, for lineage.
+        sources: sources to clean, by name or as YAML files, joined by commas; all = every known one that is in raw.
+        source_options: options of single sources, as source.option=value, joined by commas.
         max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the stage.
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any, get_type_hints
 
+from pairmill import cli
 from pairmill.errors import UsageError
-from pairmill.stage import StageConfig, option
+from pairmill.stage import StageConfig, default_of, option
 
 
 @dataclass(kw_only=True)
 class CleanConfig(StageConfig):
     """Turn raw instruction data sets into rows {condition, instruction, response}."""
 
-    raw: str = option(help="folder or URI that holds one folder of raw files per source", changes_bytes=False)
+    raw: str = option(
+        help="what fetch printed, or a folder or URI that holds one folder of raw files per source", changes_bytes=False
+    )
     sources: list[str] = option(
-        ["all"], help="sources to clean, by name; all = every known source that has a folder below raw"
+        ["all"],
+        help="sources to clean, by name or as YAML files that describe one; all = every known one that is in raw",
+    )
+    source_options: list[str] = option(
+        [], help="options of single sources, as <source>.<option>=<value>; listed at the end of --help"
     )
     max_reject_fraction: float = option(
         0.001, help="malformed rows of a source that are put aside, as a fraction; more fail the stage (data_io: any)"
@@ -28,3 +37,69 @@ class CleanConfig(StageConfig):
             )
         if not self.sources:
             raise UsageError("is empty", where="sources", expected="all, or names joined by commas")
+        self.source_options = sorted(self.source_options)
+        self.options_of("")
+
+    def options_of(self, source: str) -> dict[str, str]:
+        """The options given for one source.
+
+        Raises:
+            UsageError: an item is not ``<source>.<option>=<value>`` of a source that has such an option.
+        """
+        from components.clean.sources import SOURCES
+
+        found: dict[str, dict[str, str]] = {}
+        for item in self.source_options:
+            path, separator, value = item.partition("=")
+            name, dot, key = path.partition(".")
+            if not separator or not dot:
+                raise UsageError(
+                    "is no option of a source", where="source_options", got=item, expected="<source>.<option>=<value>"
+                )
+            if name not in SOURCES:
+                known = ", ".join(name for name, one in SOURCES.items() if dataclasses.fields(one.options))
+                raise UsageError("unknown source", where="source_options", got=name, expected=known)
+            if key in found.setdefault(name, {}):
+                raise UsageError("is given twice", where="source_options", got=path)
+            found[name][key] = value
+        for name, values in found.items():
+            build_options(SOURCES[name].options, name, values)
+        return found.get(source, {})
+
+    @classmethod
+    def details(cls) -> str:
+        """What ``--help`` says beside the options: those of the sources."""
+        lines = ["options of sources (source_options=<source>.<option>=<value>,…):"]
+        for name, kind, default, text in source_options():
+            lines += [f"  {name}  ({kind}; default: {default})", f"      {text}"]
+        return "\n".join(lines)
+
+
+def build_options(kind: type[Any], source: str, values: dict[str, str]) -> Any:
+    """A source's options from texts, checked by type. Raises UsageError naming ``<source>.<option>``."""
+    try:
+        return cli.build(kind, values)
+    except UsageError as error:
+        raise UsageError(
+            error.what,
+            where=f"source_options: {source}.{error.where}",
+            got=error.got,
+            expected=error.expected,
+            hint=error.hint,
+        ) from error
+
+
+def source_options() -> list[tuple[str, str, str, str]]:
+    """(``<source>.<option>``, type, default, meaning) of every option of every source."""
+    from components.clean.sources import SOURCES
+
+    return [
+        (
+            f"{name}.{item.name}",
+            cli.type_name(get_type_hints(source.options)[item.name]),
+            str(default_of(item)) or "empty",
+            item.metadata["help"],
+        )
+        for name, source in sorted(SOURCES.items())
+        for item in dataclasses.fields(source.options)
+    ]

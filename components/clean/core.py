@@ -1,137 +1,219 @@
-"""The clean stage: raw records → rows, every record accounted for."""
+"""The clean stage: raw records → rows, every record accounted for.
+
+A shard is a piece of a source's raw files. Where a shard alone makes an output it writes it; where several shards, or
+several labels, share outputs, shards write segments and a second round of shards puts them together
+(:mod:`components.clean.gather`).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from components.clean.config import CleanConfig
-from components.clean.readers import read
-from components.clean.source import Drop, Malformed, Source
-from components.clean.sources import SOURCES
-from pairmill import inputs, rows, storage
-from pairmill.errors import InputError, UsageError
+from components.clean import gather, raw
+from components.clean.catalog import chosen, is_file
+from components.clean.config import CleanConfig, build_options
+from components.clean.pieces import PIECE_BYTES, Piece, pieces_of
+from components.clean.raw import RawFolder
+from components.clean.readers import count
+from components.clean.report import report_of
+from components.clean.sink import SEGMENTS, Sink
+from components.clean.source import Context, Malformed, Source, Unit, checked
+from pairmill import storage
+from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.report import Bars, Report, Table
-from pairmill.rows import BATCH_BYTES, BATCH_ROWS, Row
+from pairmill.report import Report
+from pairmill.rows import Row
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 
-_FOLDERS = ("data/", "data_clustered/")
 _EXAMPLES = 10
+_WITHHELD = "withheld_split"
+_SAMPLES = 3
+_SAMPLE_TEXT = 600
+_FILES_PER_SHARD = 4096
 
 
 @dataclass(frozen=True)
 class _Work:
+    """Pieces of one unit, in order; ``withheld`` are counted and dropped."""
+
     source: str
     output: str
-    files: tuple[tuple[str, str], ...]
-    """(path below raw, URI) in the order of the output's rows."""
+    tag: str
+    pieces: tuple[Piece, ...]
+    withheld: tuple[Piece, ...]
+    segmented: bool
+    rejects: str
+    labels: tuple[str, ...]
+
+
+@dataclass
+class _Tally:
+    """What a shard says of its rows: lengths in characters by power of two, and a few rows to look at."""
+
+    instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
+    response_bits: list[int] = field(default_factory=lambda: [0] * 40)
+    samples: list[dict[str, str]] = field(default_factory=list)
+    _next_sample: int = 1
+
+    def add(self, number: int, row: Row) -> int:
+        """Count the ``number``-th row; returns its characters."""
+        instruction, response = len(row.instruction or ""), len(row.response or "")
+        self.instruction_bits[instruction.bit_length()] += 1
+        self.response_bits[response.bit_length()] += 1
+        if number == self._next_sample:
+            # Rows 1, 4, 16, …: spread over a file of any length without a draw per row.
+            self._next_sample *= 4
+            self.samples.append({name: (text or "")[:_SAMPLE_TEXT] for name, text in row._asdict().items()})
+            del self.samples[:-_SAMPLES]
+        return instruction + response
 
 
 class Clean(Stage[CleanConfig]):
-    """One shard makes one output file."""
+    """One shard cleans about 64 MiB of one source's raw files."""
 
     name: ClassVar[str] = "clean"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     config = CleanConfig
 
     def plan(self, config: CleanConfig) -> Plan:
-        raw = storage.normalise(config.raw, "raw")
         shards: list[Shard] = []
-        digests: list[list[str | int]] = []
-        for source in _chosen(config.sources, raw):
-            folder = storage.join(raw, source.name)
-            store = storage.store_for(folder)
-            sizes = {entry.path: entry.size for entry in store.list(folder)}
-            card = (
-                store.read(storage.join(folder, "README.md")).decode("utf-8", "replace") if "README.md" in sizes else ""
-            )
-            outputs = [output for output in source.outputs(sorted(sizes), card) if output.files]
-            if not outputs:
+        digests: list[list[Any]] = []
+        sources: dict[str, Source] = {}
+        about: dict[str, dict[str, Any]] = {}
+        makers: dict[str, str] = {}
+        for source, folder in _chosen(config):
+            options = build_options(source.options, source.name, config.options_of(source.name))
+            units = [
+                unit
+                for unit in source.units(sorted(folder.sizes), folder.card(), config.profile, options)
+                if unit.files or unit.withheld
+            ]
+            if not units:
                 raise InputError(
                     f"no file of {source.name}",
-                    where=folder,
-                    got=", ".join(sorted(sizes)[:5]) or "an empty folder",
-                    expected=f"the files that components/clean/sources/{source.name}.py names",
+                    where=folder.uri,
+                    got=", ".join(sorted(folder.sizes)[:5]) or "an empty folder",
+                    expected="those that its declaration names (docs/sources.md)",
+                    hint="unpack an archive with: python -m components.fetch raw=…",
                 )
-            digests.append([source.name, source.version])
-            taken = [output.path for output in outputs]
-            for path in {path for path in taken if taken.count(path) > 1}:
-                raise InputError(f"two raw files make one output, {path}", where=folder, hint="rename or remove one")
-            for output in outputs:
-                files = tuple((f"{source.name}/{path}", storage.join(folder, path)) for path in output.files)
-                identity: list[list[str | int]] = [[path, store.digest(uri)] for path, uri in files]
-                key = content_key(
-                    self.name, self.version, source.name, source.version, config.profile, output.path, identity
+            for output in (unit.output for unit in units):
+                other = makers.setdefault(output, source.name)
+                if other != source.name:
+                    raise UsageError("two sources make one output", where=output, got=f"{other} and {source.name}")
+            outputs = [unit.output for unit in units]
+            for path in sorted({path for path in outputs if outputs.count(path) > 1}):
+                raise InputError(
+                    f"two raw files make one output, {path}", where=folder.uri, hint="rename or remove one"
                 )
-                size = sum(sizes[path] for path in output.files)
-                shards.append(Shard(output.path, key, _Work(source.name, output.path, files), size))
-                digests += identity
-        return Plan(shards, [InputRef("raw", content_key(digests)[:16])])
+            folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)])
+            for unit in units:
+                shards += self._shards(config, source, folder, unit)
+            sources[source.name] = source
+            about[source.name] = {"licence": source.licence, "citation": source.citation, **folder.about}
+            taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
+            digests.append([source.name, source.version, [[path, folder.digests[path]] for path in taken]])
+        return Plan(shards, [InputRef("raw", content_key(digests)[:16])], context=(sources, about))
+
+    def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[Shard]:
+        def pieces(paths: Iterable[str]) -> list[Piece]:
+            return [
+                piece
+                for path in paths
+                for piece in pieces_of(
+                    path, storage.join(folder.uri, *path.split("/")), folder.sizes[path], source.lines_per_record
+                )
+            ]
+
+        groups = list(_grouped(pieces(unit.files)))
+        withheld = tuple(pieces(unit.withheld))
+        segmented = len(groups) > 1 or "{}" in unit.output
+        name = unit.output.replace("{}", "*")
+        for index, group in enumerate(groups or [()]):
+            aside = withheld if index == 0 else ()
+            part = f"{index:05}" if len(groups) > 1 else ""
+            rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
+            work = _Work(
+                source.name,
+                unit.output if unit.files else "",
+                unit.tag,
+                tuple(group),
+                aside,
+                segmented,
+                rejects,
+                unit.labels,
+            )
+            identity = [
+                [piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first]
+                for piece in (*group, *aside)
+            ]
+            key = content_key(
+                self.name,
+                self.version,
+                [source.name, source.version, config.profile],
+                [unit.output, unit.tag, segmented, rejects, len(aside), unit.labels],
+                identity,
+            )
+            size = sum(piece.size for piece in (*group, *aside))
+            yield Shard(f"{name} {part}".strip(), key, work, size)
 
     def process(
         self, config: CleanConfig, plan_context: Any, shard: Shard, out: Writer
     ) -> tuple[Ledger, dict[str, Any]]:
+        if isinstance(shard.payload, gather.Work):
+            return gather.process(shard.payload, out)
         work: _Work = shard.payload
-        source = SOURCES[work.source]
-        ledger = Ledger()
-        rejects = 0
-        examples: list[str] = []
-        data_io = config.profile == "data_io"
+        source: Source = plan_context[0][work.source]
+        ledger, tally = Ledger(), _Tally()
+        rejects = _Rejects(out, work)
+        context = Context(config.profile, work.tag)
+        for piece in work.withheld:
+            ledger.rows_in += count(piece, source, config.profile)
+        if ledger.rows_in:
+            ledger.drop(_WITHHELD, ledger.rows_in)
+        data: dict[str, Any] = {"source": work.source, "output": work.output}
         with ExitStack() as stack:
-            local = stack.enter_context(out.create(work.output, task=_task(work.output)))
-            writer: rows.JsonlWriter | rows.ParquetWriter = rows.writer_for(
-                work.output, local, null_type_if_empty=data_io
-            )
-            stack.enter_context(writer)
-            reject_file: Any = None
-            batch: list[Row] = []
-            size = 0
-            for path, uri in work.files:
-                for place, record in read(uri, config.profile):
-                    ledger.rows_in += 1
-                    parsed = record if isinstance(record, Malformed) else source.parse(record, config.profile)
-                    parts = [parsed] if isinstance(parsed, Row | Drop) else parsed
-                    new = [part for part in parts if isinstance(part, Row)]
-                    drops = [part for part in parts if isinstance(part, Drop)]
-                    if any(_unwritable(row) for row in new):
-                        new, drops = [], [Malformed("unpaired_surrogate")]
-                    if new:
-                        ledger.rows_kept += 1
-                        ledger.rows_out += len(new)
-                        for drop in drops:
-                            ledger.note(f"{drop.reason} (one answer left out)")
-                    else:
-                        ledger.drop(drops[0].reason)
-                    if drops and isinstance(drops[0], Malformed):
-                        rejects += 1
-                        if len(examples) < _EXAMPLES:
-                            examples.append(f"{path} {place}: {drops[0].reason}")
-                        if reject_file is None:
-                            local = stack.enter_context(out.create(f"rejects/{work.output}.jsonl"))
-                            reject_file = stack.enter_context(local.open("w", encoding="utf-8"))
-                        reject_file.write(_reject_line(path, place, drops[0].reason, record))
-                    for row in new:
-                        batch.append(row)
-                        size += len(row.instruction) + len(row.response)
-                    if size >= BATCH_BYTES or len(batch) >= BATCH_ROWS:
-                        writer.write(batch)
-                        batch, size = [], 0
-            writer.write(batch)
-        return ledger, {"source": work.source, "rejects": rejects, "examples": examples}
+            stack.enter_context(rejects)
+            if work.output:
+                path, task = (SEGMENTS, "") if work.segmented else (work.output, gather.task_of(work.output))
+                sink = stack.enter_context(
+                    Sink(
+                        stack.enter_context(out.create(path, task=task)),
+                        work.output,
+                        source.layout,
+                        segmented=work.segmented,
+                        null_type_if_empty=context.data_io and not source.layout.large,
+                        labels=work.labels,
+                    )
+                )
+                for piece in work.pieces:
+                    _clean(source, piece, context, sink, ledger, tally, rejects)
+        if work.output:
+            data |= {"segments": sink.segments} if work.segmented else {"outputs": {work.output: ledger.rows_out}}
+        data |= {
+            "rejects": rejects.count,
+            "refused": rejects.refused,
+            "examples": rejects.examples,
+            "samples": tally.samples,
+        }
+        data |= {"instruction_bits": tally.instruction_bits, "response_bits": tally.response_bits}
+        return ledger, data
 
     def accept(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> None:
         allowed = 0.0 if config.profile == "data_io" else config.max_reject_fraction
         for source, ledger in _by_source(records).items():
             mine = [record.data for record in records if record.data["source"] == source]
-            rejects = sum(data["rejects"] for data in mine)
-            if rejects > allowed * ledger.rows_in:
+            rejects = sum(data["refused"] for data in mine)
+            looked_at = ledger.rows_in - ledger.dropped.get(_WITHHELD, 0)
+            if rejects > allowed * looked_at:
                 examples = [example for data in mine for example in data["examples"]][:_EXAMPLES]
                 raise InputError(
-                    f"{rejects} of {ledger.rows_in} records of {source} are malformed, more than {allowed:g} of them",
+                    f"{rejects} of {looked_at} records of {source} are malformed, more than {allowed:g} of them",
                     where=self.name,
                     got="; ".join(examples) + ("; …" if rejects > len(examples) else ""),
                     hint="mend the raw data"
@@ -139,93 +221,151 @@ class Clean(Stage[CleanConfig]):
                 )
             if ledger.rows_in == 0 and config.profile == "pairmill":
                 raise InputError(f"the files of {source} hold no record", where=self.name, hint="check the raw data")
+            if ledger.rows_in and not ledger.rows_kept:
+                reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(ledger.dropped.items()))
+                hint = f"; source_options={source}.splits=… takes them" if _WITHHELD in ledger.dropped else ""
+                event(f"clean: nothing of {source} is kept: {reasons}{hint}", level=logging.WARNING, source=source)
+
+    def gather(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
+        sources, _ = plan.context
+        return gather.shards(records, sources, config.profile, self.version)
 
     def finish(
         self, config: CleanConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
     ) -> dict[str, Any]:
-        super().finish(config, plan, records, shards, out)
-        sources = {name: ledger.__dict__ for name, ledger in _by_source(records).items()}
-        return {"sources": sources, "rejects": sum(record.data["rejects"] for record in records)}
+        for record in records:
+            for file in record.files:
+                if file.path != SEGMENTS:
+                    out.adopt(storage.join(shards, record.key), file)
+        cleaned = [record for record in records if "source" in record.data]
+        outputs = {path: rows for record in records for path, rows in record.data.get("outputs", {}).items()}
+        lost = sum(record.ledger.rows_in - record.ledger.rows_out for record in records if record not in cleaned)
+        written = sum(record.ledger.rows_out for record in cleaned) - lost
+        if written != sum(outputs.values()):
+            raise InternalError(
+                "rows were lost between shards and outputs",
+                where=self.name,
+                got=f"{sum(outputs.values())} rows in outputs",
+                expected=f"{written} rows",
+                hint="this is a defect of pairmill, please report it",
+            )
+        _, about = plan.context
+        sources = {}
+        for name, ledger in _by_source(cleaned).items():
+            mine = [record.data for record in cleaned if record.data["source"] == name]
+            sources[name] = {
+                "ledger": ledger.__dict__,
+                "rejects": sum(data["rejects"] for data in mine),
+                "instruction_bits": _sums(data["instruction_bits"] for data in mine),
+                "response_bits": _sums(data["response_bits"] for data in mine),
+                "samples": [sample for data in mine for sample in data["samples"][:1]][:_SAMPLES]
+                if len(mine) >= _SAMPLES
+                else [sample for data in mine for sample in data["samples"]][:_SAMPLES],
+                "about": about[name],
+            }
+        examples = [f"{example}" for record in cleaned for example in record.data["examples"]]
+        return {"sources": sources, "outputs": dict(sorted(outputs.items())), "reject_examples": examples[:100]}
 
     def report(self, manifest: Manifest) -> Report:
-        sources = {name: Ledger(**raw) for name, raw in manifest.data["sources"].items()}
-        ledger = manifest.ledger
-        reasons = [
-            (name, reason, count)
-            for name, one in sources.items()
-            for reason, count in sorted({**one.dropped, **one.notes}.items())
-        ]
-        header = ("Source", "Records in", "Kept", "Dropped", "Rows out")
-        return Report(
-            "clean",
-            {
-                "Records in": ledger.rows_in,
-                "Kept": ledger.rows_kept,
-                "Dropped": ledger.rows_in - ledger.rows_kept,
-                "Malformed": manifest.data["rejects"],
-                "Rows out": ledger.rows_out,
-                "Fingerprint": manifest.fingerprint,
-            },
-            [
-                Table(
-                    "Sources",
-                    header,
-                    [
-                        (name, one.rows_in, one.rows_kept, one.rows_in - one.rows_kept, one.rows_out)
-                        for name, one in sources.items()
-                    ],
-                    "Every record that came in is kept or dropped for a reason.",
-                ),
-                Bars("Rows out by source", [(name, one.rows_out) for name, one in sources.items()], "rows"),
-                Table("What was dropped or left out", ("Source", "Reason", "Records"), reasons),
-                Table("Files", ("File", "Rows"), [(name, one.rows_out) for name, one in manifest.shards.items()]),
-            ],
-        )
+        return report_of(manifest)
 
 
-def _chosen(names: list[str], raw: str) -> list[Source]:
-    if names == ["all"]:
-        entries = storage.store_for(raw).list(raw)
-        folders = {entry.path.split("/", 1)[0] for entry in entries if "/" in entry.path}
-        found = [source for name, source in SOURCES.items() if name in folders]
-        if not found:
-            raise InputError(
-                "no folder of a known source", where=f"raw={raw}", expected=f"one or more of {', '.join(SOURCES)}"
-            )
-        strangers = sorted(folders - set(SOURCES))
-        passed_over = f"; passed over, because no source has that name: {', '.join(strangers)}" if strangers else ""
-        event(f"clean: {', '.join(source.name for source in found)}{passed_over}")
-        return found
-    unknown = [name for name in names if name not in SOURCES]
-    if unknown:
-        raise UsageError("unknown source", where="sources", got=unknown[0], expected=f"all, or {', '.join(SOURCES)}")
-    chosen = [SOURCES[name] for name in dict.fromkeys(names)]
-    for source in chosen:
-        storage.require(storage.join(raw, source.name), f"the raw files of {source.name}")
-    return chosen
+def _clean(
+    source: Source, piece: Piece, context: Context, sink: Sink, ledger: Ledger, tally: _Tally, rejects: _Rejects
+) -> None:
+    parse, profile, add, measure = source.parse, context.profile, sink.add, tally.add
+    for place, record in source.read(piece, profile):
+        ledger.rows_in += 1
+        found, drops = checked(record if isinstance(record, Malformed) else parse(record, context), profile)
+        if found:
+            ledger.rows_kept += 1
+            for label, row in found:
+                ledger.rows_out += 1
+                add(label, row, measure(ledger.rows_out, row))
+            for drop in drops:
+                ledger.note(f"{drop.reason} (one answer left out)")
+        else:
+            drop = drops[0]
+            ledger.drop(drop.reason)
+            if isinstance(drop, Malformed):
+                rejects.add(piece, place, drop, record)
 
 
-def _task(path: str) -> str:
-    for folder in _FOLDERS:
-        path = path.removeprefix(folder)
-    return inputs.task_name(path)
+class _Rejects:
+    """The file of malformed records, made when the first one comes."""
+
+    def __init__(self, out: Writer, work: _Work) -> None:
+        self._out, self._work = out, work
+        self._stack = ExitStack()
+        self._file: Any = None
+        self.count = self.refused = 0
+        self.examples: list[str] = []
+
+    def add(self, piece: Piece, place: int | str, why: Malformed, record: Any) -> None:
+        """Put a record aside."""
+        if self._file is None:
+            local = self._stack.enter_context(self._out.create(self._work.rejects))
+            self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
+        path = f"{self._work.source}/{piece.path}"
+        where = f"row {place}" if isinstance(place, int) else f"member {place}"
+        where = where.encode("utf-8", "backslashreplace").decode()
+        self.count += 1
+        self.refused += not why.tolerated
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{path} {where}: {why.reason}")
+        line = {
+            "file": path,
+            "row": place if isinstance(place, int) else None,
+            "place": where,
+            "reason": why.reason,
+            "record": None if isinstance(record, Malformed) else repr(record)[:2000],
+        }
+        # Escapes keep what is no Unicode writable.
+        self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+
+    def __enter__(self) -> _Rejects:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
 
-def _unwritable(row: Row) -> bool:
-    try:
-        "".join(row).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+def _grouped(pieces: list[Piece]) -> Iterator[list[Piece]]:
+    """Consecutive pieces of together about PIECE_BYTES."""
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if group and (size + piece.size > PIECE_BYTES or len(group) >= _FILES_PER_SHARD):
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += piece.size
+    if group:
+        yield group
 
 
-def _reject_line(path: str, place: str, reason: str, record: Any) -> str:
-    raw = None if isinstance(record, Malformed) else repr(record)[:2000]
-    return json.dumps({"file": path, "place": place, "reason": reason, "record": raw}, ensure_ascii=True) + "\n"
+def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
+    uri = storage.normalise(config.raw, "raw")
+    fetched = raw.index(uri)
+    if fetched is None:
+        given = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
+        sources = chosen(config.sources, set() if given else raw.folders(uri))
+        return [(source, raw.folder_of(source, uri)) for source in sources]
+    sources = chosen(config.sources, set(fetched))
+    for source in sources:
+        if source.name not in fetched:
+            got = ", ".join(sorted(fetched))
+            raise InputError(f"{source.name} was not fetched", where=f"raw={uri}", got=got, hint="run fetch with it")
+    return [(source, fetched[source.name]) for source in sources]
 
 
 def _by_source(records: list[ShardRecord]) -> dict[str, Ledger]:
     found: dict[str, Ledger] = {}
     for record in records:
-        found.setdefault(record.data["source"], Ledger()).add(record.ledger)
+        if "source" in record.data:
+            found.setdefault(record.data["source"], Ledger()).add(record.ledger)
     return found
+
+
+def _sums(columns: Iterable[list[int]]) -> list[int]:
+    return [sum(values) for values in zip(*columns, strict=True)]

@@ -1,7 +1,7 @@
-"""Raw files to records, one at a time, in file order: Parquet, JSON Lines, JSON arrays, CSV, and dmmath's text pairs.
+"""Raw files to records, one at a time, in file order: Parquet, JSON, JSON Lines, CSV, pairs of lines, archives.
 
-Every reader yields ``(place, record)``; ``place`` says where in the file ("row 812", "line 813"). A record that cannot
-be read, with the ones after it unharmed, comes as Malformed; a file that cannot be read on raises InputError.
+Every reader yields ``(place, record)``: the 0-based row or line, or the name of an archive's member. A record that
+cannot be read comes as Malformed, the ones after it unharmed; a file that cannot be read on raises InputError.
 """
 
 from __future__ import annotations
@@ -9,11 +9,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
-from components.clean.source import Malformed
+from components.clean.card import COMPRESSED, suffix_of
+from components.clean.pieces import Piece
+from components.clean.source import Malformed, Reader, Record, Source
 from pairmill import jsonstream, rows, storage
 from pairmill.errors import InputError
 from pairmill.stage import Profile
@@ -21,120 +26,354 @@ from pairmill.stage import Profile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Record = tuple[str, Any]
+# No text of an archive is longer; a member that claims to be is not read into memory.
+_LONGEST_MEMBER = 64 << 20
+_LONGEST_FIELD = 64 << 20
 
 
-def read(uri: str, profile: Profile) -> Iterator[Record]:
-    """The records of a raw file by its extension."""
-    suffix = PurePosixPath(storage.name_of(uri)).suffix
-    readers: dict[str, Callable[[str, Profile], Iterator[Record]]] = {
-        ".parquet": _parquet,
-        ".jsonl": _jsonl,
-        ".json": _json,
-        ".csv": _csv,
-        ".txt": _pairs,
+def read(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+    """The records of a piece by the extension of its file."""
+    readers: dict[str, Reader] = {
+        ".parquet": parquet,
+        ".jsonl": json_lines,
+        ".json": json_file,
+        ".csv": csv_dicts,
     }
-    return readers[suffix](uri, profile)
+    suffix = suffix_of(piece.path)
+    if suffix not in readers:
+        raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(readers))
+    return readers[suffix](piece, source, profile)
 
 
-def _parquet(uri: str, _profile: Profile) -> Iterator[Record]:
-    number = 0
-    with rows.open_parquet(uri) as file:
-        for batch in rows.parquet_batches(uri, file, None):
+def count(piece: Piece, source: Source, profile: Profile) -> int:
+    """How many records a piece has. The footer of a Parquet file says it; others are read through."""
+    if suffix_of(piece.path) != ".parquet":
+        return sum(1 for _ in source.read(piece, profile))
+    with rows.open_parquet(piece.uri) as file:
+        metadata = file.metadata
+        stop = metadata.num_row_groups if piece.stop is None else piece.stop
+        return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
+
+
+def parquet(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
+    """Rows as dicts of the source's fields.
+
+    Raises:
+        InputError: no Parquet, damaged, or without a column that the source reads.
+    """
+    with rows.open_parquet(piece.uri) as file:
+        columns = _columns(piece.uri, file.schema_arrow, source)
+        groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
+        number = piece.first
+        for batch in rows.parquet_batches(piece.uri, file, columns, groups):
             for record in _records(batch):
-                yield f"row {number}", record
+                yield number, record
                 number += 1
 
 
+def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
+    if not source.fields:
+        return None
+    for name in source.fields:
+        if name not in schema.names:
+            raise InputError(
+                f"column {name!r} is missing",
+                where=uri,
+                got=", ".join(schema.names),
+                expected=", ".join(source.fields),
+                hint=f"is this the data set that {source.name} stands for?",
+            )
+    return [name for name in schema.names if name in source.fields or name in source.optional]
+
+
 def _records(batch: pa.RecordBatch) -> Iterator[Any]:
+    names = batch.schema.names
     try:
-        yield from batch.to_pylist()
+        columns = [column.to_pylist() for column in batch.columns]
     except UnicodeDecodeError:
         for row in range(len(batch)):
             try:
                 yield batch.slice(row, 1).to_pylist()[0]
             except UnicodeDecodeError:
                 yield Malformed("invalid_utf8")
-
-
-def _jsonl(uri: str, _profile: Profile) -> Iterator[Record]:
-    for number, line in jsonstream.lines(uri):
-        try:
-            yield f"line {number}", json.loads(line)
-        except UnicodeDecodeError:
-            yield f"line {number}", Malformed("invalid_utf8")
-        except (ValueError, RecursionError):
-            yield f"line {number}", Malformed("invalid_json")
-
-
-def _json(uri: str, profile: Profile) -> Iterator[Record]:
-    if not jsonstream.is_array(uri):
-        yield from _jsonl(uri, profile)
         return
-    for number, record in enumerate(jsonstream.array(uri)):
-        yield f"row {number}", record
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
 
 
-def _csv(uri: str, _profile: Profile) -> Iterator[Record]:
+def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+    """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
+    decode = json.loads
+    with _lines(piece) as lines:
+        for number, line in enumerate(lines, piece.first):
+            stripped = line.strip()
+            if not stripped:
+                continue
+            try:
+                yield number, decode(stripped)
+            except UnicodeDecodeError:
+                yield number, Malformed("invalid_utf8")
+            except (ValueError, RecursionError):
+                yield number, Malformed("invalid_json")
+
+
+def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+    """The elements of a JSON array, or JSON Lines under the name ``.json``."""
+    compressed = PurePosixPath(piece.path).suffix in COMPRESSED
+    if compressed or not jsonstream.is_array(piece.uri):
+        yield from json_lines(piece, source, profile)
+        return
+    yield from enumerate(jsonstream.array(piece.uri))
+
+
+def json_object(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+    """The whole file as one record."""
+    yield 0, whole_json(storage.store_for(piece.uri).read(piece.uri))
+
+
+def whole_json(data: bytes) -> Any:
+    """Bytes that are one strict JSON value, or why they are none."""
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        return Malformed("invalid_utf8")
+    except (ValueError, RecursionError):
+        return Malformed("invalid_json")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def csv_fields(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
     """Fields of each line but the first, a header whatever it says."""
-    with _text(uri, newline="") as file:
+    for number, fields in _csv(piece):
+        if number:
+            yield number, fields
+
+
+def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
+    """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed."""
+    header = [] if piece.first == 0 else next(_csv(Piece(piece.path, piece.uri)))[1]
+    for number, fields in _csv(piece):
+        if number == 0:
+            if isinstance(fields, Malformed):
+                raise InputError("the header is not UTF-8", where=piece.uri, hint="mend the raw data")
+            header = fields
+            missing = [name for name in source.fields if name not in header]
+            if missing:
+                raise InputError(
+                    f"column {missing[0]!r} is missing",
+                    where=piece.uri,
+                    got=", ".join(map(str, header)),
+                    expected=", ".join(source.fields),
+                )
+        elif isinstance(fields, Malformed):
+            yield number, fields
+        elif not fields:
+            continue  # an empty line
+        elif len(fields) != len(header):
+            yield number, Malformed("another_number_of_fields")
+        else:
+            yield number, dict(zip(header, fields, strict=True))
+
+
+def _csv(piece: Piece) -> Iterator[tuple[int, Any]]:
+    csv.field_size_limit(_LONGEST_FIELD)
+    with _text(piece, newline="") as file:
         reader = csv.reader(file)
         try:
-            for number, fields in enumerate(reader):
-                if number:
-                    yield f"line {reader.line_num}", fields
+            for number, fields in enumerate(reader, piece.first):
+                yield number, Malformed("invalid_utf8") if _undecoded("".join(fields)) else fields
         except csv.Error as error:
-            raise InputError("is not CSV", where=f"{uri} line {reader.line_num}", got=str(error)) from error
-        except UnicodeDecodeError as error:
-            raise _not_utf8(uri) from error
+            where = f"{piece.uri} line {piece.first + reader.line_num}"
+            raise InputError("is not CSV", where=where, got=str(error)) from error
 
 
-def _pairs(uri: str, profile: Profile) -> Iterator[Record]:
-    """(line, next line), each stripped. An odd count fails; so does, but for data_io, an empty line before the end.
+def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Record]:
+    """(line, next line), each stripped; the last line without a partner is malformed.
 
-    An empty line means that questions and answers are out of step from there on, which nothing else would show.
+    Behind an empty line nobody can tell questions from answers, and nothing else would show it: what follows it is
+    malformed too, but for data_io, which takes empty lines like others. Empty lines at the end do no harm.
     """
-    number = 0
-    empty_line = 0
-    question = ""
-    with _text(uri, newline=None) as file:
-        try:
-            for number, line in enumerate(file, 1):
-                text = line.strip()
-                if profile == "pairmill":
-                    if not text:
-                        empty_line = empty_line or number
-                        continue
-                    if empty_line:
-                        raise InputError(
-                            "an empty line puts questions and answers out of step",
-                            where=f"{uri} line {empty_line}",
-                            hint="remove it, or restore what stood there",
-                        )
-                if number % 2:
-                    question = text
-                else:
-                    yield f"line {number - 1}", (question, text)
-        except UnicodeDecodeError as error:
-            raise _not_utf8(uri) from error
-    last = empty_line - 1 if empty_line else number
-    if last % 2:
-        raise InputError(
-            "a question without an answer", where=f"{uri} line {last}", got=f"{last} lines", expected="an even number"
-        )
+    question: str | None = None
+    empty = False
+    place = 0
+    with _text(piece, newline=None) as file:
+        for number, line in enumerate(file, piece.first):
+            text = line.strip()
+            if not text and profile == "pairmill":
+                empty = True
+                continue
+            if question is None:
+                question, place = text, number
+                continue
+            if empty:
+                yield place, Malformed("out_of_step_behind_an_empty_line")
+            elif _undecoded(question) or _undecoded(text):
+                yield place, Malformed("invalid_utf8")
+            else:
+                yield place, (question, text)
+            question = None
+        if question is not None:
+            yield place, Malformed("question_without_answer")
 
 
-def _text(uri: str, newline: str | None) -> io.TextIOWrapper:
-    return io.TextIOWrapper(storage.store_for(uri).open(uri), encoding="utf-8", newline=newline)
+def tar_members(piece: Piece) -> Iterator[tuple[str, int, Reads]]:
+    """Regular files of a tar archive in its order: name, size, and a reader. Nothing is unpacked.
+
+    Raises:
+        InputError: it is no archive, or a damaged or cut one; a reader raises it too.
+    """
+    import tarfile
+
+    with storage.store_for(piece.uri).open(piece.uri) as raw, _damage(piece), _decompressed(raw) as plain:
+        watched = _Watched(plain)
+        with tarfile.open(fileobj=cast(Any, watched), mode="r|", bufsize=1 << 20) as archive:
+            for member in archive:
+                if member.isreg():
+                    reader = archive.extractfile(member)
+                    assert reader is not None
+                    yield member.name, member.size, _Member(piece, reader)
+                # tarfile remembers every member that it has seen.
+                archive.members.clear()  # type: ignore[attr-defined]
+            # tarfile takes a damaged header, and the end of a cut file, for the end of the archive.
+            if watched.block(archive.offset) != bytes(tarfile.BLOCKSIZE):
+                raise tarfile.ReadError(f"no header and no end at byte {archive.offset}")
+        # Checksums of the compression stand at its end.
+        while watched.read(1 << 20):
+            pass
 
 
-def _not_utf8(uri: str) -> InputError:
-    # Text is decoded in blocks, so the place where decoding failed says little; look for the line.
-    with storage.store_for(uri).open(uri) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                got = repr(line[error.start : error.end])
-                return InputError("is not UTF-8", where=f"{uri} line {number}", got=got, hint="mend the raw data")
-    return InputError("is not UTF-8", where=uri)
+def member_bytes(size: int, reader: Reads) -> bytes | Malformed:
+    """A member's content, unless it is longer than any text is."""
+    return reader.read() if size <= _LONGEST_MEMBER else Malformed("longer_than_64_MiB")
+
+
+class Reads(Protocol):
+    """What the content of an archive's member is read from, before the next member is asked for."""
+
+    def read(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class _Member:
+    piece: Piece
+    reader: IO[bytes]
+
+    def read(self) -> bytes:
+        with _damage(self.piece):
+            return self.reader.read()
+
+
+class _Watched:
+    """A stream that shows what it has last given."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._last = b""
+        self._end = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._last = self._last[-512:] + data
+        self._end += len(data)
+        return data
+
+    def block(self, offset: int) -> bytes:
+        """The 512 bytes at ``offset``, which must be among the last given."""
+        start = offset - (self._end - len(self._last))
+        return self._last[start : start + 512]
+
+
+@contextmanager
+def _decompressed(raw: BinaryIO) -> Iterator[IO[bytes]]:
+    """A file by what its first bytes say; the readers check what tarfile's own would not."""
+    import bz2
+    import gzip
+    import lzma
+
+    magic = raw.read(6)
+    raw.seek(0)
+    openers: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+    openers[b"\x28\xb5\x2f\xfd"] = _zstd
+    for start, opener in openers.items():
+        if magic.startswith(start):
+            with opener(raw) as file:
+                yield file
+            return
+    yield raw
+
+
+class _Part(io.RawIOBase):
+    """Bytes [start, stop) of a file."""
+
+    def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
+        self._file, self._left = file, stop - start
+        file.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextmanager
+def _lines(piece: Piece) -> Iterator[IO[bytes]]:
+    """A file of lines, decompressed, from the piece's start to its stop."""
+    import bz2
+    import gzip
+    import lzma
+
+    suffix = PurePosixPath(piece.path).suffix
+    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}
+    with storage.store_for(piece.uri).open(piece.uri) as raw, _damage(piece):
+        if suffix in openers:
+            with openers[suffix](raw) as file:
+                yield file
+        elif piece.stop is not None:
+            yield io.BufferedReader(_Part(raw, piece.start, piece.stop), 1 << 20)
+        else:
+            yield raw
+
+
+def _zstd(raw: BinaryIO) -> Any:
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), "zstd"), 1 << 20)
+
+
+@contextmanager
+def _text(piece: Piece, newline: str | None) -> Iterator[io.TextIOWrapper]:
+    # What is no UTF-8 becomes surrogates, so that one bad line does not end the file.
+    with _lines(piece) as file:
+        # A byte order mark stands at the start of a file, and only there.
+        encoding = "utf-8-sig" if newline == "" and piece.start == 0 else "utf-8"
+        yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline)
+
+
+def _undecoded(text: str) -> bool:
+    return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)
+
+
+@contextmanager
+def _damage(piece: Piece) -> Iterator[None]:
+    import lzma
+    import tarfile
+
+    try:
+        yield
+    except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
+        raise _damaged(piece, error) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise _damaged(piece, error) from error  # gzip's and bz2's own complaints
+
+
+def _damaged(piece: Piece, error: Exception) -> InputError:
+    return InputError("is damaged or cut", where=piece.uri, got=str(error), hint="fetch it again")

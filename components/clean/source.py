@@ -1,17 +1,19 @@
-"""What a source is: which raw files make which output, how they are read, and one pure function per record."""
+"""What a source is: where it comes from, which raw files make which output, and one pure function per record."""
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from pairmill.errors import InputError
+from components.clean.names import safe_name
+from components.clean.origin import Origin
 from pairmill.rows import Row
 from pairmill.stage import Profile
+
+if TYPE_CHECKING:
+    from components.clean.pieces import Piece
 
 
 @dataclass(frozen=True)
@@ -23,19 +25,125 @@ class Drop:
 
 @dataclass(frozen=True)
 class Malformed(Drop):
-    """A record that is not what its source promises: put aside under ``rejects/``, and too many fail the stage."""
+    """A record that is not what its source promises: put aside under ``rejects/``, and too many fail the stage.
+
+    ``tolerated``: the published data set is known to hold such records; they are put aside, but fail nothing.
+    """
+
+    tolerated: bool = False
 
 
-Parsed = Row | Drop | Sequence[Row | Drop]
+class To(NamedTuple):
+    """A row and the label of the output that it belongs to, where a unit has one output per label."""
+
+    label: str
+    row: Row
+
+
+Parsed = Row | To | Drop | Sequence[Row | To | Drop]
 """What ``parse`` answers. Of a sequence rows are written; a drop beside a row is noted, drops alone drop the record."""
 
 
 @dataclass(frozen=True)
-class Output:
-    """One output file, made of ``files`` (paths below the source's raw folder) in this order."""
+class Unit:
+    """Raw files that make outputs which no other unit writes to.
 
-    path: str
+    Args:
+        output: path of the output. With ``{}`` in it there is one output per label (:class:`To`), made of the rows of
+            that label in the order of ``files``.
+        files: paths below the source's raw folder, in the order of the rows.
+        withheld: further files, of splits that are not trained on: their records are counted and dropped.
+        tag: what ``parse`` has to know about the unit.
+        labels: labels that have an output even without a row.
+    """
+
+    output: str
     files: tuple[str, ...]
+    withheld: tuple[str, ...] = ()
+    tag: str = ""
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Context:
+    """What ``parse`` knows beside the record."""
+
+    profile: Profile
+    tag: str = ""
+
+    @property
+    def data_io(self) -> bool:
+        """Whether the reference's rows are wanted, defects included."""
+        return self.profile == "data_io"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a source's outputs are laid out, where the reference has a way of its own.
+
+    Args:
+        fields: order of the keys or columns; empty = as usual for the format.
+        large: Arrow type large_string instead of string, and Zstandard instead of Snappy.
+    """
+
+    fields: tuple[str, ...] = ()
+    large: bool = False
+
+
+@dataclass(kw_only=True)
+class SourceOptions:
+    """Options of a source that has none. Others are dataclasses of :func:`pairmill.stage.option` fields."""
+
+
+Record = tuple[int | str, Any]
+"""Where a record stands in its file (0-based row or line, or the name of an archive's member), and the record."""
+
+Reader = Callable[["Piece", "Source", Profile], Iterator[Record]]
+
+
+def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], list[Drop]]:
+    """The rows of a parsed record with their labels, and its drops, after the rules that hold for every source.
+
+    In the default profile no row without text is written: nobody can learn from an empty response, and a null would
+    become one a stage later. In both, text that is no Unicode (an unpaired surrogate) cannot be written at all.
+    """
+    if type(parsed) is Row:  # most records: this is the inner loop of the stage
+        problem = _problem(parsed, profile)
+        return ([("", parsed)], []) if problem is None else ([], [problem])
+    found: list[tuple[str, Row]] = []
+    drops: list[Drop] = []
+    for part in [parsed] if isinstance(parsed, (Row, To, Drop)) else parsed:
+        if isinstance(part, Drop):
+            drops.append(part)
+            continue
+        label, row = part if isinstance(part, To) else ("", part)
+        problem = _problem(row, profile)
+        if problem is None:
+            found.append((label, row))
+        elif isinstance(problem, Malformed):
+            return [], [problem]
+        else:
+            drops.append(problem)
+    return found, drops
+
+
+_TEXTS = ("instruction", "response")
+
+
+def _problem(row: Row, profile: Profile) -> Drop | None:
+    for name, text in zip(_TEXTS, row[1:], strict=True):
+        if text is None:
+            if profile == "pairmill":
+                return Malformed(f"null_{name}")
+        elif not text or text.isspace():
+            if profile == "pairmill":
+                return Drop(f"empty_{name}")
+        elif not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                return Malformed("unpaired_surrogate")
+    return None
 
 
 class Source(ABC):
@@ -45,94 +153,34 @@ class Source(ABC):
     """Name of the source and of its folder below ``raw``."""
     version: ClassVar[int] = 1
     """Raised when the same raw file gives other rows than before."""
+    origin: ClassVar[Origin]
+    licence: ClassVar[str]
+    """SPDX identifier, or the name under which the publisher states it."""
+    citation: ClassVar[str]
+    """Authors, title, year, where."""
+    options: ClassVar[type[SourceOptions]] = SourceOptions
+    layout: ClassVar[Layout] = Layout()
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that ``parse`` reads; of Parquet these columns alone are read, and must be there. Empty: all."""
+    optional: ClassVar[tuple[str, ...]] = ()
+    """Further fields, read where they are there."""
+    lines_per_record: ClassVar[int] = 1
+    """Of a file of lines: large ones are cut between records."""
 
     @abstractmethod
-    def outputs(self, files: Sequence[str], card: str) -> list[Output]:
-        """Outputs of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
 
     @abstractmethod
-    def parse(self, record: Any, profile: Profile) -> Parsed:
+    def parse(self, record: Any, context: Context) -> Parsed:
         """Rows of one raw record, as its reader gives it. Pure; a record of another shape is Malformed."""
 
+    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+        """The records of a piece of a raw file, by the file's extension."""
+        from components.clean.readers import read
 
-def hub_split(files: Sequence[str], card: str, split: str, config: str = "default") -> tuple[str, ...]:
-    """Files of a Hub data set's split, in the order of its card: patterns as written, names sorted within each.
+        return read(piece, self, profile)
 
-    Without a card, files named after the split (``train.jsonl``, ``train-00000-of-00003.parquet``) or in a folder of
-    its name are taken; where some of them lie in a folder named after the config, those alone.
-    Source of the card format: huggingface.co/docs/hub/datasets-manual-configuration.
-
-    Raises:
-        InputError: the split has files of several formats, which would give its rows twice.
-    """
-    patterns = _card_patterns(card, split, config)
-    if patterns is None:
-        data = [path for path in files if PurePosixPath(path).suffix in {".parquet", ".jsonl", ".json"}]
-        named = re.compile(rf"(^|.*/){re.escape(split)}(/[^/]+|[-_.][^/]*)?\.(parquet|jsonl|json)$")
-        found = [path for path in data if named.match(path)]
-        found = [path for path in found if config in path.split("/")[:-1]] or found
-    else:
-        found = [path for pattern in patterns for path in sorted(filter(_glob(pattern).match, files))]
-    kinds = {PurePosixPath(path).suffix for path in found}
-    if len(kinds) > 1:
-        raise InputError(
-            f"the split {split!r} is there in several formats",
-            got=", ".join(found),
-            expected="one",
-            hint="keep one of them",
-        )
-    return tuple(dict.fromkeys(found))
-
-
-def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
-    import yaml
-
-    front = re.match(r"---\n(.*?)\n---(\n|$)", card, re.DOTALL)
-    if not front:
-        return None
-    try:
-        front_matter = yaml.safe_load(front.group(1))
-    except yaml.YAMLError as error:
-        got = " ".join(str(error).split())
-        raise InputError("the data set card's front matter is not YAML", where="README.md", got=got) from error
-    try:
-        return _listed(front_matter.get("configs") or [], split, config)
-    except (AttributeError, TypeError, KeyError) as error:
-        raise InputError(
-            "the data set card's front matter does not list files as the Hub's cards do",
-            where="README.md",
-            got=repr(error),
-        ) from error
-
-
-def _listed(configs: list[Any], split: str, config: str) -> list[str] | None:
-    for item in configs:
-        if item.get("config_name", "default") == config:
-            listed = item.get("data_files") or []
-            patterns: list[str] = []
-            for part in [listed] if isinstance(listed, str) else listed:
-                # A pattern without a split stands for the training split.
-                one = {"split": "train", "path": part} if isinstance(part, str) else part
-                if one.get("split") == split:
-                    patterns += [one["path"]] if isinstance(one["path"], str) else one["path"]
-            return patterns
-    return None
-
-
-def _glob(pattern: str) -> re.Pattern[str]:
-    # As on the Hub: * stays within a folder, ** does not, and **/ may match none.
-    pieces = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    return re.compile("".join(pieces.get(part) or re.escape(part) for part in parts) + "$")
-
-
-def text_of(record: Any, key: str) -> str | Malformed:
-    """The text under ``key`` of a record, or why it is none."""
-    if not isinstance(record, dict):
-        return Malformed("not_an_object")
-    value = record.get(key)
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return Malformed(f"null_{key}" if key in record else f"missing_{key}")
-    return Malformed(f"{key}_is_no_text")
+    def file_name(self, label: str, profile: Profile) -> str:
+        """What stands for ``{}`` in a unit's output."""
+        return safe_name(label)

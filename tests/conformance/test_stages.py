@@ -1,78 +1,14 @@
-"""Every stage with profile=data_io against what the reference programs made of the same input."""
+"""The stages behind clean with profile=data_io against what the reference programs made of the same input."""
 
 import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 Run = Callable[..., str]
-
-# Appendix B of the specification: the directory order in which the reference happened to read scibench.
-SCIBENCH_ORDER = ("calculus_sol", "atkins", "thermo")
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_bytes().splitlines()]
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return rows
-
-
-@pytest.fixture(scope="module")
-def cleaned(shared: Path, stage: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("clean")
-    sources = "gsm8k_train,scibench,dmmath,sudoku"
-    return Path(
-        stage(
-            "clean", f"raw={shared}/conformance/clean/raw", f"sources={sources}", f"root={root}", "profile=data_io"
-        ).strip()
-    )
-
-
-def test_clean_gives_the_expected_rows_in_order(shared: Path, cleaned: Path) -> None:
-    expected = shared / "conformance/clean/expected"
-    compared = 0
-    for file in sorted([*cleaned.glob("data/**/*.jsonl"), *cleaned.glob("data_clustered/**/*.parquet")]):
-        path = file.relative_to(cleaned)
-        want, got = rows_of(expected / path), rows_of(file)
-        if path.name == "scibench.jsonl":
-            continue
-        assert got == want, path
-        if path.suffix == ".jsonl":
-            assert file.read_bytes() == (expected / path).read_bytes()
-        else:
-            assert pq.read_schema(file).remove_metadata() == pq.read_schema(expected / path).remove_metadata()
-        compared += 1
-    assert compared == 1 + 9 + 1  # gsm8k, dmmath's modules, sudoku
-
-
-def test_clean_gives_scibench_in_the_recorded_order_of_files(shared: Path, stage: Run, tmp_path: Path) -> None:
-    # Files are read in path order: named so, they come in the order that the reference had.
-    raw = tmp_path / "raw" / "scibench"
-    raw.mkdir(parents=True)
-    for number, name in enumerate(SCIBENCH_ORDER):
-        (raw / f"{number}.json").write_bytes((shared / f"conformance/clean/raw/scibench/{name}.json").read_bytes())
-    out = Path(stage("clean", f"raw={raw.parent}", f"root={tmp_path}", "profile=data_io").strip())
-    got = (out / "data/Platypus/scibench.jsonl").read_bytes()
-    assert got == (shared / "conformance/clean/expected/data/Platypus/scibench.jsonl").read_bytes()
-    assert got.count(b"\n") > 50
-
-
-def test_real_raw_data_is_accounted_for(shared: Path, stage: Run, tmp_path: Path) -> None:
-    out = Path(stage("clean", f"raw={shared}/data/raw", f"root={tmp_path}").strip())
-    manifest = json.loads((out / "_MANIFEST.json").read_text())
-    gsm8k, scibench = manifest["data"]["sources"]["gsm8k_train"], manifest["data"]["sources"]["scibench"]
-    assert (gsm8k["rows_in"], gsm8k["rows_kept"], gsm8k["rows_out"]) == (7473, 7473, 7473)
-    records = [item for path in (shared / "data/raw/scibench").glob("*.json") for item in json.loads(path.read_text())]
-    worked = sum(bool(item.get("solution", "").strip()) for item in records)
-    assert scibench["rows_in"] == len(records) == scibench["rows_kept"] + sum(scibench["dropped"].values())
-    assert scibench["rows_out"] == len(records) + worked
-    assert len(rows_of(out / "data/gsm8k_train.jsonl")) == 7473
 
 
 @pytest.mark.parametrize(

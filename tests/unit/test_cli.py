@@ -203,7 +203,7 @@ def test_help_shows_type_default_and_meaning_of_every_option(stage: str) -> None
         if item.default is not dataclasses.MISSING:
             assert default == f"default: {item.default}" if item.default != "" else default == "default: empty"
         elif item.default_factory is not dataclasses.MISSING:
-            assert default == "default: " + ",".join(item.default_factory())
+            assert default == "default: " + (",".join(item.default_factory()) or "empty")
         else:
             assert default == "required"
 
@@ -271,11 +271,11 @@ def test_a_stage_started_with_a_typing_error_says_what_was_meant(stage: str) -> 
         for item in dataclasses.fields(config_class(stage))
         if item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
     ]
-    done = python("-m", f"components.{stage}", *(f"{name}=x" for name in required), "profil=data_io")
+    done = python("-m", f"components.{stage}", *(f"{name}=x" for name in required), "rooot=x")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
-    assert "profil: unknown option" in json.loads(line)["message"]
-    assert "did you mean 'profile'?" in json.loads(line)["message"]
+    assert "rooot: unknown option" in json.loads(line)["message"]
+    assert "did you mean 'root'?" in json.loads(line)["message"]
 
 
 def toy(tmp_path: Path) -> list[str]:

@@ -1,11 +1,12 @@
 """Reports: self-contained, escaped, small."""
 
+import html
 import re
 from html.parser import HTMLParser
 
 import pytest
 
-from pairmill.report import Bars, Report, Table
+from pairmill.report import Bars, Histogram, Percent, Report, Samples, Section, Stacked, Table
 
 NASTY = '<script>alert("x")</script> & \' http://example.com onload="x"'
 
@@ -60,12 +61,28 @@ def nasty() -> Report:
                 f"note {NASTY}",
             ),
             Bars(f"chart {NASTY}", [(f"bar {NASTY}", 10.0), ("small", 1)], f"unit {NASTY}"),
+            Stacked(f"stack {NASTY}", (f"part {NASTY}", "rest"), [(f"whole {NASTY}", (3, 1))], f"sum {NASTY}"),
+            Section(
+                f"section {NASTY}",
+                [
+                    Histogram(f"columns {NASTY}", [(f"bin {NASTY}", 5)], f"axis {NASTY}", f"count {NASTY}"),
+                    Samples(f"samples {NASTY}", [{f"tag {NASTY}": f"tagged {NASTY}", f"name {NASTY}": NASTY * 2}]),
+                    Samples("tagged", [{"tag": f"drawn above {NASTY}"}], tag="tag"),
+                ],
+                f"summary {NASTY}",
+            ),
         ],
     )
 
 
 def test_a_page_needs_nothing_from_elsewhere() -> None:
-    page = Report("t", {"a": 1}, [Table("t", ("a",), [(1,)]), Bars("b", [("x", 1)])]).html()
+    blocks = [
+        Table("t", ("a",), [(1,)]),
+        Bars("b", [("x", 1)]),
+        Stacked("s", ("a", "b"), [("x", (1, 2))]),
+        Section("d", [Histogram("h", [("1", 1)]), Samples("r", [{"a": "b"}])]),
+    ]
+    page = Report("t", {"a": 1}, blocks).html()
     reader = parse(page)
     assert "http" not in page
     assert "url(" not in page
@@ -82,7 +99,11 @@ def test_every_text_is_escaped() -> None:
     assert "script" not in reader.tags
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
     text = "".join(reader.text)
-    for part in ("title", "figure", "value", "table", "head", "cell", "note", "chart", "bar", "unit"):
+    for part in (
+        *("title", "figure", "value", "table", "head", "cell", "note", "chart", "bar", "unit", "stack", "part"),
+        *("whole", "sum", "section", "columns", "bin", "axis", "count", "samples", "tag", "tagged", "name"),
+        *("drawn above", "summary"),
+    ):
         assert f"{part} {NASTY}" in text, part
 
 
@@ -117,11 +138,19 @@ def test_numbers_are_grouped_and_right_aligned() -> None:
         (12345.678, "12,345.7"),
         (1e-7, "1e-07"),
         ("1234", "1234"),
+        (Percent.of(1, 3), "33.3%"),
+        (Percent.of(3, 3), "100%"),
+        (Percent.of(0, 3), "0%"),
+        (Percent.of(9_999, 10_000), "&gt;99.9%"),
+        (Percent.of(9_994, 10_000), "99.9%"),
+        (Percent.of(1, 10_000), "&lt;0.1%"),
+        (Percent.of(0, 0), "–"),
     ],
 )
 def test_cells_are_written_for_people(cell: str | int | float, text: str) -> None:
     assert f"<td>{text}</td>" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).html().replace(' class="n"', "")
-    assert f"| {text} |" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).markdown()
+    escaped = html.unescape(text).replace("<", "\\<")
+    assert f"| {escaped} |" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).markdown()
 
 
 def test_markdown_tables_are_not_broken_by_their_cells() -> None:
@@ -130,6 +159,7 @@ def test_markdown_tables_are_not_broken_by_their_cells() -> None:
     assert "| x\\|y z | 0.1235 |" in rows
     for row in rows:
         assert len(re.findall(r"(?<!\\)\|", row)) == 3
+        assert not re.search(r"(?<!\\)<", row)
     assert lines[0].startswith("# title")
 
 
@@ -142,10 +172,109 @@ def test_tables_and_charts_without_rows_say_so() -> None:
 
 def test_bars_are_as_long_as_their_values_say() -> None:
     page = Report("t", {}, [Bars("b", [("a", 100), ("b", 50), ("c", 0)])]).html()
-    assert re.findall(r'width="([\d.]+)" height="16"', page) == ["420.0", "210.0", "0.0"]
+    assert re.findall(r'width="([\d.]+)" height="16"', page) == ["680.0", "340.0", "0.0"]
+    tiny = Report("t", {}, [Bars("b", [("a", 10**9), ("b", 1)])]).html()
+    assert re.findall(r'width="([\d.]+)" height="16"', tiny) == ["680.0", "2.0"]  # what is there is seen
     assert "nan" not in Report("t", {}, [Bars("b", [("a", 0), ("b", 0)])]).html()
 
 
 def test_the_same_report_is_the_same_bytes() -> None:
     assert nasty().html() == nasty().html()
     assert nasty().markdown() == nasty().markdown()
+
+
+def test_stacked_bars_are_shares_of_their_own_whole() -> None:
+    bars = [("large", (3_000_000, 1_000_000, 0)), ("small", (1, 1, 2)), ("none", (0, 0, 0)), ("few", (10**6, 1, 1))]
+    page = Report("t", {}, [Stacked("s", ("kept", "dropped", "odd"), bars, "rows")]).html()
+    drawn = re.findall(r'class="(c\d)" x="[\d.]+" y="(\d+)" width="([\d.]+)"', page)
+    lines = [[(colour, width) for colour, y, width in drawn if int(y) == 24 * line + 4] for line in range(5)]
+    assert lines == [
+        [("c0", "16.0"), ("c1", "16.0"), ("c2", "16.0")],
+        [("c0", "510.0"), ("c1", "170.0")],
+        [("c0", "170.0"), ("c1", "170.0"), ("c2", "340.0")],
+        [],
+        [("c0", "676.0"), ("c1", "2.0"), ("c2", "2.0")],
+    ]
+    for text in ("4,000,000 rows", "0 rows", "large: 3,000,000 kept, 1,000,000 dropped, 0 odd"):
+        assert f">{text}<" in page
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"),
+    [
+        (1, "0 1"),
+        (3, "0 1 2 3"),
+        (7, "0 2 4 6 8"),
+        (100, "0 20 40 60 80 100"),
+        (7_473, "0 2,000 4,000 6,000 8,000"),
+        (16_000, "0 5,000 10k 15k 20k"),
+        (112_000_000, "0 50M 100M 150M"),
+    ],
+)
+def test_columns_stand_on_axes_of_round_numbers(most: int, ticks: str) -> None:
+    page = Report("t", {}, [Histogram("h", [("8–15", most), ("16–31", 0)], "characters", "rows")]).html()
+    drawn = re.findall(r'<text class="axis"[^>]*text-anchor="end">([\d,]+[kMG]?)</text>', page)
+    assert drawn == ticks.split()
+    for text in ("rows", "characters", "8–15", "16–31", f"8–15 characters: {most:,} rows", "16–31 characters: 0 rows"):
+        assert f">{text}<" in page
+    assert f'aria-label="h in characters: 8–15: {most:,} rows; 16–31: 0 rows"' in page
+
+
+def test_columns_without_rows_have_no_height() -> None:
+    page = Report("t", {}, [Histogram("h", [("0", 0), ("1", 1), ("2–3", 10**9)])]).html()
+    assert re.findall(r'<rect[^>]* height="([\d.]+)"', page)[0] == "0.0"
+    assert re.findall(r'<rect[^>]* height="([\d.]+)"', page)[1] == "1.5"  # what is there is seen
+    assert "<svg" not in Report("t", {}, [Histogram("h", []), Histogram("h", [])]).html()
+    assert "<svg" in Report("t", {}, [Histogram("h", [("0", 0)])]).html()
+
+
+def test_many_bins_have_slanted_labels() -> None:
+    few, many = ([(f"{2**i:,}–{2 ** (i + 1) - 1:,}", i) for i in range(count)] for count in (3, 20))
+    assert "rotate" not in Report("t", {}, [Histogram("h", few)]).html()
+    assert Report("t", {}, [Histogram("h", many)]).html().count("rotate") == 20
+
+
+def test_samples_keep_white_space_and_direction_and_are_cut() -> None:
+    rows = [
+        {"tag": "cot", "question": "\n\n  two\tfeeds", "answer": "x" * 501},
+        {"tag": "", "question": "مرحبا", "answer": "".join(f"{line}\n" for line in range(100))},
+        {"tag": "b", "question": "y" * 500, "answer": ""},
+    ]
+    page = Report("t", {}, [Samples("s", rows, tag="tag")]).html()
+    parse(page)
+    # The first line feed behind <pre> is the page's, not the text's.
+    texts = re.findall(r'<pre dir="auto">\n(.*?)</pre>', page, re.DOTALL)
+    assert texts == ["\n\n  two\tfeeds", "x" * 500 + "…", "مرحبا", "\n".join(map(str, range(16))) + "…", "y" * 500]
+    assert re.findall(r"tag <b>(.*?)</b>", page) == ["cot", "(empty)", "b"]
+    assert page.count("<i>(empty)</i>") == 1
+    assert "<h2" not in Report("t", {}, [Samples("s", [])]).html()
+
+
+def test_what_has_no_glyph_is_seen_and_what_is_no_unicode_is_written() -> None:
+    table = Table("t", ("a",), [("a\0b\r\x1b\x7f\ud800",)])
+    report = Report("t", {"f": "\ud800"}, [table, Samples("s", [{"a": "\0\t\n\ud83d"}])])
+    for text in (report.html(), report.markdown()):
+        assert "a␀b␍␛␡\ufffd" in text
+        assert text.encode()
+    assert '<pre dir="auto">\n␀\t\n\ufffd</pre>' in report.html()
+
+
+def test_sections_fold_and_say_what_is_in_them() -> None:
+    inner = [Table("inside", ("a",), [(1,)], "note"), Histogram("h", [("0", 1)])]
+    report = Report("t", {}, [Section("one", inner, "1 row"), Section("two", inner[1:], unfolded=True)])
+    page = report.html()
+    parse(page)
+    assert "<details><summary><h2>one</h2> <span>1 row</span></summary><h3>inside</h3>" in page
+    assert "<details open><summary><h2>two</h2>" in page
+    assert report.markdown() == "# t\n\n\n## one\n\n1 row\n\n### inside\n\nnote\n\n| a |\n|---|\n| 1 |\n"
+
+
+def test_charts_for_the_page_leave_nothing_in_the_text() -> None:
+    blocks = [Stacked("s", ("a",), [("x", (1,))]), Histogram("h", [("0", 1)]), Samples("r", [{"a": "b"}])]
+    assert Report("t", {}, [*blocks]).markdown() == "# t\n\n"
+
+
+def test_columns_of_long_texts_may_break_anywhere_and_others_may_not() -> None:
+    page = Report("t", {}, [Table("t", ("a", "b", "n"), [("x" * 31, "short", 1), ("y", "z", 2)])]).html()
+    assert f'<td class="w">{"x" * 31}</td><td>short</td><td class="n">1</td>' in page
+    assert '<td class="w">y</td><td>z</td>' in page

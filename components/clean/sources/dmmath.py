@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from components.clean import readers
 from components.clean.names import safe_name
-from components.clean.source import Output, Parsed, Source
+from components.clean.origin import Web
+from components.clean.pieces import Piece
+from components.clean.source import Context, Malformed, Parsed, Record, Source, Unit
 from pairmill.rows import Row
 from pairmill.stage import Profile
 
@@ -18,8 +21,18 @@ class DmMath(Source):
     """One output per module and difficulty. A record is a (question, answer) pair of stripped lines."""
 
     name = "dmmath"
+    origin = Web(
+        "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
+        unpack=tuple(f"**/{subset}/*.txt" for subset in _SUBSETS),
+    )
+    licence = "Apache-2.0"
+    citation = (
+        "Saxton, Grefenstette, Hill, Kohli: Analysing Mathematical Reasoning Abilities of Neural Models. ICLR 2019, "
+        "arXiv:1904.01557"
+    )
+    lines_per_record = 2
 
-    def outputs(self, files: Sequence[str], card: str) -> list[Output]:
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         found = []
         for subset in _SUBSETS:
             module = re.compile(rf"(?:.*/)?{subset}/([^/.][^/]*)\.txt$")
@@ -27,9 +40,14 @@ class DmMath(Source):
                 match = module.match(path)
                 if match:
                     name = safe_name(f"{subset}__{match.group(1)}")
-                    found.append(Output(f"data_clustered/dmmath/{name}.parquet", (path,)))
+                    found.append(Unit(f"data_clustered/dmmath/{name}.parquet", (path,)))
         return found
 
-    def parse(self, record: Any, profile: Profile) -> Parsed:
-        question, answer = record
-        return Row("direct", question, answer)
+    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+        return readers.line_pairs(piece, self, profile)
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        match record:
+            case (str(question), str(answer)):
+                return Row("direct", question, answer)
+        return Malformed("not_a_pair_of_lines")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from components.clean.source import Drop, Malformed, Output, Parsed, Source, hub_split, text_of
+from components.clean.card import hub_split
+from components.clean.origin import Hub
+from components.clean.source import Context, Malformed, Parsed, Source, Unit
+from components.clean.text import texts_of
 from pairmill.rows import Row
 from pairmill.stage import Profile
 
@@ -16,20 +19,23 @@ class Gsm8kTrain(Source):
     """The question and the number after ``#### ``; the worked solution is not used."""
 
     name = "gsm8k_train"
+    origin = Hub("openai/gsm8k", ("main/train-*",))
+    licence = "MIT"
+    citation = (
+        "Cobbe, Kosaraju, Bavarian, Chen, Jun, Kaiser, Plappert, Tworek, Hilton, Nakano, Hesse, Schulman: Training "
+        "Verifiers to Solve Math Word Problems. 2021, arXiv:2110.14168"
+    )
+    fields = ("question", "answer")
 
-    def outputs(self, files: Sequence[str], card: str) -> list[Output]:
-        return [Output("data/gsm8k_train.jsonl", hub_split(files, card, "train", "main"))]
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        return [Unit("data/gsm8k_train.jsonl", hub_split(files, card, "train", "main"))]
 
-    def parse(self, record: Any, profile: Profile) -> Parsed:
-        question, answer = text_of(record, "question"), text_of(record, "answer")
-        if isinstance(question, Malformed):
-            return question
-        if isinstance(answer, Malformed):
-            return answer
+    def parse(self, record: Any, context: Context) -> Parsed:
+        texts = texts_of(record, "question", "answer")
+        if isinstance(texts, Malformed):
+            return texts
+        question, answer = texts
         parts = answer.split(_MARK)
         if len(parts) != 2:
             return Malformed("no_final_answer" if len(parts) == 1 else "several_final_answers")
-        row = Row("direct", question.strip(), parts[1].strip())
-        if profile == "pairmill" and not (row.instruction and row.response):
-            return Drop("empty_text")
-        return row
+        return Row("direct", question.strip(), parts[1].strip())

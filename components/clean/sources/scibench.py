@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from components.clean.source import Drop, Malformed, Output, Parsed, Source
+from components.clean.origin import Git
+from components.clean.source import Context, Drop, Malformed, Parsed, Source, Unit
 from pairmill.rows import Row
 from pairmill.stage import Profile
 
@@ -18,13 +19,19 @@ class SciBench(Source):
     """
 
     name = "scibench"
+    origin = Git("https://github.com/mandyyyyii/scibench", ("dataset/original/*.json",), "main")
+    licence = "MIT"
+    citation = (
+        "Wang, Hu, Lu, Zhu, Zhang, Subramaniam, Loomba, Zhang, Sun, Wang: SciBench: Evaluating College-Level "
+        "Scientific Problem-Solving Abilities of Large Language Models. ICML 2024, arXiv:2307.10635"
+    )
 
-    def outputs(self, files: Sequence[str], card: str) -> list[Output]:
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         original = [path for path in files if re.match(r"(.*/)?dataset/original/[^/]*\.json$", path)]
         chosen = tuple(original or [path for path in files if "/" not in path and path.endswith(".json")])
-        return [Output("data/Platypus/scibench.jsonl", chosen)]
+        return [Unit("data/Platypus/scibench.jsonl", chosen)]
 
-    def parse(self, record: Any, profile: Profile) -> Parsed:
+    def parse(self, record: Any, context: Context) -> Parsed:
         if not isinstance(record, dict):
             return Malformed("not_an_object")
         texts = []
@@ -37,10 +44,8 @@ class SciBench(Source):
         if answer == f"${number}$":
             answer = number
         worked = [Row("cot", problem, solution)] if solution else []
-        if profile == "data_io":
+        if context.data_io:
             return [*worked, Row("direct", problem, answer)]
-        if not problem:
-            return Drop("empty_problem")
         if not answer:
             return [*worked, Drop("empty_answer")]
         unit = record.get("unit")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from components.clean.source import Malformed, Output, Parsed, Source
+from components.clean import readers
+from components.clean.origin import Hub
+from components.clean.pieces import Piece
+from components.clean.source import Context, Malformed, Parsed, Record, Source, Unit
 from pairmill.rows import Row
 from pairmill.stage import Profile
 
@@ -16,16 +19,22 @@ class Sudoku(Source):
     """A record is the CSV fields source, question, answer, rating; blanks of a puzzle are dots, and become zeros."""
 
     name = "sudoku"
+    origin = Hub("sapientinc/sudoku-extreme", ("train.csv",))
+    licence = "none stated"
+    citation = (
+        "Wang, Li, Sun, Chen, Liu, Wu, Lu, Song, Abbasi Yadkori: Hierarchical Reasoning Model. 2025, arXiv:2506.21734"
+    )
 
-    def outputs(self, files: Sequence[str], card: str) -> list[Output]:
-        return [
-            Output("data_clustered/sudoku_extreme/all.parquet", tuple(path for path in files if path == "train.csv"))
-        ]
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        return [Unit("data_clustered/sudoku_extreme/all.parquet", tuple(path for path in files if path == "train.csv"))]
 
-    def parse(self, record: Any, profile: Profile) -> Parsed:
-        if len(record) != 4:
-            return Malformed("not_four_fields")
-        _, question, answer, _ = record
-        if len(question) != _CELLS or len(answer) != _CELLS:
-            return Malformed("not_81_cells")
-        return Row("direct", "Solve the Sudoku\n\n" + question.replace(".", "0"), answer)
+    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+        return readers.csv_fields(piece, self, profile)
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        match record:
+            case (_, str(question), str(answer), _):
+                if len(question) != _CELLS or len(answer) != _CELLS:
+                    return Malformed("not_81_cells")
+                return Row("direct", "Solve the Sudoku\n\n" + question.replace(".", "0"), answer)
+        return Malformed("not_four_fields")

@@ -1,0 +1,98 @@
+"""Where raw data comes from. A source declares one origin; the fetch stage carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Files of a data set on the Hugging Face Hub, as published.
+
+    Args:
+        repo: ``owner/name`` of the data set.
+        files: patterns of the files that the source reads (``*`` within a folder, ``**`` across); the data set's
+            card, README.md, always comes along.
+        revision: branch or tag that is resolved to a commit at the first fetch. ``refs/convert/parquet`` is the
+            Hub's own conversion, for data sets whose rows are made by a script.
+    """
+
+    repo: str
+    files: tuple[str, ...]
+    revision: str = "main"
+
+
+@dataclass(frozen=True)
+class HubRows:
+    """Rows of a data set on the Hub whose files alone do not tell them: streamed through ``datasets`` to Parquet.
+
+    Args:
+        repo: ``owner/name`` of the data set.
+        splits: splits to read, in this order; each becomes ``<split>-00000.parquet`` and so on.
+        config: configuration of the data set.
+        revision: as for :class:`Hub`.
+    """
+
+    repo: str
+    splits: tuple[str, ...]
+    config: str = "default"
+    revision: str = "main"
+
+
+@dataclass(frozen=True)
+class Git:
+    """Files of a public git repository, taken from its archive over https.
+
+    Args:
+        repository: ``https://github.com/<owner>/<name>``, or another forge with the same archive addresses.
+        files: patterns below the repository's top.
+        revision: branch or tag that is resolved to a commit at the first fetch.
+    """
+
+    repository: str
+    files: tuple[str, ...]
+    revision: str = "HEAD"
+
+
+@dataclass(frozen=True)
+class Web:
+    """One file over https.
+
+    Args:
+        url: where it stands.
+        unpack: of a tar or zip archive, patterns of the members that the source reads; empty = the file as it is.
+    """
+
+    url: str
+    unpack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manual:
+    """A file that stands behind a page made for people.
+
+    Args:
+        page: where it is offered.
+        file: what it is called.
+        command: a command line that downloads it.
+    """
+
+    page: str
+    file: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """Files that whoever declares the source has already: a folder or URI.
+
+    Args:
+        uri: the folder.
+        files: patterns below it.
+    """
+
+    uri: str
+    files: tuple[str, ...]
+
+
+Origin = Hub | HubRows | Git | Web | Manual | Given

@@ -1,0 +1,106 @@
+"""Large raw files in pieces, so that one huge file keeps every core busy.
+
+A Parquet file is cut between row groups, a file of lines between lines. What is compressed as a whole, or is one JSON
+array, is read from its beginning: one piece.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pairmill import rows, storage
+
+# Bytes of a piece: enough work to be worth a shard, little enough that sixteen cores share a gigabyte.
+PIECE_BYTES = 64 << 20
+_BLOCK = 1 << 20
+# A line of white space, of ASCII or (what begins with C2, E1, E2, E3) beyond it.
+_EMPTY_LINE = re.compile(
+    rb"\n(?:[ \t\v\f\x1c-\x1f]|\xc2[\x85\xa0]|\xe1\x9a\x80"
+    rb"|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*\n"
+)
+_LONGEST_EMPTY_LINE = 64
+LINES = (".jsonl", ".csv", ".txt")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a raw file.
+
+    Args:
+        path: below the source's raw folder.
+        uri: where it stands.
+        start: first row group of Parquet, first byte of a file of lines.
+        stop: one past the last; None = to the end.
+        first: number of the first row or line, from 0.
+        size: bytes.
+    """
+
+    path: str
+    uri: str
+    start: int = 0
+    stop: int | None = None
+    first: int = 0
+    size: int = 0
+
+
+def pieces_of(path: str, uri: str, size: int, step: int) -> list[Piece]:
+    """The pieces of a raw file in order. ``step``: lines that make a record of a file of lines."""
+    suffix = PurePosixPath(path).suffix
+    if size >= 2 * PIECE_BYTES:
+        if suffix == ".parquet":
+            return _row_groups(path, uri)
+        if suffix in LINES:
+            return _lines(path, uri, size, step)
+    return [Piece(path, uri, size=size)]
+
+
+def _row_groups(path: str, uri: str) -> list[Piece]:
+    found = []
+    with rows.open_parquet(uri) as file:
+        metadata = file.metadata
+        start = first = count = size = 0
+        for group in range(metadata.num_row_groups):
+            meta = metadata.row_group(group)
+            count += meta.num_rows
+            # A dictionary can make of a few bytes many: what is decoded is what takes time.
+            size += meta.total_byte_size
+            if size >= PIECE_BYTES or group == metadata.num_row_groups - 1:
+                found.append(Piece(path, uri, start, group + 1, first, size))
+                start, first, count, size = group + 1, first + count, 0, 0
+    return found or [Piece(path, uri)]
+
+
+def _lines(path: str, uri: str, size: int, step: int) -> list[Piece]:
+    """Cut between records behind every ``PIECE_BYTES``; the file is read once, for the numbers of its lines.
+
+    A quote or a carriage return can make a line end that is none, or hide one, and an empty line can put the lines of
+    a record out of step: such a CSV or text file is one piece.
+    """
+    found: list[Piece] = []
+    plain = PurePosixPath(path).suffix != ".jsonl"
+    start = first = line = place = 0
+    tail = b"\n"
+    with storage.store_for(uri).open(uri) as file:
+        while block := file.read(_BLOCK):
+            if plain and (b'"' in block or b"\r" in block):
+                return [Piece(path, uri, size=size)]
+            if step > 1 and _EMPTY_LINE.search(tail + block):
+                return [Piece(path, uri, size=size)]
+            tail = (tail + block)[-_LONGEST_EMPTY_LINE:]
+            seen = 0
+            while place + len(block) - start >= PIECE_BYTES:
+                end = block.find(b"\n", seen) + 1
+                if not end:
+                    break
+                line += 1
+                seen = end
+                if line % step == 0:
+                    found.append(Piece(path, uri, start, place + end, first, place + end - start))
+                    start, first = place + end, line
+            line += block.count(b"\n", seen)
+            place += len(block)
+    if start < place:
+        found.append(Piece(path, uri, start, place, first, place - start))
+    return found

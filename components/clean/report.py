@@ -1,0 +1,166 @@
+"""What a person sees of a cleaned data set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pairmill.manifest import Ledger, Manifest
+from pairmill.report import Bars, Block, Histogram, Percent, Report, Samples, Section, Stacked, Table
+
+_UNFOLDED = 4
+_EXAMPLES = 10
+_FILES = 50
+
+# Colours of what became of a record, as in Stacked below.
+_DROPPED = 1
+
+
+class _Example(NamedTuple):
+    """A record that was put aside."""
+
+    file: str
+    place: str
+    reason: str
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished clean folder."""
+    ledger, outputs = manifest.ledger, manifest.data["outputs"]
+    # A manifest that was read again has its keys sorted; its report has to be the same.
+    sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
+    ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
+    malformed = {name: one["rejects"] for name, one in sources.items()}
+    examples = _examples(manifest.data["reject_examples"])
+    return Report(
+        "clean",
+        {
+            "Sources": len(sources),
+            "Records in": ledger.rows_in,
+            "Kept": ledger.rows_kept,
+            "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
+            "Dropped": ledger.rows_in - ledger.rows_kept,
+            "Malformed": sum(malformed.values()),
+            "Rows out": ledger.rows_out,
+            "Files": len(outputs),
+            "Fingerprint": manifest.fingerprint,
+        },
+        [
+            Table(
+                "Sources",
+                ("Source", "Records in", "Kept", "Dropped", "Malformed", "Rows out", "Share kept"),
+                [
+                    (
+                        name,
+                        one.rows_in,
+                        one.rows_kept,
+                        one.rows_in - one.rows_kept,
+                        malformed[name],
+                        one.rows_out,
+                        Percent.of(one.rows_kept, one.rows_in),
+                    )
+                    for name, one in ledgers.items()
+                ],
+                "Every record that came in is kept or dropped for a reason. Malformed ones, which are not what their "
+                "source promises, are among the dropped. A record that is kept gives one or more rows.",
+            ),
+            Stacked(
+                "Records kept and dropped",
+                ("kept", "dropped", "malformed"),
+                [
+                    (name, (one.rows_kept, one.rows_in - one.rows_kept - malformed[name], malformed[name]))
+                    for name, one in ledgers.items()
+                ],
+                "records",
+            ),
+            *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
+            *_counts("Noted of records that were kept", ledger.notes),
+            *(
+                _section(name, one, ledgers[name], examples.get(name, []), unfolded=len(sources) <= _UNFOLDED)
+                for name, one in sources.items()
+            ),
+            _licences(sources),
+            _files(outputs),
+        ],
+    )
+
+
+def _section(
+    name: str, one: Mapping[str, Any], ledger: Ledger, examples: Sequence[_Example], *, unfolded: bool
+) -> Section:
+    share, malformed = Percent.of(ledger.rows_kept, ledger.rows_in), one["rejects"]
+    blocks: list[Block] = [
+        *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
+        *_counts("Noted of records that were kept", ledger.notes),
+        Histogram("Length of instructions", _bins(one["instruction_bits"]), "characters", "rows"),
+        Histogram("Length of responses", _bins(one["response_bits"]), "characters", "rows"),
+        Samples("Sample rows", one["samples"], tag="condition"),
+    ]
+    if malformed:
+        shown = examples[:_EXAMPLES]
+        which = "all of them" if len(shown) == malformed else f"{len(shown)} of {malformed:,}"
+        blocks.append(
+            Table(
+                "Malformed records",
+                ("File", "Place", "Reason"),
+                shown,
+                f"Here are {which}. Below rejects/ each stands with its file, place, reason and content.",
+            )
+        )
+    parts = [f"{ledger.rows_in:,} in", f"{share} kept", f"{ledger.rows_out:,} rows out"]
+    return Section(name, blocks, " · ".join(parts + [f"{malformed:,} malformed"] * bool(malformed)), unfolded)
+
+
+def _counts(title: str, counts: Mapping[str, int], colour: int = 0) -> list[Block]:
+    """A chart, the largest count first; none of nothing."""
+    bars = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [Bars(title, bars, "records", colour)] if bars else []
+
+
+def _bins(bits: Sequence[int]) -> list[tuple[str, int]]:
+    """Counts of lengths in [2^(i-1), 2^i) by i with the ranges that they stand for, from the first used to the last."""
+    used = [i for i, number in enumerate(bits) if number]
+    return [(_range(i), bits[i]) for i in range(used[0], used[-1] + 1)] if used else []
+
+
+def _range(bits: int) -> str:
+    return str(bits) if bits < 2 else f"{1 << (bits - 1):,}–{(1 << bits) - 1:,}"
+
+
+def _licences(sources: Mapping[str, Mapping[str, Any]]) -> Table:
+    about = {name: one["about"] for name, one in sources.items()}
+    # Of raw files that were not fetched no revision is known.
+    names = [
+        name for name in ("licence", "revision", "origin", "citation") if any(name in one for one in about.values())
+    ]
+    return Table(
+        "Licences and citations",
+        ("Source", *(name.capitalize() for name in names)),
+        [(source, *(_shortened(one.get(name, "–")) for name in names)) for source, one in about.items()],
+        "_MANIFEST.json has the revisions in full." if "revision" in names else "",
+    )
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28,}\b", r"\1…", text)
+
+
+def _files(outputs: Mapping[str, int]) -> Section:
+    largest = sorted(outputs.items(), key=lambda item: (-item[1], item[0]))
+    rest = largest[_FILES:]
+    note = f"The largest. {len(rest):,} more hold {sum(rows for _, rows in rest):,} rows." if rest else ""
+    total = sum(outputs.values())
+    return Section(
+        "Files", [Table("By rows", ("File", "Rows"), largest[:_FILES], note)], f"{len(outputs):,} with {total:,} rows"
+    )
+
+
+def _examples(lines: Iterable[str]) -> dict[str, list[_Example]]:
+    """By source; a line reads ``<source>/<file> row <number>: <reason>``, or ``member <name>`` instead of the row."""
+    found: dict[str, list[_Example]] = {}
+    for line in lines:
+        source, _, rest = line.partition("/")
+        match = re.fullmatch(r"(.+?) (row \d+|member .+): ([^:]+)", rest, re.DOTALL)
+        found.setdefault(source, []).append(_Example(*match.groups()) if match else _Example(rest, "", ""))
+    return found

@@ -1,0 +1,38 @@
+"""Options of the fetch stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pairmill.errors import UsageError
+from pairmill.stage import RunConfig, option
+
+
+@dataclass(kw_only=True)
+class FetchConfig(RunConfig):
+    """Bring raw data to the project, at locked revisions, with digests and licences."""
+
+    workers: int = option(8, help="downloads at the same time; 0 = one per available core", changes_bytes=False)
+    sources: list[str] = option(
+        ["all"],
+        help="sources to fetch, by name or as YAML files that describe one; all = every one that has a folder in raw, "
+        "or without raw every known one",
+    )
+    raw: str = option(
+        "",
+        help="folder or URI with raw files that are there already, one folder per source: these are taken as they are",
+        changes_bytes=False,
+    )
+    lock: str = option(
+        "",
+        help="file that holds the revision of each source, made at its first fetch; empty = <root>/sources.lock.yaml",
+        changes_bytes=False,
+    )
+    update: list[str] = option(
+        [], help="sources whose lock is moved to what is published now; all = every one", changes_bytes=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sources:
+            raise UsageError("is empty", where="sources", expected="all, or names joined by commas")

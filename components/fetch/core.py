@@ -1,0 +1,510 @@
+"""The fetch stage: raw data at locked revisions, whole, with digests, licences and where it came from.
+
+One shard is one file of the Hub, one split streamed through ``datasets``, or one archive. Raw data stands under
+``<root>/raw/<source>/<revision>/``, finished by a manifest of its own; the stage's folder is an index of it, which
+the clean stage reads. What is there already, under ``raw=``, is digested and indexed where it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from components.clean import raw
+from components.clean.card import matching
+from components.clean.catalog import chosen
+from components.clean.origin import Git, Given, Hub, HubRows, Manual, Web
+from components.clean.raw import FETCH, RawFolder
+from components.clean.source import Source
+from components.fetch import archive, hub, lock, scratch, web
+from components.fetch.config import FetchConfig
+from components.fetch.lock import Pin
+from pairmill import manifest as manifests
+from pairmill import runner, storage
+from pairmill.errors import InputError, PairmillError, UsageError
+from pairmill.log import event
+from pairmill.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
+from pairmill.report import Bars, Report, Table
+from pairmill.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
+
+_RAW = "raw"
+_CARD = "README.md"
+# Names that have a meaning in our folders.
+_OURS = frozenset({MANIFEST, STARTED, runner.RECORD})
+
+
+@dataclass(frozen=True)
+class _HubFile:
+    repo: str
+    commit: str
+    file: hub.RemoteFile
+
+
+@dataclass(frozen=True)
+class _HubSplit:
+    origin: HubRows
+    commit: str
+    split: str
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
+
+    ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known it alone decides:
+    servers call the same bytes by other names after a move.
+    """
+
+    patterns: tuple[str, ...]
+    strip: int
+    url: str = ""
+    uri: str = ""
+    version: str = ""
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class _Work:
+    source: str
+    kind: _HubFile | _HubSplit | _Archive
+
+
+@dataclass
+class _Fetch:
+    """What is known of a source before anything is downloaded.
+
+    Args:
+        source: its declaration.
+        identity: digest over what will stand in its folder.
+        pin: what it is locked to; None where its files are given.
+        revision: a commit, or the sha256 of an archive; empty as long as the archive was not seen.
+        given: the files, where they are there already.
+    """
+
+    source: Source
+    identity: str
+    pin: Pin | None = None
+    revision: str = ""
+    given: RawFolder | None = None
+
+    @property
+    def path(self) -> str:
+        """Its folder below the root."""
+        return f"{_RAW}/{self.source.name}/{self.revision if len(self.revision) == 40 else self.revision[:16]}"
+
+
+class Fetch(Stage[FetchConfig]):
+    """Downloads, resumes and indexes raw data."""
+
+    name: ClassVar[str] = FETCH
+    version: ClassVar[int] = 1
+    config = FetchConfig
+
+    def plan(self, config: FetchConfig) -> Plan:
+        root = storage.normalise(config.root, "root")
+        given = storage.normalise(config.raw, "raw") if config.raw else ""
+        there = raw.folders(given) if given else set()
+        sources = chosen(config.sources, there if given else None)
+        _refuse_manual(sources, there, "all" in config.sources)
+        have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
+        missing = [source for source in sources if source not in have]
+        unknown = [name for name in config.update if name not in {"all", *(source.name for source in missing)}]
+        if unknown:
+            known = {source.name for source in have}
+            what = "is taken from raw=, not from a lock" if unknown[0] in known else "is none of sources"
+            raise UsageError(what, where="update", got=unknown[0])
+        found = [self._plan_given(source, given if source.name in there else "") for source in have]
+        if missing:
+            found += self._plan_locked(missing, config, root)
+        found.sort(key=lambda pair: sources.index(pair[0].source))
+        fetches = [one for one, _ in found]
+        plan = Plan(
+            [shard for _, shards in found for shard in shards],
+            [InputRef(one.source.name, one.identity) for one in fetches],
+            context=fetches,
+        )
+        self._reopen(config, root, plan, [one for one, shards in found if shards])
+        return plan
+
+    def _reopen(self, config: FetchConfig, root: str, plan: Plan, missing: list[_Fetch]) -> None:
+        """Where raw data is gone that a finished folder names, make that folder unfinished, so that it is done again.
+
+        The runner knows the folder alone, not what it is an index of.
+        """
+        uri = storage.join(root, FETCH, runner.fingerprint_of(self, config, plan), MANIFEST)
+        store = storage.store_for(uri)
+        if missing and store.exists(uri):
+            gone = [one.source.name for one in missing if _standing(one, root) is None]
+            if gone:
+                event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
+                store.delete(uri)
+
+    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[Shard]]:
+        origin = source.origin
+        if given:
+            folder = raw.folder_of(source, given)
+        else:
+            assert isinstance(origin, Given)
+            storage.require(origin.uri, f"the files of {source.name}")
+            listed = storage.store_for(origin.uri).list(origin.uri)
+            folder = RawFolder(origin.uri, {entry.path: entry.size for entry in listed})
+        card = folder.card()
+        paths = sorted(folder.sizes)
+        # Other options of the source than the default ones may read more of what it declares.
+        wanted = set(matching(getattr(origin, "files", ()) or getattr(origin, "unpack", ()), paths))
+        profiles: tuple[Profile, ...] = ("pairmill", "data_io")
+        for profile in profiles:
+            for unit in source.units(paths, card, profile, source.options()):
+                wanted |= {*unit.files, *unit.withheld}
+        if wanted:
+            wanted |= {_CARD} if card else set()
+            folder.digest(sorted(wanted))
+            folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
+            # With its place: the index names it.
+            identity = content_key(folder.uri, [[path, folder.digests[path]] for path in folder.sizes])[:16]
+            return _Fetch(source, identity, given=folder), []
+        archives = [path for path in paths if path.endswith(archive.NAMES)]
+        patterns, strip = _members(source)
+        if len(archives) != 1 or not patterns:
+            raise InputError(
+                f"no file of {source.name}",
+                where=folder.uri,
+                got=", ".join(paths[:5]),
+                expected=", ".join(patterns) or f"the files that {type(source).__module__} names",
+            )
+        uri = storage.join(folder.uri, *archives[0].split("/"))
+        folder.digest(archives)
+        sha256 = folder.digests[archives[0]]
+        work = _Archive(patterns, strip, uri=uri, sha256=sha256)
+        shard = self._shard(source, archives[0], [sha256, patterns, strip], work, folder.sizes[archives[0]])
+        return _Fetch(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
+
+    def _plan_locked(
+        self, sources: Sequence[Source], config: FetchConfig, root: str
+    ) -> list[tuple[_Fetch, list[Shard]]]:
+        uri = lock_of(config, root)
+        found = []
+        with lock.held(uri):
+            pins = lock.read(uri)
+            new: dict[str, Pin] = {}
+            for source in sources:
+                old = pins.get(source.name)
+                moved = source.name in config.update or "all" in config.update
+                pin = old if old is not None and not moved else _resolved(source, old)
+                if pin.origin != describe(source):
+                    raise InputError(
+                        f"{source.name} is locked for another origin",
+                        where=uri,
+                        got=pin.origin,
+                        expected=describe(source),
+                        hint=f"update={source.name} locks it anew",
+                    )
+                if pin != old:
+                    new[source.name] = pin
+                identity = content_key(pin.origin, pin.revision, asdict(source.origin))[:16]
+                one = _Fetch(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
+                whole = bool(one.revision) and _standing(one, root) is not None
+                found.append((one, [] if whole else self._shards(source, pin)))
+            # Before the first byte is fetched: a run that is killed goes on with the same revisions.
+            if new:
+                lock.write(uri, new)
+                event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
+        return found
+
+    def _shards(self, source: Source, pin: Pin) -> list[Shard]:
+        """What has to be fetched of a source."""
+        origin = source.origin
+        if isinstance(origin, HubRows):
+            return [
+                self._shard(
+                    source,
+                    f"split {split}",
+                    [asdict(origin), pin.revision, split],
+                    _HubSplit(origin, pin.revision, split),
+                )
+                for split in origin.splits
+            ]
+        if isinstance(origin, Hub):
+            files = hub.files(origin.repo, pin.revision, source.name)
+            wanted = matching(origin.files, sorted(files))
+            if not wanted:
+                raise InputError(
+                    f"no file of {source.name} at this revision",
+                    where=f"{origin.repo} {pin.revision}",
+                    got=", ".join(sorted(files)[:5]),
+                    expected=", ".join(origin.files),
+                )
+            card = [_CARD] if _CARD in files else []
+            return [
+                self._shard(
+                    source, path, asdict(file), _HubFile(origin.repo, pin.revision, file), size=max(file.size, 1)
+                )
+                for path, file in ((path, files[path]) for path in dict.fromkeys((*wanted, *card)))
+            ]
+        patterns, strip = _members(source)
+        if isinstance(origin, Git):
+            url, version = f"{origin.repository}/archive/{pin.revision}.tar.gz", ""
+        else:
+            assert isinstance(origin, Web)
+            url, version = origin.url, pin.revision
+        work = _Archive(patterns, strip, url=url, version=version, sha256=pin.sha256)
+        return [self._shard(source, url, [pin.origin, pin.revision, patterns, strip], work)]
+
+    def _shard(
+        self, source: Source, name: str, identity: object, kind: _HubFile | _HubSplit | _Archive, size: int = 1
+    ) -> Shard:
+        key = content_key(self.name, self.version, source.name, identity)
+        return Shard(f"{source.name} {name}", key, _Work(source.name, kind), size)
+
+    def process(
+        self, config: FetchConfig, plan_context: Any, shard: Shard, out: Writer
+    ) -> tuple[Ledger, dict[str, Any]]:
+        work: _Work = shard.payload
+        kind, source = work.kind, work.source
+        root = storage.normalise(config.root, "root")
+        data: dict[str, Any] = {"source": source}
+        if isinstance(kind, _HubFile):
+            with scratch.folder(root, shard.key) as folder:
+                path = _safe(kind.file.path, kind.repo)
+                sha256 = hub.download(
+                    kind.repo, kind.commit, kind.file, source, folder / scratch.CONTENT / path, folder / "version"
+                )
+                out.adopt(str(folder / scratch.CONTENT), File(path, kind.file.size, sha256, source))
+        elif isinstance(kind, _HubSplit):
+            hub.stream(kind.origin, kind.commit, kind.split, source, _creator(out, source, kind.origin.repo))
+        elif kind.uri:
+            with storage.store_for(kind.uri).open(kind.uri) as file:
+                _unpack(file, kind.uri, kind, source, out)
+            data["sha256"] = kind.sha256
+        else:
+            with scratch.folder(root, shard.key) as folder:
+                data["sha256"] = _download(kind, source, folder, out)
+        ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(one.size for one in out.files)})
+        return ledger, {**data, "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+
+    def finish(
+        self, config: FetchConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
+    ) -> dict[str, Any]:
+        root = storage.normalise(config.root, "root")
+        scratch.clear(root, [shard.key for shard in plan.shards])
+        found: list[_Fetch] = plan.context
+        index: dict[str, Any] = {}
+        seen: dict[str, _Fetch] = {}
+        for one in found:
+            mine = [record for record in records if record.data["source"] == one.source.name]
+            if not one.revision and one.given is None:
+                one.revision = mine[0].data["sha256"]
+                seen[one.source.name] = one
+            index[one.source.name] = self._publish(one, root, mine, shards, out)
+        if seen:
+            _lock_digests(lock_of(config, root), seen)
+        return {"sources": index}
+
+    def _publish(self, one: _Fetch, root: str, records: list[ShardRecord], shards: str, out: Writer) -> dict[str, Any]:
+        """Finish the raw folder of a source and put it into the index; returns what the manifest says of it."""
+        source = one.source
+        revision = f"sha256 {one.revision}" if len(one.revision) == 64 else one.revision
+        about = {
+            "origin": describe(source),
+            "revision": revision or "as given",
+            "licence": source.licence,
+            "citation": source.citation,
+        }
+        entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
+        if one.given is not None:
+            entry["uri"] = one.given.uri
+            files: Sequence[File] = [
+                File(path, size, one.given.digests[path]) for path, size in one.given.sizes.items()
+            ]
+        else:
+            entry["path"] = one.path
+            files = _finish_raw(one, root, about, records, shards)
+        entry["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
+        out.write(f"sources/{source.name}.json", canonical(entry))
+        return {**about, "files": len(files), "bytes": sum(file.size for file in files)}
+
+    def report(self, manifest: Manifest) -> Report:
+        sources: dict[str, dict[str, Any]] = manifest.data["sources"]
+        return Report(
+            "fetch",
+            {
+                "Sources": len(sources),
+                "Files": sum(one["files"] for one in sources.values()),
+                "Bytes": sum(one["bytes"] for one in sources.values()),
+                "Fingerprint": manifest.fingerprint,
+            },
+            [
+                Table(
+                    "Sources",
+                    ("Source", "Origin", "Revision", "Files", "Bytes", "Licence"),
+                    [
+                        (name, one["origin"], one["revision"], one["files"], one["bytes"], one["licence"])
+                        for name, one in sources.items()
+                    ],
+                ),
+                Bars("Bytes by source", [(name, one["bytes"]) for name, one in sources.items()], "bytes"),
+                Table("To cite", ("Source", "Citation"), [(name, one["citation"]) for name, one in sources.items()]),
+            ],
+        )
+
+
+def describe(source: Source) -> str:
+    """A source's origin as one text: what a lock entry is for."""
+    origin = source.origin
+    if isinstance(origin, Hub):
+        return f"hub:{origin.repo}@{origin.revision}"
+    if isinstance(origin, HubRows):
+        return f"hub rows:{origin.repo}/{origin.config}@{origin.revision}"
+    if isinstance(origin, Git):
+        return f"git:{origin.repository}@{origin.revision}"
+    if isinstance(origin, Web):
+        return origin.url
+    return origin.page if isinstance(origin, Manual) else "given"
+
+
+def lock_of(config: FetchConfig, root: str) -> str:
+    """URI of the lock file."""
+    return storage.normalise(config.lock, "lock") if config.lock else storage.join(root, "sources.lock.yaml")
+
+
+def _resolved(source: Source, old: Pin | None) -> Pin:
+    """What is published now; the old pin with all it knows if that is still it."""
+    origin, name = source.origin, describe(source)
+    if isinstance(origin, Hub | HubRows):
+        pin = Pin(name, hub.commit_of(origin.repo, origin.revision, source.name))
+    elif isinstance(origin, Git):
+        pin = Pin(name, web.commit_of(origin.repository, origin.revision))
+    else:
+        assert isinstance(origin, Web)
+        pin = Pin(name, web.version(origin.url))
+    return old if old is not None and (old.origin, old.revision) == (pin.origin, pin.revision) else pin
+
+
+def _lock_digests(uri: str, seen: Mapping[str, _Fetch]) -> None:
+    """Add to the lock the digests of archives that were seen for the first time."""
+    with lock.held(uri):
+        pins = lock.read(uri)
+        new = {
+            name: Pin(one.pin.origin, one.pin.revision, one.revision)
+            for name, one in seen.items()
+            if one.pin is not None and pins.get(name) == one.pin  # else another run has moved it
+        }
+        if new:
+            lock.write(uri, new)
+
+
+def _members(source: Source) -> tuple[tuple[str, ...], int]:
+    """(members to unpack, leading folders to take off) of a source's archive."""
+    if isinstance(source.origin, Git):
+        return source.origin.files, 1  # a forge's archive has one folder, named after the commit
+    return (source.origin.unpack if isinstance(source.origin, Web) else ()), 0
+
+
+def _standing(one: _Fetch, root: str) -> Manifest | None:
+    """The manifest of a source's raw folder if it is whole, and holds what the source declares now."""
+    folder = _folder(one, root)
+    if not one.revision or not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
+        return None
+    manifest = manifests.read(folder)
+    stands = manifest is not None and manifest.fingerprint == one.identity and not manifests.damage(folder, manifest)
+    return manifest if stands else None
+
+
+def _folder(one: _Fetch, root: str) -> str:
+    return storage.join(root, *one.path.split("/"))
+
+
+def _finish_raw(
+    one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord], shards: str
+) -> Sequence[File]:
+    whole = _standing(one, root)
+    if whole is not None:
+        return whole.files
+    folder = _folder(one, root)
+    manifests.begin(folder, _RAW, one.identity)
+    # One of an older declaration: its files stay, older indexes name them.
+    storage.store_for(folder).delete(storage.join(folder, MANIFEST))
+    out = Writer(folder)
+    for record in records:
+        for file in record.files:
+            out.adopt(storage.join(shards, record.key), file)
+    files = sorted(out.files, key=lambda file: file.path)
+    fetched = max(record.data["fetched"] for record in records)
+    ledger = Ledger.sum(record.ledger for record in records)
+    data = {"about": dict(about), "fetched": fetched}
+    manifests.finish(folder, Manifest(_RAW, Fetch.version, one.identity, {}, [], ledger, files, data=data))
+    return files
+
+
+def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
+    """Fetch an archive and take from it what is wanted; returns its sha256."""
+    hint = f"update={source} takes what is published now; raw= what you have"
+    name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
+    local, note = folder / scratch.CONTENT / name, folder / "version"
+    expected = "" if work.sha256 else work.version
+    for again in (False, True):
+        web.download(work.url, local, note, expected=expected, hint=hint)
+        with local.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        if not work.sha256 or sha256 == work.sha256:
+            break
+        local.unlink()
+        if again or note.read_text() != work.version:
+            raise InputError(
+                f"what {source} is locked to is no longer published",
+                where=work.url,
+                got=f"sha256 {sha256}",
+                expected=f"sha256 {work.sha256}",
+                hint=hint,
+            )
+        event(f"fetch: {work.url}: sha256 {sha256}, expected {work.sha256}; fetching it once more")
+    if not work.patterns:
+        out.adopt(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
+        return sha256
+    try:
+        with local.open("rb") as file:
+            _unpack(file, work.url, work, source, out)
+    except PairmillError:
+        local.unlink()  # the same bytes would fail again
+        raise
+    return sha256
+
+
+def _unpack(file: Any, where: str, work: _Archive, source: str, out: Writer) -> None:
+    if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, source, where)):
+        raise InputError(f"no file of {source} in it", where=where, expected=", ".join(work.patterns))
+
+
+def _creator(out: Writer, source: str, where: str) -> Callable[[str], AbstractContextManager[Path]]:
+    return lambda path: out.create(_safe(path, where), task=source)
+
+
+def _safe(path: str, where: str) -> str:
+    """The path of a raw file, unless it leads out of its folder, is one of our own, or cannot be written down."""
+    whole = all(part not in {"", ".", ".."} for part in path.split("/"))
+    if not whole or path in _OURS or re.search("[\0\ud800-\udfff]", path):
+        raise InputError("a file that is wanted has a name that cannot be kept", where=where, got=repr(path))
+    return path
+
+
+def _refuse_manual(sources: Sequence[Source], there: set[str], every: bool) -> None:
+    missing = [one for one in sources if isinstance(one.origin, Manual) and one.name not in there]
+    if not missing:
+        return
+    lines = []
+    for one in missing:
+        assert isinstance(one.origin, Manual)
+        lines.append(f"\n  {one.name}: {one.origin.command}\n    ({one.origin.page})")
+    others = ",".join(one.name for one in sources if one not in missing)
+    leave = f"sources={others}" if every and others else "sources= without it"
+    raise InputError(
+        "has to be downloaded by hand" if len(missing) == 1 else f"{len(missing)} have to be downloaded by hand",
+        where=", ".join(one.name for one in missing),
+        hint=f"put it into <folder>/<source>/ and give raw=<folder>, or go on with {leave}:" + "".join(lines),
+    )

@@ -1,0 +1,101 @@
+"""``sources.lock.yaml``: which revision of each source this project uses.
+
+A revision is written when it was resolved for the first time, and obeyed from then on; ``update=`` moves it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+
+import yaml
+
+from components.fetch.scratch import alone
+from pairmill import storage
+from pairmill.errors import InputError
+
+_FORMAT = 1
+_HEAD = "# The revision of each raw data set that this project uses. Written by fetch; update=<source> moves one.\n"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What a source is locked to.
+
+    Args:
+        origin: what was asked for: ``hub:openai/gsm8k@main``, ``git:https://…@main``, ``https://….tar.gz``.
+        revision: the commit (40 hexadecimal digits); of a file over https its version as the server tells it.
+        sha256: of a file over https, the digest of its bytes, once they were seen.
+    """
+
+    origin: str
+    revision: str
+    sha256: str = ""
+
+    @property
+    def of_commit(self) -> bool:
+        """Whether the revision is a commit."""
+        return self.origin.startswith(("hub:", "hub rows:", "git:"))
+
+
+@contextmanager
+def held(uri: str) -> Iterator[None]:
+    """Nobody else of this machine reads and writes the file meanwhile: runs at the same time agree on revisions."""
+    path = storage.local_path(uri)
+    with ExitStack() as stack:
+        # One that may only be read changes for nobody.
+        if os.access(path.parent, os.W_OK) or not path.exists():
+            stack.enter_context(alone(path.with_name(f".{path.name}.lock")))
+        yield
+
+
+def read(uri: str) -> dict[str, Pin]:
+    """The pins by source; none if there is no such file.
+
+    Raises:
+        InputError: it is not what fetch wrote.
+    """
+    store = storage.store_for(uri)
+    if not store.exists(uri):
+        return {}
+    try:
+        raw = yaml.safe_load(store.read(uri))
+        if raw["format"] != _FORMAT:
+            raise InputError("unknown format", where=uri, got=str(raw["format"]), expected=str(_FORMAT))
+        pins: dict[str, dict[str, object]] = raw["sources"]
+        return {name: _pin(item) for name, item in pins.items()}
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            "is not a lock file of fetch",
+            where=uri,
+            got=" ".join(str(error).split())[:200],
+            hint="restore it from version control, or remove it to lock every source anew",
+        ) from error
+
+
+def _pin(item: Mapping[str, object]) -> Pin:
+    for key, value in item.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{key} is no text: {value!r}")
+    pin = Pin(**item)  # type: ignore[arg-type]
+    if pin.of_commit and not re.fullmatch("[0-9a-f]{40}", pin.revision):
+        raise ValueError(f"{pin.revision!r} is no commit hash")
+    if pin.sha256 and not re.fullmatch("[0-9a-f]{64}", pin.sha256):
+        raise ValueError(f"{pin.sha256!r} is no sha256")
+    return pin
+
+
+def write(uri: str, pins: Mapping[str, Pin]) -> None:
+    """Add these pins to the file, in place of those of the same sources. Within :func:`held`."""
+    raw = {
+        "format": _FORMAT,
+        "sources": {
+            name: {key: value for key, value in asdict(pin).items() if value}
+            for name, pin in sorted({**read(uri), **pins}.items())
+        },
+    }
+    text = _HEAD + yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=120)
+    storage.store_for(uri).write(uri, text.encode())

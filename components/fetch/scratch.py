@@ -1,0 +1,65 @@
+"""Where downloads grow, so that a run that was killed goes on with them: one folder each, one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pairmill import partials, storage
+
+CONTENT = "content"
+"""Folder of the downloaded files within one of scratch."""
+
+
+@contextmanager
+def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold a file that other processes of ours wait for. It is gone afterwards.
+
+    Raises:
+        BlockingIOError: another holds it, and ``wait`` is false.
+    """
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # For writing: NFS locks no file that is open for reading only.
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            continue  # another has just removed the empty folder
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if partials.names(path, handle):  # else its last holder has removed it
+                try:
+                    yield
+                finally:
+                    path.unlink(missing_ok=True)
+                return
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def folder(root: str, key: str) -> Iterator[Path]:
+    """The scratch folder of a shard, this process's alone. It stays until :func:`clear`."""
+    home = _home(root)
+    with alone(home / f"{key}.lock"):
+        (home / key).mkdir(exist_ok=True)
+        yield home / key
+
+
+def clear(root: str, keys: Iterable[str]) -> None:
+    """Remove the scratch folders of these shards, but those that another process works in."""
+    home = _home(root)
+    if home.is_dir():
+        for key in keys:
+            with suppress(BlockingIOError), alone(home / f"{key}.lock", wait=False):
+                shutil.rmtree(home / key, ignore_errors=True)
+        with suppress(OSError):
+            home.rmdir()
+
+
+def _home(root: str) -> Path:
+    return storage.local_path(storage.join(root, "fetch", "downloads"))

@@ -1,0 +1,268 @@
+"""Files over https: resumed where they were cut, retried within bounds, checked against what the server promised.
+
+Also how a git forge is asked for the commit behind a branch: the first reply of git's own protocol over http.
+Source: git-scm.com/docs/http-protocol, git-scm.com/docs/protocol-common (pkt-line).
+"""
+
+from __future__ import annotations
+
+import email.utils
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pairmill.errors import InputError, StorageError
+from pairmill.log import event
+
+if TYPE_CHECKING:
+    import httpx
+
+    Refuse = Callable[[httpx.Response], None]
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+"""Seconds without a byte after which a server counts as silent."""
+RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""What may pass."""
+
+_TRIES = 8
+_LONGEST_WAIT = 600.0
+_MOVED = "see whether it was moved, or give the files that you have as raw="
+
+
+class Again(Exception):
+    """A try failed in a way that may pass; ``wait`` are the seconds that the server asks for."""
+
+    def __init__(self, what: str, wait: float | None = None) -> None:
+        super().__init__(what)
+        self.wait = wait
+
+
+def retried(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
+    """What ``work`` returns, tried again while it raises what may pass: longer and longer pauses, a bounded number.
+
+    Where ``got`` has become more than it ever was, the tries are counted anew: a large file may be cut often.
+
+    Raises:
+        InputError: the address cannot be asked at all.
+        StorageError: no answer after several tries, or the server wants to be left alone for long.
+    """
+    import httpx
+
+    most, failed = got(), 0
+    while True:
+        try:
+            return work()
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+            raise InputError("cannot be asked", where=url, got=str(error)) from error
+        except (Again, httpx.TransportError) as error:
+            reason = str(error) or type(error).__name__
+            wait: float | None = getattr(error, "wait", None)
+            if got() > most:
+                most, failed = got(), 0
+            failed += 1
+            if failed == _TRIES:
+                raise StorageError(
+                    f"no whole answer in {_TRIES} tries",
+                    where=url,
+                    got=reason,
+                    hint="run the same command later; what has come is kept",
+                ) from error
+            if wait is not None and wait > _LONGEST_WAIT:
+                raise StorageError(
+                    "asks to be left alone", where=url, got=f"for {wait:.0f} s", hint="run the same command then"
+                ) from error
+        if wait is None:
+            wait = min(2.0 ** (failed - 1), 30.0) * random.uniform(0.5, 1.0)  # noqa: S311
+        event(f"fetch: {url}: {reason}; again in {wait:.1f} s")
+        time.sleep(wait)
+
+
+def version(url: str) -> str:
+    """What the server calls the bytes that stand at ``url`` now.
+
+    Raises:
+        InputError: nothing is there, or it may not be read.
+        StorageError: no answer after several tries.
+    """
+
+    def ask() -> str:
+        with _client() as client:
+            return _version(_checked(client.head(url), url))
+
+    return retried(url, ask)
+
+
+def download(
+    url: str,
+    target: Path,
+    note: Path,
+    *,
+    size: int | None = None,
+    expected: str = "",
+    headers: Mapping[str, str] | None = None,
+    refuse: Refuse | None = None,
+    hint: str = _MOVED,
+) -> None:
+    """Fetch ``url`` into ``target``, going on behind the bytes that are there already if they are of the same version.
+
+    Args:
+        url: where it stands.
+        target: local file that grows. Nobody else writes to it.
+        note: local file that holds the version of what is there.
+        size: bytes of a file that never changes, so that there is no version to compare.
+        expected: the version that is wanted, see :func:`version`; empty = any.
+        headers: to send; a login among them does not follow a redirect to another host.
+        refuse: makes a better error of an answer of status 400 or more.
+        hint: what to do where nothing is there, or another version.
+
+    Raises:
+        InputError: nothing is there, or another version, or it may not be read.
+        StorageError: no answer, or a cut one, after several tries.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+
+    def have() -> int:
+        return target.stat().st_size if target.exists() else 0
+
+    def go_on() -> None:
+        start = have()
+        if start and start == size:
+            return
+        noted = note.read_text() if note.exists() else ""
+        asked = dict(headers or {})
+        if start and (size is not None or _strong(noted)):
+            asked["Range"] = f"bytes={start}-"
+            if size is None:
+                asked["If-Range"] = noted
+        with _client() as client, client.stream("GET", url, headers=asked) as response:
+            if response.status_code == 416 and _total(response) == start:
+                return  # all of it was there
+            if response.status_code == 416 or (response.status_code == 206 and _first(response) != start):
+                target.unlink(missing_ok=True)
+                raise Again("the server does not go on behind the bytes that came before")
+            _checked(response, url, refuse, hint)
+            now = _version(response)
+            if expected and now != expected:
+                raise InputError("another version is published now", where=url, got=now, expected=expected, hint=hint)
+            if response.status_code != 206:
+                # Not truncated: what another run has made of it may be the same file under another name.
+                target.unlink(missing_ok=True)
+                note.write_text(now)
+            with target.open("ab") as file:
+                for data in response.iter_raw():
+                    file.write(data)
+                    file.flush()
+                os.fsync(file.fileno())
+            if have() < _total(response):
+                raise Again(f"{have()} of {_total(response)} bytes came")
+
+    retried(url, go_on, have)
+
+
+def commit_of(repository: str, revision: str) -> str:
+    """The commit that a branch or tag of a public git repository names.
+
+    Raises:
+        InputError: no such repository, branch or tag.
+        StorageError: no answer.
+    """
+    if re.fullmatch("[0-9a-f]{40}", revision):
+        return revision
+    address = f"{repository}.git/info/refs?service=git-upload-pack"
+
+    def refuse(response: httpx.Response) -> None:
+        # A forge does not say whether a repository exists that may not be read.
+        if response.status_code in {401, 403, 404}:
+            status = f"status {response.status_code}"
+            raise InputError("no such repository, or a private one", where=repository, got=status, hint=_MOVED)
+
+    def ask() -> bytes:
+        with _client() as client:
+            return _checked(client.get(address), address, refuse).content
+
+    names = {}
+    for line in _packets(retried(address, ask), repository):
+        match = re.match(rb"([0-9a-f]{40}) ([^\0\n]+)", line)
+        if match:
+            names[match.group(2).decode("utf-8", "replace")] = match.group(1).decode()
+    # The commit of an annotated tag comes under its name and ^{}.
+    for name in (f"refs/tags/{revision}^{{}}", revision, f"refs/heads/{revision}", f"refs/tags/{revision}"):
+        if name in names:
+            return names[name]
+    known = sorted(name.removeprefix("refs/heads/") for name in names if name.startswith("refs/heads/"))
+    raise InputError(
+        "no such branch or tag", where=repository, got=revision, expected=", ".join(known[:8]) or "a repository"
+    )
+
+
+def _packets(data: bytes, where: str) -> Iterator[bytes]:
+    place = 0
+    try:
+        while place < len(data):
+            length = int(data[place : place + 4], 16)
+            yield data[place + 4 : place + max(length, 4)]
+            place += max(length, 4)
+    except ValueError as error:
+        raise InputError("does not answer as a git server", where=where, got=repr(data[place : place + 20])) from error
+
+
+def _client() -> httpx.Client:
+    import httpx
+
+    return httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers={"Accept-Encoding": "identity"})
+
+
+def _total(response: httpx.Response) -> int:
+    """Bytes of the whole file; -1 if the server does not say."""
+    headers = response.headers
+    if response.status_code in {206, 416}:
+        match = re.search(r"/(\d+)$", headers.get("content-range", ""))
+        return int(match.group(1)) if match else -1
+    length = headers.get("content-length", "")
+    return int(length) if length.isdecimal() else -1
+
+
+def _first(response: httpx.Response) -> int:
+    match = re.match(r"bytes (\d+)-", response.headers.get("content-range", ""))
+    return int(match.group(1)) if match else -1
+
+
+def _version(response: httpx.Response) -> str:
+    headers = response.headers
+    return headers.get("etag") or headers.get("last-modified") or f"{_total(response)} bytes"
+
+
+def _strong(version: str) -> bool:
+    # A weak ETag or a length does not promise the same bytes.
+    return version.startswith('"') or email.utils.parsedate(version) is not None
+
+
+def _checked(response: httpx.Response, url: str, refuse: Refuse | None = None, hint: str = _MOVED) -> httpx.Response:
+    code = response.status_code
+    if code in RETRIED:
+        raise Again(f"status {code}", retry_after(response))
+    if code >= 400:
+        if refuse is not None:
+            refuse(response)
+        words = {401: "needs a login", 403: "may not be read", 404: "does not exist", 410: "is gone"}
+        raise InputError(words.get(code, "is refused"), where=url, got=f"status {code}", hint=hint)
+    return response
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """Seconds that a server asks to be left alone, if it says so."""
+    value = response.headers.get("retry-after", "")
+    if value.isdecimal():
+        return float(value)
+    date = email.utils.parsedate_tz(value) if value else None
+    if date:
+        return max(0.0, email.utils.mktime_tz(date) - time.time())
+    # The Hub's way: "api";r=0;t=55 is nothing left for 55 s.
+    spent = re.search(r"\br=0\s*;\s*t=(\d+)", response.headers.get("ratelimit", ""))
+    return float(spent.group(1)) if spent else None

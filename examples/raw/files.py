@@ -1,0 +1,99 @@
+"""The kinds of files that raw data comes in, written a row at a time. The same rows give the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_LARGEST_GROUP = 10_000
+
+
+def card(folder: Path, plays: str, configs: Mapping[str, Mapping[str, str]]) -> None:
+    """A data set card: per config the pattern of each split's files."""
+    lines = ["---", "configs:"]
+    for config, splits in configs.items():
+        lines += [f"- config_name: {config}", "  data_files:"]
+        for split, pattern in splits.items():
+            lines += [f"  - split: {split}", f"    path: {pattern}"]
+    lines += ["---", f"# Generated example in the format of {plays}; not the published data set", ""]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def splits(*names: str, folder: str = "data") -> dict[str, str]:
+    """The usual patterns of splits of Parquet."""
+    return {name: f"{folder}/{name}-*" for name in names}
+
+
+def part(folder: Path, split: str) -> Path:
+    """The one file of a split."""
+    return folder / f"{split}-00000-of-00001.parquet"
+
+
+def parquet(
+    path: Path,
+    rows: Iterable[Mapping[str, Any]],
+    count: int,
+    types: Mapping[str, Any] | None = None,
+    *,
+    group: int = 0,
+) -> None:
+    """Rows with the same keys.
+
+    Args:
+        path: of the file.
+        rows: the rows.
+        count: how many there are.
+        types: Arrow types of columns that are not text.
+        group: rows of a row group; 0 = a third of them, but no more than 10,000.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    blocks = _blocks(rows, group or min(-(-count // 3), _LARGEST_GROUP))
+    first = next(blocks)
+    schema = pa.schema([(name, (types or {}).get(name, pa.string())) for name in first[0]])
+    with pq.ParquetWriter(path, schema) as writer:
+        for block in itertools.chain([first], blocks):
+            writer.write_table(pa.Table.from_pylist(block, schema))
+
+
+def _blocks(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    rows = iter(rows)
+    while block := list(itertools.islice(rows, size)):
+        yield block
+
+
+def json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """An object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def json_array(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """One array of objects."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(list(rows), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def tar_gz(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
+    """An archive of files, written as they come; a name that ends in ``/`` is a folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file,
+        tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))

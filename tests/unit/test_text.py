@@ -1,0 +1,314 @@
+"""What sources share: idioms of texts, which files of a Hub data set make a split, and which splits are taken."""
+
+from typing import Any
+
+import pytest
+
+from components.clean import text
+from components.clean.card import hub_split, matching
+from components.clean.source import Malformed, SourceOptions
+from components.clean.splits import NoSplit, TrainAndValidation, TrainOnly, files_by_split
+from pairmill.errors import InputError, UsageError
+
+# --- texts of a record ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({"a": ""}, ""),
+        ({"a": " x ", "b": 1}, " x "),
+        ({"a": None}, Malformed("null_a")),
+        ({}, Malformed("missing_a")),
+        ({"a": 1}, Malformed("a_is_no_text")),
+        ({"a": b"x"}, Malformed("a_is_no_text")),
+        ([], Malformed("not_an_object")),
+        (None, Malformed("not_an_object")),
+    ],
+)
+def test_a_text_is_found_or_it_is_said_why_there_is_none(record: Any, found: str | Malformed) -> None:
+    assert text.text_of(record, "a") == found
+    assert text.texts_of(record, "a") == (found if isinstance(found, Malformed) else [found])
+    null = found == Malformed("null_a")
+    assert text.text_or_null(record, "a") == (None if null else found)
+    assert text.texts_or_nulls(record, "a") == ([None] if null else found if isinstance(found, Malformed) else [found])
+
+
+def test_of_several_texts_the_first_that_is_none_is_named() -> None:
+    assert text.texts_of({"a": "1", "b": "2"}, "b", "a") == ["2", "1"]
+    assert text.texts_of({"a": None, "b": 5}, "b", "a") == Malformed("b_is_no_text")
+    assert text.texts_or_nulls({"a": None, "b": "2"}, "a", "b") == [None, "2"]
+    assert text.texts_or_nulls({"a": None}, "a", "b") == Malformed("missing_b")
+
+
+def test_a_null_is_read_as_a_word_where_one_is_given() -> None:
+    record = {"a": None, "b": "2", "c": 3}
+    assert text.texts_with_nulls_as("nan", record, "a", "b") == ["nan", "2"]
+    assert text.texts_with_nulls_as(None, record, "a", "b") == Malformed("null_a")
+    assert text.texts_with_nulls_as("nan", record, "a", "c") == Malformed("c_is_no_text")
+    assert text.texts_with_nulls_as("nan", record, "d") == Malformed("missing_d")
+    assert text.texts_with_nulls_as("nan", "record", "d") == Malformed("not_an_object")
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({"a": []}, []),
+        ({"a": ["", "x"]}, ["", "x"]),
+        ({"a": ["x", None]}, Malformed("null_in_a")),
+        ({"a": ["x", 1]}, Malformed("a_holds_no_text")),
+        ({"a": "xy"}, Malformed("a_is_no_list")),
+        ({"a": {"0": "x"}}, Malformed("a_is_no_list")),
+        ({"a": None}, Malformed("null_a")),
+        ({}, Malformed("missing_a")),
+        (5, Malformed("not_an_object")),
+    ],
+)
+def test_a_list_of_texts_is_found_or_it_is_said_why_there_is_none(record: Any, found: Any) -> None:
+    assert text.list_of_texts(record, "a") == found
+
+
+def test_a_list_may_hold_anything() -> None:
+    assert text.list_of({"a": [1, None, {}]}, "a") == [1, None, {}]
+    assert text.list_of({"a": (1,)}, "a") == Malformed("a_is_no_list")
+    assert text.list_of("a", "a") == Malformed("not_an_object")
+
+
+# --- choices --------------------------------------------------------------------------------------------------------
+
+
+def test_choices_have_letters_by_code_point_without_an_end() -> None:
+    assert [text.choice_letter(index) for index in (0, 25, 26)] == ["A", "Z", "["]
+    assert text.choice_lines(["x", " y\n", ""]) == ["A: x", "B:  y\n", "C: "]
+    assert text.choice_lines([]) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "of_three", "of_any"),
+    [
+        (0, "A", "A"),
+        (2, "C", "C"),
+        (3, Malformed("a_out_of_range"), "D"),
+        (-1, Malformed("a_out_of_range"), "@"),
+        (-65, Malformed("a_out_of_range"), "\0"),
+        (-66, Malformed("a_out_of_range"), Malformed("a_out_of_range")),
+        (0x10FFFF - 65, Malformed("a_out_of_range"), "\U0010ffff"),
+        (0x10FFFF - 64, Malformed("a_out_of_range"), Malformed("a_out_of_range")),
+        (10**30, Malformed("a_out_of_range"), Malformed("a_out_of_range")),
+        (1.0, Malformed("a_is_no_integer"), Malformed("a_is_no_integer")),
+        (True, Malformed("a_is_no_integer"), Malformed("a_is_no_integer")),
+        ("1", Malformed("a_is_no_integer"), Malformed("a_is_no_integer")),
+        (None, Malformed("null_a"), Malformed("null_a")),
+    ],
+)
+def test_a_number_has_a_letter_if_there_is_such_a_choice(value: Any, of_three: Any, of_any: Any) -> None:
+    assert text.letter_under({"a": value}, "a", 3) == of_three
+    assert text.letter_under({"a": value}, "a", None) == of_any
+
+
+def test_a_number_that_is_not_there_has_no_letter() -> None:
+    assert text.letter_under({}, "a", 3) == Malformed("missing_a")
+    assert text.letter_under([1], "a", 3) == Malformed("not_an_object")
+
+
+# --- answers, thoughts, proofs --------------------------------------------------------------------------------------
+
+NEITHER = "the same either way"
+
+
+@pytest.mark.parametrize(
+    ("solution", "reference", "unbraced"),
+    [
+        (r"So \boxed{5}.", "5", NEITHER),
+        (r"\boxed{1}, then \boxed{ \frac{1}{2} } and {3}", r"\frac{1}{2}", NEITHER),
+        (r"\fbox{3}", "3", NEITHER),
+        (r"\fbox{3} \fbox{4}", "4", NEITHER),
+        (r"\boxed{4} \fbox{5}", "4", NEITHER),
+        (r"\boxed {7}", "7", NEITHER),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}", NEITHER),
+        (r"\boxed{a\}b}", "a\\", NEITHER),
+        ("\\boxed{\n\u00a0x\u2003}", "x", NEITHER),
+        (r"\boxed{}", "", NEITHER),
+        (r"\boxed{ }", "", NEITHER),
+        (r"\boxed{1", "", NEITHER),
+        (r"\boxed{{1}", "", NEITHER),
+        (r"\boxed", "", NEITHER),
+        ("boxed{5}", "", NEITHER),
+        ("", "", NEITHER),
+        (r"$\boxed 5$.", "", "5"),
+        (r"$\boxed 5$ of {6}", "6", "5"),
+        (r"$\boxed{1}$, no: $\boxed2$ of \text{them}", "them", "2"),
+        (r"\boxed -3.", "", "-3"),
+        (r"\boxed 1,000, say", "", "1,000"),
+        (r"\fbox 5", "", "5"),
+        (r"\boxed\frac{1}{2}", "1", ""),
+        # Before the first {, a } shifts the balance.
+        (r"\boxed}{a}{b}", "", ""),
+        (r"\boxed}{{a}", "{a", ""),
+    ],
+)
+def test_the_answer_stands_in_the_last_box(solution: str, reference: str, unbraced: str) -> None:
+    assert text.boxed_answer(solution, unbraced=False) == reference
+    assert text.boxed_answer(solution, unbraced=True) == (reference if unbraced == NEITHER else unbraced)
+
+
+@pytest.mark.parametrize(
+    ("full", "rest"),
+    [
+        ("<think>a</think>b", "b"),
+        ("<think>a\nb</think>\nc", "\nc"),
+        ("x<think>a</think>y<think>b</think>z", "xyz"),
+        ("<think>a<think>b</think>c</think>d", "c</think>d"),
+        ("<think>open", "<think>open"),
+        ("none", "none"),
+    ],
+)
+def test_thoughts_go_from_tag_to_nearest_tag(full: str, rest: str) -> None:
+    assert text.without_thoughts(full) == rest
+
+
+@pytest.mark.parametrize(
+    ("question", "anywhere", "words"),
+    [
+        ("Prove it.", True, True),
+        ("Please PROVE: 1 = 1", True, True),
+        ("Show that it is", True, True),
+        ("Then show  that", False, True),
+        ("Improve it.", True, False),
+        ("What is proven or approved?", True, False),
+        ("Does this show thatched roofs?", True, False),
+        ("What does it show?", False, False),
+        ("", False, False),
+    ],
+)
+def test_a_question_asks_for_a_proof_by_words_or_anywhere(question: str, anywhere: bool, words: bool) -> None:
+    assert text.asks_for_proof(question, words=False) is anywhere
+    assert text.asks_for_proof(question, words=True) is words
+
+
+# --- which files ----------------------------------------------------------------------------------------------------
+
+
+def card(*configs: str) -> str:
+    return "\n".join(["---", "license: mit", "configs:", *configs, "---", "# Title", ""])
+
+
+MAIN = ["- config_name: main", "  data_files:", "  - split: train", "    path: main/train-*"]
+SOCRATIC = ["- config_name: socratic", "  data_files:", "  - split: train", "    path: socratic/train-*"]
+TREE = ["README.md", "main/test-0.parquet", "main/train-0.parquet", "main/train-1.parquet", "socratic/train-0.parquet"]
+TREE_MAIN = ("main/train-0.parquet", "main/train-1.parquet")
+
+
+def test_hub_split_takes_the_files_that_the_card_names() -> None:
+    assert hub_split(TREE, card(*SOCRATIC, *MAIN), "train", "main") == TREE_MAIN
+    assert hub_split(TREE, card(*SOCRATIC, *MAIN), "train", "socratic") == ("socratic/train-0.parquet",)
+    assert hub_split(TREE, card(*MAIN), "validation", "main") == ()
+
+
+def test_hub_split_keeps_the_order_of_the_patterns_and_sorts_within_each() -> None:
+    listed = ["- config_name: default", "  data_files:", "  - split: train", "    path: [b-*, a.jsonl, b-1.jsonl]"]
+    files = ["a.jsonl", "b-2.jsonl", "b-1.jsonl", "c.jsonl"]
+    assert hub_split(files, card(*listed), "train") == ("b-1.jsonl", "b-2.jsonl", "a.jsonl")
+    assert matching(["b-*", "*.jsonl"], files) == ("b-1.jsonl", "b-2.jsonl", "a.jsonl", "c.jsonl")
+
+
+def test_hub_split_without_a_config_name_is_the_default_config() -> None:
+    listed = ["- data_files:", "  - split: train", "    path: x.jsonl"]
+    assert hub_split(["train.jsonl", "x.jsonl"], card(*listed), "train") == ("x.jsonl",)
+
+
+@pytest.mark.parametrize(
+    "listed", [["  data_files: x.jsonl"], ["  data_files:", "  - x.jsonl"], ["  data_files: [x.jsonl]"]]
+)
+def test_hub_split_reads_files_that_are_named_without_a_split(listed: list[str]) -> None:
+    # The Hub's documentation allows it, and takes such files for the training split.
+    assert hub_split(["x.jsonl", "y.jsonl"], card("- config_name: default", *listed), "train") == ("x.jsonl",)
+    assert hub_split(["x.jsonl", "y.jsonl"], card("- config_name: default", *listed), "test") == ()
+
+
+def test_hub_split_lets_a_double_star_match_no_folder_too() -> None:
+    listed = ["- config_name: default", "  data_files:", "  - split: train", "    path: '**/*.jsonl'"]
+    assert hub_split(["a.jsonl", "x/b.jsonl"], card(*listed), "train") == ("a.jsonl", "x/b.jsonl")
+
+
+NAMES = [
+    "README.md",
+    "data/test-00000-of-00001.parquet",
+    "data/train-00000-of-00002-a31a321e61f8f5b1.parquet",
+    "data/train-00001-of-00002-0d4b3eeedc9eb301.parquet",
+    "data/validation-00000-of-00001.parquet",
+    "train.txt.md",
+]
+
+
+def test_hub_split_without_a_card_goes_by_the_words_that_the_hub_knows() -> None:
+    assert hub_split(NAMES, "", "train") == tuple(NAMES[2:4])
+    assert hub_split(NAMES, "", "validation") == (NAMES[4],)
+    assert hub_split(NAMES, "", "test") == (NAMES[1],)
+    assert hub_split(["train.json", "val.json"], "", "validation") == ("val.json",)
+    assert hub_split(["dev.csv", "training.csv"], "", "train") == ("training.csv",)
+    assert hub_split(["default/train/0000.parquet", "default/test/0000.parquet"], "", "train") == (
+        "default/train/0000.parquet",
+    )
+    assert hub_split(["data/numerical-0.parquet", "numerically.parquet"], "", "numerical") == (
+        "data/numerical-0.parquet",
+    )
+    assert hub_split(["trained.jsonl", "strain.jsonl", "full.jsonl"], "", "train") == ()
+    assert hub_split(["train.jsonl.gz"], "", "train") == ("train.jsonl.gz",)
+
+
+def test_hub_split_without_a_card_does_not_mix_the_files_of_two_configs() -> None:
+    # openai/gsm8k has main/ and socratic/, the same questions twice: taking both doubles the data set in silence.
+    assert hub_split(TREE, "", "train", "main") == TREE_MAIN
+
+
+@pytest.mark.parametrize("listed", ["# no front matter", "---\nlicense: mit\n---\n", "---\nconfigs: []\n---\n"])
+def test_hub_split_with_a_card_that_names_no_files_goes_by_names(listed: str) -> None:
+    assert hub_split(["train.jsonl"], listed, "train") == ("train.jsonl",)
+
+
+@pytest.mark.parametrize("listed", ["---\n: [\n---\n", "---\n- a\n---\n"])
+def test_hub_split_refuses_a_card_that_is_no_yaml(listed: str) -> None:
+    with pytest.raises(InputError, match=r"README.md: .*front matter"):
+        hub_split(["train.jsonl"], listed, "train")
+
+
+def test_hub_split_refuses_one_split_in_two_formats() -> None:
+    with pytest.raises(InputError, match=r"several formats; got train.jsonl, train.parquet; expected one"):
+        hub_split(["train.jsonl", "train.parquet"], "", "train")
+
+
+# --- which splits ---------------------------------------------------------------------------------------------------
+
+SPLITS = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST = ("data/train-0.parquet", "data/validation-0.parquet", "data/test-0.parquet")
+FILES = sorted([TRAIN, VALIDATION, TEST])
+
+
+@pytest.mark.parametrize(
+    ("options", "taken", "withheld"),
+    [
+        (TrainOnly(), (TRAIN,), (VALIDATION, TEST)),
+        (TrainAndValidation(), (TRAIN, VALIDATION), (TEST,)),
+        (NoSplit(), (), (TRAIN, VALIDATION, TEST)),
+        (NoSplit(splits="test"), (TEST,), (TRAIN, VALIDATION)),
+        (TrainOnly(splits="test+train"), (TRAIN, TEST), (VALIDATION,)),
+        (TrainOnly(splits="none"), (), (TRAIN, VALIDATION, TEST)),
+    ],
+)
+def test_splits_are_taken_as_the_options_say_and_by_data_io_all(
+    options: SourceOptions, taken: tuple[str, ...], withheld: tuple[str, ...]
+) -> None:
+    assert files_by_split(FILES, "", SPLITS, options, "pairmill") == (taken, withheld)
+    assert files_by_split(FILES, "", SPLITS, options, "data_io") == ((TRAIN, VALIDATION, TEST), ())
+
+
+def test_the_card_tells_the_files_of_a_config_apart() -> None:
+    found = files_by_split(TREE, card(*MAIN, *SOCRATIC), ("train", "test"), TrainOnly(), "pairmill", config="socratic")
+    assert found == (("socratic/train-0.parquet",), ())
+
+
+@pytest.mark.parametrize("splits", ["dev", "", "train,test", "train+", "none+train"])
+def test_a_split_that_is_not_there_is_refused(splits: str) -> None:
+    with pytest.raises(UsageError, match=r"splits: unknown split.*expected none, or some of train\+validation\+test"):
+        files_by_split(FILES, "", SPLITS, TrainOnly(splits=splits), "pairmill")
