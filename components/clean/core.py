@@ -67,8 +67,8 @@ class _Tally:
         self.instruction_bits[instruction.bit_length()] += 1
         self.response_bits[response.bit_length()] += 1
         if number == self._next_sample:
-            # Rows 1, 4, 16, …: spread over a file of any length without a draw per row.
-            self._next_sample *= 4
+            # Rows 1, 4, 13, 40, …: spread over a file of any length without a draw per row, odd and even in turn.
+            self._next_sample = 3 * self._next_sample + 1
             self.samples.append({name: (text or "")[:_SAMPLE_TEXT] for name, text in row._asdict().items()})
             del self.samples[:-_SAMPLES]
         return instruction + response
@@ -198,6 +198,7 @@ class Clean(Stage[CleanConfig]):
         data |= {
             "rejects": rejects.count,
             "refused": rejects.refused,
+            "reject_file": work.rejects,
             "examples": rejects.examples,
             "samples": tally.samples,
         }
@@ -211,7 +212,8 @@ class Clean(Stage[CleanConfig]):
             rejects = sum(data["refused"] for data in mine)
             looked_at = ledger.rows_in - ledger.dropped.get(_WITHHELD, 0)
             if rejects > allowed * looked_at:
-                examples = [example for data in mine for example in data["examples"]][:_EXAMPLES]
+                found = [example for data in mine for example in data["examples"]][:_EXAMPLES]
+                examples = [f"{one['file']} {one['place']}: {one['reason']}" for one in found]
                 raise InputError(
                     f"{rejects} of {looked_at} records of {source} are malformed, more than {allowed:g} of them",
                     where=self.name,
@@ -256,15 +258,17 @@ class Clean(Stage[CleanConfig]):
             sources[name] = {
                 "ledger": ledger.__dict__,
                 "rejects": sum(data["rejects"] for data in mine),
+                "reject_examples": [example for data in mine for example in data["examples"]][:_EXAMPLES],
+                "reject_files": [data["reject_file"] for data in mine if data["rejects"]],
                 "instruction_bits": _sums(data["instruction_bits"] for data in mine),
                 "response_bits": _sums(data["response_bits"] for data in mine),
-                "samples": [sample for data in mine for sample in data["samples"][:1]][:_SAMPLES]
-                if len(mine) >= _SAMPLES
-                else [sample for data in mine for sample in data["samples"]][:_SAMPLES],
+                # One of each shard first, so that they come from all over the source.
+                "samples": [
+                    data["samples"][turn] for turn in range(_SAMPLES) for data in mine if turn < len(data["samples"])
+                ][:_SAMPLES],
                 "about": about[name],
             }
-        examples = [f"{example}" for record in cleaned for example in record.data["examples"]]
-        return {"sources": sources, "outputs": dict(sorted(outputs.items())), "reject_examples": examples[:100]}
+        return {"sources": sources, "outputs": dict(sorted(outputs.items()))}
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
@@ -299,7 +303,7 @@ class _Rejects:
         self._stack = ExitStack()
         self._file: Any = None
         self.count = self.refused = 0
-        self.examples: list[str] = []
+        self.examples: list[dict[str, str]] = []
 
     def add(self, piece: Piece, place: int | str, why: Malformed, record: Any) -> None:
         """Put a record aside."""
@@ -312,7 +316,7 @@ class _Rejects:
         self.count += 1
         self.refused += not why.tolerated
         if len(self.examples) < _EXAMPLES:
-            self.examples.append(f"{path} {where}: {why.reason}")
+            self.examples.append({"file": path, "place": where, "reason": why.reason})
         line = {
             "file": path,
             "row": place if isinstance(place, int) else None,

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pairmill.manifest import Ledger, Manifest
 from pairmill.report import Bars, Block, Histogram, Percent, Report, Samples, Section, Stacked, Table
 
 _UNFOLDED = 4
-_EXAMPLES = 10
 _FILES = 50
 
 # Colours of what became of a record, as in Stacked below.
 _DROPPED = 1
-
-
-class _Example(NamedTuple):
-    """A record that was put aside."""
-
-    file: str
-    place: str
-    reason: str
 
 
 def report_of(manifest: Manifest) -> Report:
@@ -32,7 +23,6 @@ def report_of(manifest: Manifest) -> Report:
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
     malformed = {name: one["rejects"] for name, one in sources.items()}
-    examples = _examples(manifest.data["reject_examples"])
     return Report(
         "clean",
         {
@@ -76,19 +66,14 @@ def report_of(manifest: Manifest) -> Report:
             ),
             *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
             *_counts("Noted of records that were kept", ledger.notes),
-            *(
-                _section(name, one, ledgers[name], examples.get(name, []), unfolded=len(sources) <= _UNFOLDED)
-                for name, one in sources.items()
-            ),
+            *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
             _licences(sources),
             _files(outputs),
         ],
     )
 
 
-def _section(
-    name: str, one: Mapping[str, Any], ledger: Ledger, examples: Sequence[_Example], *, unfolded: bool
-) -> Section:
+def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: bool) -> Section:
     share, malformed = Percent.of(ledger.rows_kept, ledger.rows_in), one["rejects"]
     blocks: list[Block] = [
         *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
@@ -98,14 +83,16 @@ def _section(
         Samples("Sample rows", one["samples"], tag="condition"),
     ]
     if malformed:
-        shown = examples[:_EXAMPLES]
+        shown = [(example["file"], example["place"], example["reason"]) for example in one["reject_examples"]]
+        files: list[str] = one["reject_files"]
+        where = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} files more"
         which = "all of them" if len(shown) == malformed else f"{len(shown)} of {malformed:,}"
         blocks.append(
             Table(
                 "Malformed records",
                 ("File", "Place", "Reason"),
                 shown,
-                f"Here are {which}. Below rejects/ each stands with its file, place, reason and content.",
+                f"Here are {which}. {where} holds each with its file, place, reason and content.",
             )
         )
     parts = [f"{ledger.rows_in:,} in", f"{share} kept", f"{ledger.rows_out:,} rows out"]
@@ -154,13 +141,3 @@ def _files(outputs: Mapping[str, int]) -> Section:
     return Section(
         "Files", [Table("By rows", ("File", "Rows"), largest[:_FILES], note)], f"{len(outputs):,} with {total:,} rows"
     )
-
-
-def _examples(lines: Iterable[str]) -> dict[str, list[_Example]]:
-    """By source; a line reads ``<source>/<file> row <number>: <reason>``, or ``member <name>`` instead of the row."""
-    found: dict[str, list[_Example]] = {}
-    for line in lines:
-        source, _, rest = line.partition("/")
-        match = re.fullmatch(r"(.+?) (row \d+|member .+): ([^:]+)", rest, re.DOTALL)
-        found.setdefault(source, []).append(_Example(*match.groups()) if match else _Example(rest, "", ""))
-    return found

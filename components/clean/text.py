@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from components.clean.source import Malformed
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
+_ABSENT = object()
 _PROOF_WORDS = re.compile(r"\b(?:prove|show\s+that)\b", re.IGNORECASE)
 
 
 def text_of(record: Any, key: str) -> str | Malformed:
     """The text under ``key`` of a record, or why it is none."""
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return Malformed("not_an_object")
     value = record.get(key)
     if isinstance(value, str):
@@ -38,8 +39,10 @@ def texts_of(record: Any, *keys: str) -> list[str] | Malformed:
 
 def text_or_null(record: Any, key: str) -> str | Malformed | None:
     """As ``text_of``, but a null is passed on: data_io writes it, and ``checked`` puts it aside by default."""
-    if isinstance(record, Mapping) and key in record and record[key] is None:
-        return None
+    if isinstance(record, dict):
+        value = record.get(key, _ABSENT)
+        if value is None or isinstance(value, str):
+            return value
     return text_of(record, key)
 
 
@@ -64,7 +67,7 @@ def texts_with_nulls_as(word: str | None, record: Any, *keys: str) -> list[str] 
 
 def list_of(record: Any, key: str) -> list[Any] | Malformed:
     """The list under ``key``, or why it is none."""
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return Malformed("not_an_object")
     value = record.get(key)
     if value is None:
@@ -100,7 +103,7 @@ def letter_under(record: Any, key: str, choices: int | None) -> str | Malformed:
         key: of an integer from 0.
         choices: how many there are. None, as in the reference: any number has a letter, ``@`` is that of -1.
     """
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return Malformed("not_an_object")
     index = record.get(key)
     if index is None:

@@ -15,7 +15,11 @@ CITATION = "Doe, Roe: A Set of <Problems>. 2021, arXiv:2101.00001"
 
 
 def source(
-    kept: int = 900, dropped: dict[str, int] | None = None, notes: dict[str, int] | None = None, rejects: int = 0
+    kept: int = 900,
+    dropped: dict[str, int] | None = None,
+    notes: dict[str, int] | None = None,
+    rejects: int = 0,
+    examples: list[tuple[str, str, str]] | None = None,
 ) -> dict[str, Any]:
     dropped = {"proof_question": 75, "null_response": 25} if dropped is None else dropped
     ledger = Ledger(kept + sum(dropped.values()), kept, kept * 2, dropped, notes or {})
@@ -23,6 +27,10 @@ def source(
     return {
         "ledger": ledger.__dict__,
         "rejects": rejects,
+        "reject_examples": [
+            dict(zip(("file", "place", "reason"), one, strict=True)) for one in examples or [("f", "row 1", "b")]
+        ][:10],
+        "reject_files": ["rejects/data/a.jsonl.jsonl", "rejects/data/b.jsonl.jsonl"] if rejects else [],
         "instruction_bits": [0, 0, 0, 12, 0, 1788, 0, 0],
         "response_bits": [3, 4, 1793, *[0] * 20],
         "samples": [{**sample, "instruction": f"{number}: {sample['instruction']}"} for number in range(3)],
@@ -30,9 +38,7 @@ def source(
     }
 
 
-def manifest(
-    sources: dict[str, dict[str, Any]], outputs: dict[str, int] | None = None, examples: list[str] | None = None
-) -> Manifest:
+def manifest(sources: dict[str, dict[str, Any]], outputs: dict[str, int] | None = None) -> Manifest:
     return Manifest(
         stage="clean",
         version=1,
@@ -41,7 +47,7 @@ def manifest(
         inputs=[InputRef("raw", "00")],
         ledger=Ledger.sum(Ledger(**one["ledger"]) for one in sources.values()),
         files=[],
-        data={"sources": sources, "outputs": outputs or {"data/a.jsonl": 1800}, "reject_examples": examples or []},
+        data={"sources": sources, "outputs": outputs or {"data/a.jsonl": 1800}},
     )
 
 
@@ -115,18 +121,19 @@ def test_samples_stand_as_they_are_and_are_no_markup() -> None:
 
 
 def test_malformed_records_stand_with_their_origin_at_their_source() -> None:
-    examples = [f"first/train/part <{number}>.parquet row {number:04}: null_response" for number in range(12)]
-    examples += ["second/amps.tar.gz member math/x row 3: y.txt: unpaired_surrogate", "second/of another shape"]
-    page = report_of(manifest({"first": source(rejects=37), "second": source(rejects=2)}, None, examples)).html()
+    many = [(f"first/part <{number}>.parquet", f"row {number:04}", "null_response") for number in range(12)]
+    odd = [("second/amps.tar.gz", "member math/x row 3: y.txt", "unpaired_surrogate")]
+    page = report_of(
+        manifest({"first": source(rejects=37, examples=many), "second": source(rejects=1, examples=odd)})
+    ).html()
     first, second = section(page, "first"), section(page, "second")
-    assert "<td>train/part &lt;9&gt;.parquet</td><td>row 0009</td><td>null_response</td>" in first
+    assert "<td>first/part &lt;9&gt;.parquet</td><td>row 0009</td><td>null_response</td>" in first
     assert "part &lt;10&gt;" not in first
     assert "10 of 37" in first
-    assert "rejects/" in first
+    assert "rejects/data/a.jsonl.jsonl and 1 files more" in first
     # Columns with a long cell may break anywhere.
     cells = re.sub(r'<td class="w">', "<td>", second)
-    assert "<td>amps.tar.gz</td><td>member math/x row 3: y.txt</td><td>unpaired_surrogate</td>" in cells
-    assert "<td>of another shape</td><td></td><td></td>" in cells
+    assert "<td>second/amps.tar.gz</td><td>member math/x row 3: y.txt</td><td>unpaired_surrogate</td>" in cells
     assert "all of them" in second
     assert "Malformed records" not in section(report_of(manifest({"third": source()})).html(), "third")
 
@@ -157,11 +164,14 @@ def test_every_licence_and_citation_is_in_one_table() -> None:
 
 def test_two_thousand_files_and_nasty_texts_stay_readable() -> None:
     worst = {"condition": "synth,noisy,cot", "instruction": "<&>\"'" * 120, "response": "🧮" * 600}
-    one = source(rejects=90) | {"samples": [worst] * 3, "instruction_bits": [7] * 24, "response_bits": [7] * 24}
+    one = source(rejects=90, examples=[("x" * 200, "row 1", "null_response")] * 10) | {
+        "samples": [worst] * 3,
+        "instruction_bits": [7] * 24,
+        "response_bits": [7] * 24,
+    }
     sources = {f"source{number:02}": one for number in range(25)}
-    examples = [f"{name}/{'x' * 200} row 1: null_response" for name in sources for _ in range(10)]
     outputs = {f"data_clustered/flan/task_{number:04}.parquet": number for number in range(2_000)}
-    report = report_of(manifest(sources, outputs, examples))
+    report = report_of(manifest(sources, outputs))
     page = report.html()
     assert len(page.encode()) < 1_000_000
     files = section(page, "Files")
@@ -176,10 +186,12 @@ def test_two_thousand_files_and_nasty_texts_stay_readable() -> None:
 
 def test_the_text_has_tables_only() -> None:
     sources = {
-        "first": source(notes={"code (one answer left out)": 55}, rejects=1),
+        "first": source(
+            notes={"code (one answer left out)": 55}, rejects=1, examples=[("first/a|b", "row 7", "null_response")]
+        ),
         "second": source(dropped={}),
     }
-    text = report_of(manifest(sources, None, ["first/a|b.parquet row 7: null_response"])).markdown()
+    text = report_of(manifest(sources)).markdown()
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings == [
         "# clean",
@@ -199,7 +211,7 @@ def test_the_text_has_tables_only() -> None:
         "| second | 900 | 900 | 0 | 0 | 1,800 | 100% |",
         "| proof_question | 75 |",
         "| code (one answer left out) | 55 |",
-        "| a\\|b.parquet | row 7 | null_response |",
+        "| first/a\\|b | row 7 | null_response |",
         "| data/a.jsonl | 1,800 |",
     ):
         assert line in text.splitlines()
@@ -218,7 +230,7 @@ def test_a_source_without_rows_has_a_report() -> None:
 
 def test_a_manifest_that_was_read_again_has_the_same_report() -> None:
     sources = {"second": source(), "first": source(dropped={"b": 1, "a": 1, "c": 2}, rejects=1)}
-    made = manifest(sources, {"data/b": 1, "data/a": 1}, ["first/b row 1: b"])
+    made = manifest(sources, {"data/b": 1, "data/a": 1})
     again = Manifest.load(made.dump(), "here")
     assert report_of(again).html() == report_of(made).html()
     assert report_of(again).markdown() == report_of(made).markdown()

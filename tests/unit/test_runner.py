@@ -17,9 +17,9 @@ from toy_stage import Toy, ToyConfig
 from pairmill import manifest as manifests
 from pairmill import runner
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
-from pairmill.manifest import MANIFEST, STARTED
+from pairmill.manifest import MANIFEST, STARTED, Ledger
 from pairmill.runner import RECORD, Result
-from pairmill.stage import Plan, Shard, StageConfig, option
+from pairmill.stage import Plan, Shard, ShardRecord, StageConfig, Writer, option
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
 
@@ -494,3 +494,75 @@ def test_killed_at_any_time_and_run_again_gives_the_same_bytes(bench: Bench, tmp
 
 def test_available_cores_is_at_least_one_and_at_most_those_of_this_process() -> None:
     assert 1 <= runner.available_cores() <= len(os.sched_getaffinity(0))
+
+
+# --- the second round -----------------------------------------------------------------------------------------------
+
+
+class Joined(Toy):
+    """The toy stage, its lines put together by initial letter, all but those with a B."""
+
+    def gather(self, config: ToyConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
+        work = [(record.key, file.path) for record in records for file in record.files]
+        return [
+            Shard(letter, manifests.content_key("joined", letter, work), (letter, work, config.marks))
+            for letter in "ABTF"
+        ]
+
+    def process(self, config: ToyConfig, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
+        if shard.name.endswith(".txt"):
+            return super().process(config, plan_context, shard, out)
+        letter, work, marks = shard.payload
+        Path(marks, f"{letter}.{os.getpid()}.x").touch()
+        shards = Path(out.folder).parent
+        lines = [line for key, path in work for line in (shards / key / path).read_text().splitlines(keepends=True)]
+        mine = [line for line in lines if line.startswith(letter)]
+        ledger = Ledger(rows_in=len(mine), rows_kept=len(mine), rows_out=len(mine))
+        if letter == "B" and mine:
+            ledger.rows_kept = ledger.rows_out = 0
+            ledger.drop("is_a_b", len(mine))
+        else:
+            out.write(f"by/{letter}", "".join(mine).encode(), task=letter)
+        return ledger, {"greeting": "", "lines": 0}
+
+
+def joined(bench: Bench, **options: Any) -> Result:
+    return runner.run(Joined(), bench.config(**options))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_round_puts_together_what_the_first_made(bench: Bench, workers: int) -> None:
+    bench.put("b.txt", "bee\nbanana\nand\n")
+    made = joined(bench, workers=workers)
+    folder = Path(made.uri)
+    assert (folder / "by/T").read_text() == "TWO!\n"
+    assert (folder / "by/F").read_text() == "FIVE!\n"
+    assert (folder / "by/A").read_text() == "AND!\n"
+    # What the second round leaves out is no row of the stage any more, and noted.
+    assert made.manifest.ledger.rows_in == made.manifest.ledger.rows_kept == 6
+    assert made.manifest.ledger.rows_out == 4
+    assert made.manifest.ledger.notes == {"is_a_b": 2}
+    assert set(made.manifest.shards) == set(TEXTS)
+
+
+def test_each_round_is_resumed(bench: Bench) -> None:
+    whole = contents(Path(joined(bench).uri))
+    assert bench.processed() == ["A", "B", "F", "T", *sorted(TEXTS)]
+    (Path(joined(bench).uri) / MANIFEST).unlink()
+    assert contents(Path(joined(bench).uri)) == whole
+    assert bench.processed() == []
+    bench.put("c.txt", "ten\n")
+    joined(bench)
+    assert bench.processed() == ["A", "B", "F", "T", "c.txt"]
+
+
+def test_nothing_is_gathered_that_may_not_be_published(bench: Bench) -> None:
+    with pytest.raises(InputError, match="too bad"):
+        joined(bench, refuse="too bad")
+    assert bench.processed() == sorted(TEXTS)
+
+
+def test_a_second_round_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Joined, "gather", lambda *_: [Shard("x", "k1", None), Shard("x", "k2", None)])
+    with pytest.raises(InternalError, match="twice"):
+        joined(bench)
