@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -149,7 +150,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=1500, prefix_config_path=rules)
     )
     tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root))
-    return {"raw": base / "raw", "rules": rules, "clean": cleaned, "tokenizer": tokenizer, "tokenized": tokenized}
+    # Hundreds of outputs, which a second round of shards puts together.
+    many = base / "many"
+    arguments = [str(many), "sources=SYNTH,ampsmathematica,flan,openmathinstruct2,tasksource", "scale=8"]
+    subprocess.run([sys.executable, tools.REPOSITORY / "examples/make_raw.py", *arguments], check=True)
+    found = {"raw": base / "raw", "rules": rules, "clean": cleaned, "tokenizer": tokenizer, "tokenized": tokenized}
+    return {**found, "many": many}
 
 
 def case(name: str, inputs: dict[str, Path]) -> Case:
@@ -169,6 +175,7 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
 
     return {
         "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize)),
+        "clean to many outputs": Case("clean", {"raw": inputs["many"], "max_reject_fraction": 0.5}, (train, tokenize)),
         "train_tokenizer": Case(
             "train_tokenizer", {"rows": inputs["clean"], "vocab_size": 1500, **rules}, (tokenize_with,)
         ),
@@ -176,7 +183,7 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
     }[name]
 
 
-@pytest.mark.parametrize("name", ["clean", "train_tokenizer", "tokenize"])
+@pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
 def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     this = case(name, inputs)
     rng = random.Random(name)
@@ -188,7 +195,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> No
         found = this.results(root)
         assert wanted in ({}, found), "the result depends on the number of workers"
         wanted = found
-    assert len(tools.records(tmp_path / "reference1", name)) >= 6
+    assert len(tools.records(tmp_path / "reference1", this.name)) >= 6
 
     hits: Counter[int] = Counter()
     landed = refused = roots = 0
@@ -199,7 +206,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> No
         waited = True
         for _ in range(rng.randint(1, 3)):
             number = hits.total()
-            before = len(tools.records(root, name))
+            before = len(tools.records(root, this.name))
             group, workers = number % 2 == 0, WORKERS[number // 2 % 2]
             marks.append(f"{root}-{number}")
             process = start(this.command(root, workers), marks[-1])
