@@ -89,6 +89,14 @@ class Clean(Stage[CleanConfig]):
         makers: dict[str, str] = {}
         for source, folder in _chosen(config):
             options = build_options(source.options, source.name, config.options_of(source.name))
+            if source.name in config.sources and options != (named := options.when_named()):
+                options = named
+                event(
+                    f"clean: {source.name} is a benchmark's test split; it was named, so it is trained on: "
+                    "do not measure a model with it",
+                    level=logging.WARNING,
+                    source=source.name,
+                )
             units = [
                 unit
                 for unit in source.units(sorted(folder.sizes), folder.card(), config.profile, options)
@@ -225,7 +233,7 @@ class Clean(Stage[CleanConfig]):
                 raise InputError(f"the files of {source} hold no record", where=self.name, hint="check the raw data")
             if ledger.rows_in and not ledger.rows_kept:
                 reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(ledger.dropped.items()))
-                hint = f"; source_options={source}.splits=… takes them" if _WITHHELD in ledger.dropped else ""
+                hint = "; name it in sources= to take them" if _WITHHELD in ledger.dropped else ""
                 event(f"clean: nothing of {source} is kept: {reasons}{hint}", level=logging.WARNING, source=source)
 
     def gather(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from components.clean.names import safe_name
 from components.clean.origin import Origin
@@ -93,6 +93,10 @@ class Layout:
 @dataclass(kw_only=True)
 class SourceOptions:
     """Options of a source that has none. Others are dataclasses of :func:`pairmill.stage.option` fields."""
+
+    def when_named(self) -> Self:
+        """The options where ``sources=`` names the source, rather than taking it with all others."""
+        return self
 
 
 Record = tuple[int | str, Any]

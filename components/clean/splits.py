@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from components.clean.card import hub_split
 from components.clean.source import SourceOptions
@@ -12,6 +12,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.stage import Profile, option
 
 NONE = "none"
+AUTO = "auto"
 _HELP = "splits to train on, joined by +; the records of the others are counted and dropped (data_io: all)"
 
 
@@ -30,10 +31,16 @@ class TrainAndValidation(SourceOptions):
 
 
 @dataclass(kw_only=True)
-class NoSplit(SourceOptions):
-    """A benchmark that has a test split alone: nothing of it, unless it is asked for."""
+class BenchmarkOnly(SourceOptions):
+    """A benchmark that has a test split alone: nobody trains on it who has not asked for it."""
 
-    splits: str = option(NONE, help=_HELP + "; test, a benchmark's only split, has to be asked for")
+    splits: str = option(
+        AUTO, help=f"{_HELP}; {AUTO} = test, a benchmark's only split, if sources= names the source; with all: none"
+    )
+
+    def when_named(self) -> Self:
+        """Whoever names a benchmark wants it."""
+        return replace(self, splits="test") if self.splits == AUTO else self
 
 
 def files_by_split(
@@ -53,7 +60,7 @@ def files_by_split(
         UsageError: a wanted split is none of ``splits``.
         InputError: a wanted split has no file.
     """
-    wanted = [] if options.splits == NONE else options.splits.split("+")
+    wanted = [] if options.splits in {NONE, AUTO} else options.splits.split("+")
     unknown = [split for split in wanted if split not in splits]
     if unknown:
         raise UsageError(

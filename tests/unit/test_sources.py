@@ -1113,6 +1113,20 @@ def test_records_of_splits_that_are_not_trained_on_are_counted_and_dropped(
     assert (taken.rows_out, taken.dropped) == (8, {"withheld_split": 2})
 
 
+def test_a_benchmark_is_trained_on_where_it_is_named_and_that_is_said(
+    tmp_path: Path, raw: Callable[[str, str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    raw("omnimath/test.jsonl", (json.dumps(OMNI) + "\n") * 3)
+    with caplog.at_level("WARNING", "pairmill"):
+        assert clean(tmp_path).manifest.ledger.dropped == {"withheld_split": 3}
+        assert "nothing of omnimath is kept" in caplog.text
+        named = clean(tmp_path, sources=["omnimath"]).manifest.ledger
+    assert (named.rows_out, named.dropped) == (6, {})
+    assert "it was named, so it is trained on" in caplog.text
+    refused = clean(tmp_path, sources=["omnimath"], source_options=["omnimath.splits=none"]).manifest.ledger
+    assert refused.dropped == {"withheld_split": 3}
+
+
 def test_arb_is_written_with_its_keys_in_the_order_of_the_reference(
     tmp_path: Path, raw: Callable[[str, str], None]
 ) -> None:

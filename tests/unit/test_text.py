@@ -7,7 +7,7 @@ import pytest
 from components.clean import text
 from components.clean.card import hub_split, matching
 from components.clean.source import Malformed, SourceOptions
-from components.clean.splits import NoSplit, TrainAndValidation, TrainOnly, files_by_split
+from components.clean.splits import BenchmarkOnly, TrainAndValidation, TrainOnly, files_by_split
 from pairmill.errors import InputError, UsageError
 
 # --- texts of a record ----------------------------------------------------------------------------------------------
@@ -290,8 +290,11 @@ FILES = sorted([TRAIN, VALIDATION, TEST])
     [
         (TrainOnly(), (TRAIN,), (VALIDATION, TEST)),
         (TrainAndValidation(), (TRAIN, VALIDATION), (TEST,)),
-        (NoSplit(), (), (TRAIN, VALIDATION, TEST)),
-        (NoSplit(splits="test"), (TEST,), (TRAIN, VALIDATION)),
+        (BenchmarkOnly(), (), (TRAIN, VALIDATION, TEST)),
+        (BenchmarkOnly(splits="test"), (TEST,), (TRAIN, VALIDATION)),
+        (BenchmarkOnly().when_named(), (TEST,), (TRAIN, VALIDATION)),
+        (BenchmarkOnly(splits="none").when_named(), (), (TRAIN, VALIDATION, TEST)),
+        (TrainOnly().when_named(), (TRAIN,), (VALIDATION, TEST)),
         (TrainOnly(splits="test+train"), (TRAIN, TEST), (VALIDATION,)),
         (TrainOnly(splits="none"), (), (TRAIN, VALIDATION, TEST)),
     ],

@@ -1,4 +1,4 @@
-"""Omni-MATH (Hub ``KbsdJames/Omni-MATH``): olympiad problems; a benchmark's test split, not taken unless asked for."""
+"""Omni-MATH (Hub ``KbsdJames/Omni-MATH``): olympiad problems; a benchmark's test split, taken only if named."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from components.clean.origin import Hub
 from components.clean.source import Context, Malformed, Parsed, Source, Unit
-from components.clean.splits import NoSplit, files_by_split
+from components.clean.splits import BenchmarkOnly, files_by_split
 from components.clean.text import text_or_null, texts_of
 from pairmill.rows import Row
 from pairmill.stage import Profile
 
 
 class OmniMath(Source):
-    """Per problem the solution and the answer. ``source_options=omnimath.splits=test`` takes them."""
+    """Per problem the solution and the answer. ``sources=omnimath`` takes them, ``all`` does not."""
 
     name = "omnimath"
     origin = Hub("KbsdJames/Omni-MATH", ("test.jsonl",))
@@ -23,7 +23,7 @@ class OmniMath(Source):
         "Gao, Song, Yang, Cai, Miao and others: Omni-MATH: A Universal Olympiad Level Mathematic Benchmark For Large "
         "Language Models. 2024, arXiv:2410.07985"
     )
-    options = NoSplit
+    options = BenchmarkOnly
     fields = ("problem", "solution", "answer")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:

@@ -1,4 +1,4 @@
-"""TheoremQA (Hub ``TIGER-Lab/TheoremQA``): theorems applied; a benchmark's test split, not taken unless asked for."""
+"""TheoremQA (Hub ``TIGER-Lab/TheoremQA``): theorems applied; a benchmark's test split, taken only if named."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from components.clean.origin import Hub
 from components.clean.source import Context, Drop, Malformed, Parsed, Source, Unit
-from components.clean.splits import NoSplit, files_by_split
+from components.clean.splits import BenchmarkOnly, files_by_split
 from components.clean.text import texts_or_nulls
 from pairmill.rows import Row
 from pairmill.stage import Profile
 
 
 class TheoremQa(Source):
-    """Questions without a picture. ``source_options=theoremqa.splits=test`` takes them.
+    """Questions without a picture. ``sources=theoremqa`` takes them, ``all`` does not.
 
     The reference means the same and, with pandas 3, writes none: a record of texts and nulls alone becomes one of
     pandas' texts, in which the missing picture is NaN, and that is not None. All columns are read, because one number
@@ -28,7 +28,7 @@ class TheoremQa(Source):
         "Chen, Yin, Ku, Lu, Wan, Ma, Xu, Wang, Xia: TheoremQA: A Theorem-driven Question Answering Dataset. EMNLP "
         "2023, arXiv:2305.12524"
     )
-    options = NoSplit
+    options = BenchmarkOnly
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         taken, withheld = files_by_split(files, card, ("test",), options, profile)
