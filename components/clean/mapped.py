@@ -428,7 +428,7 @@ class _File:
             (at for at, part in enumerate(fixed[0]) if any(one[at : at + 1] != (part,) for one in fixed)), len(fixed[0])
         )
         shared = first[:depth]
-        if any(one != root for one, _ in others) or (not shared and root in {"", "file://"}):
+        if any(one != root for one, _ in others) or (not shared and storage.scheme(root) == "file"):
             expected = "files below one folder, which is not the top of the file system"
             raise self.wrong("files", "are not below one folder", got=", ".join(patterns), expected=expected)
         uri = "/".join([root, *(quote(part) if root else part for part in shared)])
