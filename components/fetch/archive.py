@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import stat
+import struct
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -134,7 +135,9 @@ def _damage(where: str) -> Iterator[None]:
 
     try:
         yield
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, NotImplementedError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise _damaged(where, error) from error
+    except (ValueError, struct.error, NotImplementedError) as error:  # zipfile's, of places and methods that are none
         raise _damaged(where, error) from error
     except OSError as error:
         if error.errno is not None:

@@ -51,6 +51,7 @@ class _HubSplit:
     origin: HubRows
     commit: str
     split: str
+    fields: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ class Fetch(Stage[FetchConfig]):
                     source,
                     f"split {split}",
                     [asdict(origin), pin.revision, split],
-                    _HubSplit(origin, pin.revision, split),
+                    _HubSplit(origin, pin.revision, split, (*source.fields, *source.optional)),
                 )
                 for split in origin.splits
             ]
@@ -277,7 +278,8 @@ class Fetch(Stage[FetchConfig]):
                 )
                 out.adopt(str(folder / scratch.CONTENT), File(path, kind.file.size, sha256, source))
         elif isinstance(kind, _HubSplit):
-            hub.stream(kind.origin, kind.commit, kind.split, source, _creator(out, source, kind.origin.repo))
+            create = _creator(out, source, kind.origin.repo)
+            hub.stream(kind.origin, kind.commit, kind.split, source, kind.fields, create)
         elif kind.uri:
             with storage.store_for(kind.uri).open(kind.uri) as file:
                 _unpack(file, kind.uri, kind, source, out)
@@ -315,6 +317,7 @@ class Fetch(Stage[FetchConfig]):
             "revision": revision or "as given",
             "licence": source.licence,
             "citation": source.citation,
+            **(one.given.about if one.given is not None else {}),  # what an earlier fetch knew
         }
         entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
         if one.given is not None:
@@ -411,7 +414,10 @@ def _standing(one: _Fetch, root: str) -> Manifest | None:
     folder = _folder(one, root)
     if not one.revision or not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
         return None
-    manifest = manifests.read(folder)
+    try:
+        manifest = manifests.read(folder)
+    except InputError:  # it was damaged
+        return None
     stands = manifest is not None and manifest.fingerprint == one.identity and not manifests.damage(folder, manifest)
     return manifest if stands else None
 
@@ -423,13 +429,16 @@ def _folder(one: _Fetch, root: str) -> str:
 def _finish_raw(
     one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord], shards: str
 ) -> Sequence[File]:
+    folder = _folder(one, root)
+    uri = storage.join(folder, MANIFEST)
+    store = storage.store_for(folder)
+    finished = store.exists(uri)
     whole = _standing(one, root)
     if whole is not None:
         return whole.files
-    folder = _folder(one, root)
     manifests.begin(folder, _RAW, one.identity)
-    # One of an older declaration: its files stay, older indexes name them.
-    storage.store_for(folder).delete(storage.join(folder, MANIFEST))
+    if finished:
+        store.delete(uri)  # of an older declaration: its files stay, older indexes name them
     out = Writer(folder)
     for record in records:
         for file in record.files:

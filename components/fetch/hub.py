@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,12 +126,25 @@ def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
 
 
 def stream(
-    origin: HubRows, commit: str, split: str, source: str, create: Callable[[str], AbstractContextManager[Path]]
+    origin: HubRows,
+    commit: str,
+    split: str,
+    source: str,
+    fields: Sequence[str],
+    create: Callable[[str], AbstractContextManager[Path]],
 ) -> None:
     """Write the rows of a split, as ``datasets`` streams them, to Parquet files ``<split>-00000.parquet`` and so on.
 
+    Args:
+        origin: the data set.
+        commit: its revision.
+        split: what to read.
+        source: for messages.
+        fields: columns that the source reads; empty = all.
+        create: gives the local file for a name.
+
     Raises:
-        InputError: ``datasets`` cannot read it.
+        InputError: ``datasets`` cannot read it, or a field is no longer what it was: see ``_refuse_mixed``.
         StorageError: the Hub does not answer.
     """
     import pyarrow as pa
@@ -142,6 +155,7 @@ def stream(
     if group is None:
         raise InputError("holds no row", where=f"{origin.repo} {origin.config} {split}")
     schema = group.schema
+    _refuse_mixed(schema, fields, f"{origin.repo} {origin.config} {split}")
     part = 0
     while group is not None:
         with create(f"{split}-{part:05}.parquet") as path, pq.ParquetWriter(path, schema) as writer:
@@ -149,7 +163,7 @@ def stream(
             while group is not None and size < _PART_BYTES:
                 try:
                     writer.write_table(group.cast(schema))
-                except (pa.ArrowInvalid, ValueError) as error:
+                except pa.ArrowException as error:
                     raise _unreadable(error, origin, split) from error
                 size += group.nbytes
                 group = next(groups, None)
@@ -165,7 +179,7 @@ def _groups(origin: HubRows, commit: str, split: str, source: str) -> Iterator[p
 
     _limit_waiting()
     datasets.disable_progress_bars()
-    datasets.utils.logging.set_verbosity_error()
+    datasets.utils.logging.set_verbosity(datasets.utils.logging.CRITICAL)  # stderr is for our log
     name = None if origin.config == "default" else origin.config
     waiting: list[pa.Table] = []
     try:
@@ -182,6 +196,20 @@ def _groups(origin: HubRows, commit: str, split: str, source: str) -> Iterator[p
         raise _unreadable(error, origin, split) from error
     if waiting:
         yield pa.concat_tables(waiting, promote_options="permissive")
+
+
+def _refuse_mixed(schema: pa.Schema, fields: Sequence[str], where: str) -> None:
+    # Where JSON has texts and other values in one column, datasets 5.2 makes JSON of them all, texts in quotes.
+    import pyarrow as pa
+
+    for column in schema:
+        if isinstance(column.type, pa.JsonType) and (not fields or column.name in fields):
+            raise InputError(
+                "a column has values of several kinds, which datasets makes texts of JSON of",
+                where=where,
+                got=column.name,
+                hint="fetch the files themselves, without via: datasets",
+            )
 
 
 def _unreadable(error: Exception, origin: HubRows, split: str) -> InputError:
@@ -209,7 +237,7 @@ def _limit_waiting() -> None:
         return made
 
     set_client_factory(client)
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # it would write to stderr past our log
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # stderr is for our log
 
 
 def _asked(repo: str, source: str, question: Callable[[Any], T]) -> T:

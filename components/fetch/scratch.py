@@ -22,13 +22,10 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
     Raises:
         BlockingIOError: another holds it, and ``wait`` is false.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            # For writing: NFS locks no file that is open for reading only.
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except FileNotFoundError:
-            continue  # another has just removed the empty folder
+        # For writing: NFS locks no file that is open for reading only.
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if partials.names(path, handle):  # else its last holder has removed it
@@ -57,8 +54,6 @@ def clear(root: str, keys: Iterable[str]) -> None:
         for key in keys:
             with suppress(BlockingIOError), alone(home / f"{key}.lock", wait=False):
                 shutil.rmtree(home / key, ignore_errors=True)
-        with suppress(OSError):
-            home.rmdir()
 
 
 def _home(root: str) -> Path:

@@ -7,6 +7,7 @@ Source: git-scm.com/docs/http-protocol, git-scm.com/docs/protocol-common (pkt-li
 from __future__ import annotations
 
 import email.utils
+import functools
 import os
 import random
 import re
@@ -19,6 +20,8 @@ from pairmill.errors import InputError, StorageError
 from pairmill.log import event
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
     Refuse = Callable[[httpx.Response], None]
@@ -32,6 +35,8 @@ RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 _TRIES = 8
 _LONGEST_WAIT = 600.0
+_SAY_SECONDS = 30.0
+_UNTOLD = "untold"
 _MOVED = "see whether it was moved, or give the files that you have as raw="
 
 
@@ -155,9 +160,14 @@ def download(
                 target.unlink(missing_ok=True)
                 note.write_text(now)
             with target.open("ab") as file:
+                said = time.monotonic()
+                total = "?" if _total(response) < 0 else f"{_total(response):,}"
                 for data in response.iter_raw():
                     file.write(data)
                     file.flush()
+                    if time.monotonic() - said > _SAY_SECONDS:
+                        said = time.monotonic()
+                        event(f"fetch: {url}: {have():,} of {total} bytes")
                 os.fsync(file.fileno())
             if have() < _total(response):
                 raise Again(f"{have()} of {_total(response)} bytes came")
@@ -215,7 +225,16 @@ def _packets(data: bytes, where: str) -> Iterator[bytes]:
 def _client() -> httpx.Client:
     import httpx
 
-    return httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers={"Accept-Encoding": "identity"})
+    # Not compressed: what is sent so has another length than the file, and cannot be gone on with.
+    headers = {"Accept-Encoding": "identity"}
+    return httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers=headers, verify=_certificates())
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    import httpx
+
+    return httpx.create_ssl_context()  # reading them takes longer than asking for a small file
 
 
 def _total(response: httpx.Response) -> int:
@@ -235,11 +254,11 @@ def _first(response: httpx.Response) -> int:
 
 def _version(response: httpx.Response) -> str:
     headers = response.headers
-    return headers.get("etag") or headers.get("last-modified") or f"{_total(response)} bytes"
+    return headers.get("etag") or headers.get("last-modified") or _UNTOLD
 
 
 def _strong(version: str) -> bool:
-    # A weak ETag or a length does not promise the same bytes.
+    # A weak ETag does not promise the same bytes.
     return version.startswith('"') or email.utils.parsedate(version) is not None
 
 

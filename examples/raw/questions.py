@@ -13,7 +13,8 @@ from raw.files import card, json_array, json_lines, parquet, part, splits
 from raw.words import SUBSTANCES, choices, problem, prose, sentence, word_problem
 
 _TEXTS = pa.list_(pa.string())
-_ASKS = ["How many are there?", "Prove it.", "Show that it is so.", "How could one improve this?", "Why?", "Is it so?"]
+_ASKS = ["How many are there?", "Why?", "Is it so?", "How much?", "Prove it.", "Since when?"]
+_ASKS += ["Where?", "How could one improve this?", "By how much?", "What follows?", "Show that it is so.", "What else?"]
 
 
 def natural_reasoning(folder: Path, rng: random.Random, scale: int) -> None:

@@ -1,4 +1,4 @@
-"""Speed against the ``tokenizers`` wheel in the same run, and peak memory of every stage: ``make bench``.
+"""Speed against the ``tokenizers`` wheel and ``datasets`` in the same run, peak memory of every stage: ``make bench``.
 
 The corpus is ``$PAIRMILL_SHARED/data/corpus`` (45 MB of rows); where it is absent, rows are generated, and it says so.
 Machines are noisy: both sides take turns, medians are printed, and the ratio is that of the medians.
@@ -18,6 +18,7 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread on either side
 
+import bench_clean
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -40,10 +41,10 @@ def corpus(folder: Path) -> Path:
     sys.path.insert(0, str(ROOT / "examples"))
     import random
 
-    import make_raw
+    from raw.words import word_problem
 
     rng = random.Random(0)
-    questions, answers = zip(*(make_raw._word_problem(rng) for _ in range(120_000)), strict=True)
+    questions, answers = zip(*(word_problem(rng) for _ in range(120_000)), strict=True)
     table = pa.table({"condition": ["direct"] * len(questions), "instruction": questions, "response": answers})
     made = folder / "corpus"
     made.mkdir()
@@ -177,6 +178,7 @@ def main() -> None:
         rows = corpus(folder)
         bench_stages(rows, folder)
         bench_train(sorted(rows.glob("*.parquet")))
+    bench_clean.main()
 
 
 if __name__ == "__main__":

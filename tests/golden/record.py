@@ -38,12 +38,31 @@ def digests(profile: str, folder: Path) -> dict[str, str]:
     return found
 
 
+def clean_digests(profile: str, folder: Path) -> dict[str, str]:
+    """sha256 of all that the clean stage makes of the example data of every source, and of each one's raw data."""
+    raw, root = folder / "every", folder / "cleaned"
+    subprocess.run([sys.executable, "examples/make_raw.py", str(raw), "sources=all"], cwd=TOP, check=True)
+    arguments = [f"raw={raw}", f"root={root}", f"profile={profile}"]
+    subprocess.run([sys.executable, "-m", "components.clean", *arguments], cwd=TOP, check=True, capture_output=True)
+    (made,) = (path for path in (root / "clean").iterdir() if path.name != "shards")
+    found = {}
+    for source in sorted(raw.iterdir()):
+        whole = hashlib.sha256()
+        for path in sorted(path for path in source.rglob("*") if path.is_file()):
+            whole.update(f"{path.relative_to(raw)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+        found[f"every/raw/{source.name}"] = whole.hexdigest()
+    for path in sorted(made.rglob("*")):
+        if path.is_file() and path.name not in LEFT_OUT:
+            found[f"every/clean/{path.relative_to(made)}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
 def record() -> dict[str, dict[str, str]]:
     """Digests by profile."""
     found = {}
     for profile in ("pairmill", "data_io"):
         with tempfile.TemporaryDirectory() as folder:
-            found[profile] = digests(profile, Path(folder))
+            found[profile] = digests(profile, Path(folder)) | clean_digests(profile, Path(folder))
     return found
 
 

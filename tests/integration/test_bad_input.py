@@ -35,8 +35,14 @@ def refused(done: tools.Done, code: int, *said: object, root: Path | None = None
 
 
 def nothing_to_read(root: Path) -> None:
-    """No finished folder below a root, every folder that stands there is refused, and no writer left a part."""
-    assert not list(root.rglob(tools.MANIFEST))
+    """No finished folder below a root, every folder that stands there is refused, and no writer left a part.
+
+    The raw data of one source may be finished though that of another is not: it is whole then.
+    """
+    for path in root.rglob(tools.MANIFEST):
+        assert path.relative_to(root).parts[0] == "raw"
+        digests = {file["path"]: file["sha256"] for file in tools.read_manifest(path.parent)["files"]}
+        assert digests.items() <= tools.digests(path.parent).items()
     for name in tools.STAGES:
         for folder in tools.unfinished(root, name):
             if any(folder.iterdir()):
@@ -48,6 +54,7 @@ def nothing_to_read(root: Path) -> None:
 def options(world: World, name: str, root: Path, /, **changed: object) -> dict[str, object]:
     """Options with which the stage succeeds, but for those that are changed."""
     good: dict[str, dict[str, object]] = {
+        "fetch": {"raw": world.raw},
         "clean": {"raw": world.raw},
         "train_tokenizer": {"rows": world.cleaned, "vocab_size": 400, "prefix_config_path": world.rules},
         "tokenize": {"rows": world.cleaned, "tokenizer": world.tokenizer},
@@ -75,12 +82,19 @@ def rows_file(path: Path, *lines: object) -> Path:
 READS_ROWS = ("train_tokenizer", "tokenize")
 
 
+@pytest.fixture(scope="module")
+def fetched(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished folder of fetch: an index of the world's raw data, which is where it was."""
+    return tools.folder(try_(world, "fetch", tmp_path_factory.mktemp("fetched")))
+
+
 # The command line
 
 
 @pytest.mark.parametrize(
     ("name", "wrong", "meant"),
     [
+        ("fetch", "source", "sources"),
         ("clean", "source", "sources"),
         ("train_tokenizer", "vocabsize", "vocab_size"),
         ("tokenize", "tokeniser", "tokenizer"),
@@ -95,11 +109,18 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
 @pytest.mark.parametrize(
     ("name", "changed", "said"),
     [
+        ("fetch", {"workers": -1}, "workers: is negative"),
+        ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
+        ("fetch", {"sources": ""}, "sources: is empty"),
+        ("fetch", {"sources": "none.yaml"}, "none.yaml"),
+        ("fetch", {"update": "sudoko"}, "update: is none of sources; got sudoko"),
+        ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
         ("clean", {"workers": "two"}, "workers"),
         ("clean", {"workers": -1}, "workers: is negative"),
         ("clean", {"profile": "reference"}, "profile"),
         ("clean", {"max_reject_fraction": 1.5}, "max_reject_fraction: out of range"),
         ("clean", {"sources": "gsm8k"}, "sources: unknown source"),
+        ("clean", {"source_options": "gsm8k_train"}, "source_options: is no option of a source"),
         ("train_tokenizer", {"vocab_size": 0}, "vocab_size: out of range"),
         ("train_tokenizer", {"tokenizer_type": "wordpiece"}, "tokenizer_type"),
         ("tokenize", {"conditions": "direct"}, "conditions: not a condition"),
@@ -114,7 +135,7 @@ def test_wrong_value(world: World, tmp_path: Path, name: str, changed: dict[str,
     refused(try_(world, name, tmp_path, **changed), USAGE, said, root=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["clean", "train_tokenizer", "tokenize", "sample"])
+@pytest.mark.parametrize("name", tools.STAGES)
 def test_no_options(name: str) -> None:
     refused(tools.stage(name), USAGE, "required option missing")
 
@@ -128,6 +149,9 @@ def test_not_key_and_value(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "option"),
     [
+        ("fetch", "raw"),
+        ("fetch", "root"),
+        ("fetch", "lock"),
         ("clean", "raw"),
         ("clean", "root"),
         ("train_tokenizer", "rows"),
@@ -151,6 +175,7 @@ def test_scheme_without_backend(world: World, tmp_path: Path, name: str, option:
 @pytest.mark.parametrize(
     ("name", "option"),
     [
+        ("fetch", "raw"),
         ("clean", "raw"),
         ("train_tokenizer", "rows"),
         ("tokenize", "rows"),
@@ -183,8 +208,12 @@ def test_absent_rule_file_is_a_wrong_option(world: World, tmp_path: Path) -> Non
 def test_source_without_its_files(world: World, tmp_path: Path) -> None:
     for source in ("gsm8k_train", "scibench", "dmmath", "sudoku"):
         tools.write_text(tmp_path / "raw" / source / "LICENSE", "")
-        done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw", sources=source)
-        refused(done, INPUT, f"no file of {source}", tmp_path / "raw" / source)
+        for name in ("fetch", "clean"):
+            done = try_(world, name, tmp_path / "root", raw=tmp_path / "raw", sources=source)
+            refused(
+                done, INPUT, f"{tmp_path / 'raw' / source}: no file of {source}; got LICENSE", root=tmp_path / "root"
+            )
+            assert not (tmp_path / "root").exists()
     done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw", sources="sudoku,scibench")
     refused(done, INPUT, "no file of sudoku", root=tmp_path / "root")
     done = try_(world, "clean", tmp_path / "root", raw=world.raw.parent, sources="sudoku")
@@ -235,25 +264,27 @@ def test_tokenized_folder_without_a_row(world: World, tmp_path: Path) -> None:
 # Folders that pairmill began or finished
 
 
-def readers_of(world: World, name: str) -> list[tuple[str, str]]:
+def readers_of(name: str) -> list[tuple[str, str]]:
     """(stage, option) of every stage that reads what this stage makes."""
     return {
+        "fetch": [("clean", "raw")],
         "clean": [("train_tokenizer", "rows"), ("tokenize", "rows")],
         "train_tokenizer": [("tokenize", "tokenizer")],
         "tokenize": [("sample", "tokenized_path")],
     }[name]
 
 
-def made_by(world: World, name: str) -> Path:
-    return {"clean": world.cleaned, "train_tokenizer": world.tokenizer, "tokenize": world.tokenized}[name]
+def made_by(world: World, fetched: Path, name: str) -> Path:
+    folders = {"clean": world.cleaned, "train_tokenizer": world.tokenizer, "tokenize": world.tokenized}
+    return {"fetch": fetched, **folders}[name]
 
 
-@pytest.mark.parametrize("name", ["clean", "train_tokenizer", "tokenize"])
-def test_finished_folder_whose_manifest_is_gone(world: World, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", tools.SHARDED)
+def test_finished_folder_whose_manifest_is_gone(world: World, fetched: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(made_by(world, name), folder)
+    shutil.copytree(made_by(world, fetched, name), folder)
     (folder / tools.MANIFEST).unlink()
-    for reader, option in readers_of(world, name):
+    for reader, option in readers_of(name):
         given = [
             folder,
             *(folder / part for part in ("data", "data_clustered", "data_clustered/dmmath") if name == "clean"),
@@ -265,23 +296,24 @@ def test_finished_folder_whose_manifest_is_gone(world: World, tmp_path: Path, na
             assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.parametrize("name", ["clean", "train_tokenizer", "tokenize"])
-def test_folder_that_was_only_begun(world: World, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", tools.SHARDED)
+def test_folder_that_was_only_begun(world: World, fetched: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    shutil.copy(made_by(world, name) / tools.STARTED, folder)
-    for reader, option in readers_of(world, name):
+    shutil.copy(made_by(world, fetched, name) / tools.STARTED, folder)
+    for reader, option in readers_of(name):
         done = try_(world, reader, tmp_path / "root", **{option: folder})
         refused(done, INPUT, folder, "begun by pairmill and is not finished")
         assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.parametrize("name", ["clean", "train_tokenizer", "tokenize"])
+@pytest.mark.parametrize("name", tools.SHARDED)
 @pytest.mark.parametrize("how", ["deleted", "cut"])
-def test_damaged_finished_folder(world: World, tmp_path: Path, name: str, how: str) -> None:
+def test_damaged_finished_folder(world: World, fetched: Path, tmp_path: Path, name: str, how: str) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(made_by(world, name), folder)
+    shutil.copytree(made_by(world, fetched, name), folder)
     victim = {
+        "fetch": "sources/sudoku.json",
         "clean": "data/gsm8k_train.jsonl",
         "train_tokenizer": "tokenizer.json",
         "tokenize": "gsm8k_train.jsonl/inst_len.npy",
@@ -291,21 +323,129 @@ def test_damaged_finished_folder(world: World, tmp_path: Path, name: str, how: s
     else:
         data = (folder / victim).read_bytes()
         (folder / victim).write_bytes(data[: len(data) // 2])
-    for reader, option in readers_of(world, name):
+    for reader, option in readers_of(name):
         done = try_(world, reader, tmp_path / "root", **{option: folder})
         message = refused(done, INPUT, folder)
         assert victim.rsplit("/", maxsplit=1)[-1] in message
         assert not (tmp_path / "root").exists()
 
 
-def test_manifest_that_is_none(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["fetch", "clean"])
+def test_manifest_that_is_none(world: World, fetched: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(world.cleaned, folder)
+    shutil.copytree(made_by(world, fetched, name), folder)
+    reader, option = readers_of(name)[-1]
     for text in ("", "{}", "[1]", '{"format": 99}', "\xff"):
         (folder / tools.MANIFEST).write_bytes(text.encode("latin-1"))
-        done = try_(world, "tokenize", tmp_path / "root", rows=folder)
+        done = try_(world, reader, tmp_path / "root", **{option: folder})
         refused(done, INPUT, folder / tools.MANIFEST)
         assert not (tmp_path / "root").exists()
+
+
+# Raw data that fetch brought
+
+
+def unpacked(world: World, top: Path) -> tuple[Path, Path]:
+    """(root, finished folder) of a run that unpacked two archives below ``top``."""
+    raw = tools.raw_archives(top / "raw", 20)
+    return top / "root", tools.folder(try_(world, "fetch", top / "root", raw=raw))
+
+
+def test_result_of_another_stage_is_no_raw_data(world: World, tmp_path: Path) -> None:
+    for folder, stage in ((world.cleaned, "clean"), (world.tokenized, "tokenize")):
+        done = try_(world, "clean", tmp_path / "root", raw=folder)
+        refused(done, INPUT, f"raw={folder}", "holds no raw data", f"a result of {stage}")
+        assert not (tmp_path / "root").exists()
+
+
+def test_source_that_was_not_fetched(world: World, tmp_path: Path) -> None:
+    _, folder = unpacked(world, tmp_path)
+    for sources in ("sudoku", "dmmath,sudoku"):
+        done = try_(world, "clean", tmp_path / "other", raw=folder, sources=sources)
+        refused(done, INPUT, "sudoku was not fetched", f"raw={folder}", "dmmath, scibench", "run fetch")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("how", ["deleted", "cut", "not finished"])
+def test_raw_data_that_changed_since_it_was_fetched(world: World, tmp_path: Path, how: str) -> None:
+    root, folder = unpacked(world, tmp_path)
+    (victim,) = root.glob("raw/dmmath/*/mathematics_dataset-v1.0/train-easy/add.txt")
+    (revision,) = root.glob("raw/dmmath/*")
+    if how == "cut":
+        victim.write_bytes(victim.read_bytes()[:100])
+    elif how == "deleted":
+        victim.unlink()
+    else:
+        (revision / tools.MANIFEST).unlink()
+    said = {"deleted": "gone or changed", "cut": "gone or changed", "not finished": "no finished revision of dmmath"}[
+        how
+    ]
+    for raw in (folder, root / "raw") if how != "not finished" else (root / "raw",):
+        done = try_(world, "clean", tmp_path / "other", raw=raw)
+        message = refused(done, INPUT, said, root / "raw" / "dmmath")
+        assert how == "not finished" or "train-easy/add.txt" in message
+        assert not (tmp_path / "other").exists()
+    # The command that brought it mends it.
+    assert tools.folder(try_(world, "fetch", root, raw=tmp_path / "raw")) == folder
+    for raw in (folder, root / "raw"):
+        done = try_(world, "clean", tmp_path / "other", raw=raw)
+        assert tools.read_manifest(tools.folder(done))["ledger"]["rows_in"] == 60
+
+
+def test_two_revisions_of_raw_data(world: World, tmp_path: Path) -> None:
+    root, folder = unpacked(world, tmp_path)
+    tools.raw_archives(tmp_path / "raw", 20, seed=5)
+    tools.folder(try_(world, "fetch", root, raw=tmp_path / "raw"))
+    done = try_(world, "clean", tmp_path / "other", raw=root / "raw")
+    refused(done, INPUT, root / "raw" / "dmmath", "several revisions of dmmath", "raw=<root>/fetch/<fingerprint>")
+    assert not (tmp_path / "other").exists()
+    tools.folder(try_(world, "clean", tmp_path / "other", raw=folder))
+
+
+def test_sources_that_only_a_person_can_download(world: World, tmp_path: Path) -> None:
+    """They are refused before anything is asked of a server."""
+    done = try_(world, "fetch", tmp_path / "root", raw="", sources="dmmath,amps_khan")
+    refused(done, INPUT, "amps_khan: has to be downloaded by hand", "amps.tar.gz", "give raw=<folder>")
+    done = try_(world, "fetch", tmp_path / "root", raw="")
+    refused(done, INPUT, "amps_khan, ampsmathematica: 2 have to be downloaded by hand", "go on with sources=SYNTH,")
+    assert not (tmp_path / "root").exists()
+
+
+GOOD = {"mathematics_dataset-v1.0/train-easy/add.txt": tools.dmmath(2000)}
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[: len(data) // 2], "is no whole tar or zip archive"),
+        (lambda data: data[:-4], "is no whole tar or zip archive"),
+        (lambda data: data[:5000] + bytes(500) + data[5500:], "is no whole tar or zip archive"),
+        (lambda data: b"<html>404</html>", "is no whole tar or zip archive"),
+        (lambda data: b"", "is no whole tar or zip archive"),
+        ({"other/add.txt": "1 + 1?\n2\n"}, "no file of dmmath in it"),
+        ({**GOOD, "../train-easy/mul.txt": "1 + 1?\n2\n"}, "the archive would write outside its folder"),
+    ],
+)
+def test_archive_that_cannot_be_unpacked(
+    world: World, tmp_path: Path, damage: Callable[[bytes], bytes] | dict[str, str], said: str
+) -> None:
+    tools.raw_archives(tmp_path / "raw", 20)
+    path = tools.write_archive(tmp_path / "raw" / "dmmath" / "mathematics_dataset-v1.0.tar.gz", GOOD)
+    if callable(damage):
+        path.write_bytes(damage(path.read_bytes()))
+    else:
+        tools.write_archive(path, damage)
+    root = tmp_path / "root"
+    for _ in range(2):
+        refused(try_(world, "fetch", root, raw=tmp_path / "raw", workers=2), INPUT, f"{path}: {said}", root=root)
+    assert not (root / "raw").exists()
+    assert not list(tmp_path.rglob("mul.txt"))
+
+    # The other archive was unpacked, and is not a second time.
+    tools.write_archive(path, GOOD)
+    done = try_(world, "fetch", root, raw=tmp_path / "raw")
+    tools.folder(done)
+    assert done.said("fetch: 1 of 2 shards reused")
 
 
 # Raw data
@@ -335,7 +475,7 @@ def test_malformed_raw_line(world: World, tmp_path: Path, reason: str) -> None:
     expected = {"cut": "invalid_json", "deep": "invalid_json"}.get(reason, reason)
     root = tmp_path / "root"
     done = try_(world, "clean", root, raw=tmp_path / "raw")
-    refused(done, INPUT, f"gsm8k_train/train.jsonl line 6: {expected}", "1 of 10 records", root=root)
+    refused(done, INPUT, f"gsm8k_train/train.jsonl row 5: {expected}", "1 of 10 records", root=root)
 
     done = try_(world, "clean", root, raw=tmp_path / "raw", max_reject_fraction=0.5)
     folder = tools.folder(done)
@@ -345,7 +485,12 @@ def test_malformed_raw_line(world: World, tmp_path: Path, reason: str) -> None:
     assert len((folder / "data" / "gsm8k_train.jsonl").read_text().splitlines()) == 9
     (reject,) = (folder / "rejects" / "data" / "gsm8k_train.jsonl.jsonl").read_text().splitlines()
     origin = json.loads(reject)
-    assert (origin["file"], origin["place"], origin["reason"]) == ("gsm8k_train/train.jsonl", "line 6", expected)
+    assert origin.keys() == {"file", "row", "place", "reason", "record"}
+    assert (origin["file"], origin["row"], origin["place"]) == ("gsm8k_train/train.jsonl", 5, "row 5")
+    assert origin["reason"] == expected
+    # What could not be read cannot be shown; what could is.
+    unreadable = expected in {"invalid_json", "invalid_utf8"}
+    assert origin["record"] == (None if unreadable else repr(json.loads(MALFORMED[reason])))
     # What was put aside is no data of the next stage.
     rows = try_(world, "tokenize", root, rows=folder)
     assert tools.read_manifest(tools.folder(rows))["ledger"]["rows_in"] == 9
@@ -360,10 +505,17 @@ def test_null_in_raw_parquet(world: World, tmp_path: Path) -> None:
     refused(done, INPUT, "gsm8k_train/train.parquet row 7: null_answer", root=tmp_path / "root")
 
 
+def test_raw_parquet_without_a_column(world: World, tmp_path: Path) -> None:
+    path = tools.write_table(tmp_path / "raw" / "gsm8k_train" / "train.parquet", {"question": ["a", "b"], "n": [1, 2]})
+    for profile in ("pairmill", "data_io"):
+        done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw", profile=profile)
+        said = f"{path}: column 'answer' is missing; got question, n; expected question, answer"
+        refused(done, INPUT, said, "is this the data set that gsm8k_train stands for?", root=tmp_path / "root")
+
+
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ({"question": ["a", "b"]}, "missing_answer"),
         ({"question": ["a", "b"], "answer": [1, 2]}, "answer_is_no_text"),
         ({"question": [["a"], ["b"]], "answer": ["#### 1", "#### 2"]}, "question_is_no_text"),
     ],
@@ -377,12 +529,20 @@ def test_raw_parquet_of_other_columns(world: World, tmp_path: Path, columns: dic
 @pytest.mark.parametrize(
     ("path", "data", "said"),
     [
-        ("dmmath/train-easy/add.txt", b"1 + 1?\n2\n2 + 2?\n", "add.txt line 3: a question without an answer"),
-        ("dmmath/train-easy/add.txt", b"1 + 1?\n2\n\n4\n2 + 2?\n4\n", "add.txt line 3: an empty line"),
-        ("dmmath/train-easy/add.txt", b"1 + 1?\n2\n2 + \xff?\n4\n", "add.txt line 3: is not UTF-8"),
-        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,\xff\n", "train.csv line 2: is not UTF-8"),
-        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2\n", "sudoku/train.csv line 2: not_four_fields"),
-        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,3\n", "sudoku/train.csv line 2: not_81_cells"),
+        (
+            "dmmath/train-easy/add.txt",
+            b"1 + 1?\n2\n2 + 2?\n",
+            "dmmath/train-easy/add.txt row 2: question_without_answer",
+        ),
+        (
+            "dmmath/train-easy/add.txt",
+            b"1 + 1?\n2\n\n4\n2 + 2?\n4\n",
+            "dmmath/train-easy/add.txt row 3: out_of_step_behind_an_empty_line",
+        ),
+        ("dmmath/train-easy/add.txt", b"1 + 1?\n2\n2 + \xff?\n4\n", "dmmath/train-easy/add.txt row 2: invalid_utf8"),
+        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,\xff\n", "sudoku/train.csv row 1: invalid_utf8"),
+        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2\n", "sudoku/train.csv row 1: not_four_fields"),
+        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,3\n", "sudoku/train.csv row 1: not_81_cells"),
         ("sudoku/train.csv", b'source,question,answer,rating\nx,"' + b"1" * 200_000, "train.csv line 2: is not CSV"),
         ("scibench/thermo.json", b'[{"problem_text": "a"}, {"problem', "thermo.json row 1 (line 1): is not valid JSON"),
         ("scibench/thermo.json", b'[{"problem_text": "a"} {}]', "thermo.json row 1 (line 1): is not valid JSON"),
@@ -399,10 +559,106 @@ def test_malformed_raw_file(world: World, tmp_path: Path, path: str, data: bytes
     target.parent.mkdir(parents=True)
     target.write_bytes(data)
     for profile in ("pairmill", "data_io"):
-        if profile == "data_io" and "empty line" in said:
+        if profile == "data_io" and "empty_line" in said:
             continue  # the reference takes it for a question
         done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw", profile=profile)
         refused(done, INPUT, said, root=tmp_path / "root")
+
+
+PUZZLE = ",".join(tools.sudoku(1)[0]).encode() + b"\n"
+HEADER = b"source,question,answer,rating\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "kept", "aside"),
+    [
+        (
+            "dmmath/train-easy/add.txt",
+            b"1 + 1?\n2\n2 + \xff?\n4\n3 + 3?\n\xff\n4 + 4?\n8\n",
+            2,
+            {2: "invalid_utf8", 4: "invalid_utf8"},
+        ),
+        (
+            "dmmath/train-easy/add.txt",
+            b"1 + 1?\n2\n\n4\n2 + 2?\n4\n",
+            1,
+            {3: "out_of_step_behind_an_empty_line", 5: "question_without_answer"},
+        ),
+        (
+            "sudoku/train.csv",
+            HEADER + PUZZLE + b"x,1,2,\xff\n" + PUZZLE + b"x,1,2\nx,1,2,3\n\n" + PUZZLE,
+            3,
+            {2: "invalid_utf8", 4: "not_four_fields", 5: "not_81_cells", 6: "not_four_fields"},
+        ),
+        ("scibench/thermo.json", json.dumps([*tools.scibench(2), 5]).encode(), 2, {2: "not_an_object"}),
+    ],
+)
+def test_bad_records_are_put_aside(
+    world: World, tmp_path: Path, path: str, data: bytes, kept: int, aside: dict[int, str]
+) -> None:
+    """The good ones beside them are kept, if that is what is asked for."""
+    target, root = tmp_path / "raw" / path, tmp_path / "root"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(data)
+    source = path.split("/")[0]
+    wrong = f"{len(aside)} of {kept + len(aside)} records of {source} are malformed"
+    places = [f"{path} row {row}: {reason}" for row, reason in aside.items()]
+    done = try_(world, "clean", root, raw=tmp_path / "raw")
+    refused(done, INPUT, f"{wrong}, more than 0.001 of them", *places, "raise max_reject_fraction=", root=root)
+    if "out_of_step_behind_an_empty_line" not in aside.values():
+        # The reference takes none, and then neither do we.
+        done = try_(world, "clean", root, raw=tmp_path / "raw", profile="data_io", max_reject_fraction=1)
+        assert "max_reject_fraction" not in refused(done, INPUT, wrong, *places, root=root)
+
+    folder = tools.folder(try_(world, "clean", root, raw=tmp_path / "raw", max_reject_fraction=1))
+    ledger = tools.read_manifest(folder)["ledger"]
+    assert (ledger["rows_in"], ledger["rows_kept"]) == (kept + len(aside), kept)
+    assert ledger["dropped"] == {reason: list(aside.values()).count(reason) for reason in aside.values()}
+    (rejects,) = (folder / "rejects").rglob("*.jsonl")
+    found = [json.loads(line) for line in rejects.read_text().splitlines()]
+    assert {one["row"]: one["reason"] for one in found} == aside
+    assert {one["file"] for one in found} == {path}
+
+
+def test_share_of_bad_records_that_is_taken(world: World, tmp_path: Path) -> None:
+    """One in a thousand by default."""
+    path = tmp_path / "raw" / "gsm8k_train" / "train.jsonl"
+    root = tmp_path / "root"
+    for count, bad, taken in ((1000, 1, True), (999, 1, False), (2999, 3, False), (3000, 3, True)):
+        tools.write_lines(path, [*tools.gsm8k(count - bad), *["{"] * bad])
+        done = try_(world, "clean", root, raw=tmp_path / "raw")
+        if taken:
+            ledger = tools.read_manifest(tools.folder(done))["ledger"]
+            assert (ledger["rows_kept"], ledger["dropped"]) == (count - bad, {"invalid_json": bad})
+            shutil.rmtree(root)
+        else:
+            refused(done, INPUT, f"{bad} of {count} records", "more than 0.001", root=root)
+
+
+def test_empty_lines_at_the_end_do_no_harm(world: World, tmp_path: Path) -> None:
+    tools.write_text(tmp_path / "raw" / "dmmath" / "train-easy" / "add.txt", "1 + 1?\n2\n2 + 2?\n4\n\n \n\n")
+    folder = tools.folder(try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw"))
+    assert tools.read_manifest(folder)["ledger"]["rows_out"] == 2
+    assert not (folder / "rejects").exists()
+
+
+def test_lost_line_puts_nothing_out_of_step(world: World, tmp_path: Path) -> None:
+    """Behind it answers would stand as questions and questions as answers: no share of bad records is small enough."""
+    lines = tools.dmmath(3000).splitlines(keepends=True)
+    del lines[3001]
+    path = tools.write_text(tmp_path / "raw" / "dmmath" / "train-easy" / "add.txt", "".join(lines))
+    done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw")
+    refused(done, INPUT, path.relative_to(tmp_path / "raw"), root=tmp_path / "root")
+
+
+def test_stray_quote_swallows_no_rows(world: World, tmp_path: Path) -> None:
+    """To a CSV reader everything behind it is one field: thousands of rows must not go as one bad record."""
+    path = tools.write_csv(tmp_path / "raw" / "sudoku" / "train.csv", tools.sudoku(3000))
+    lines = path.read_text().splitlines(keepends=True)
+    lines[1500] = lines[1500].replace(",", ',"', 1)
+    path.write_text("".join(lines))
+    done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw")
+    refused(done, INPUT, path.relative_to(tmp_path / "raw"), root=tmp_path / "root")
 
 
 def test_raw_text_that_is_no_utf8_in_parquet(world: World, tmp_path: Path) -> None:
@@ -730,35 +986,42 @@ def test_tokenizer_that_is_none(world: World, tmp_path: Path, data: bytes | str)
 # Space and permission
 
 
-def run_of(world: World, name: str, root: Path, out: Path | None) -> Callable[[], tools.Done]:
+def run_of(world: World, name: str, root: Path, out: Path, raw: Path) -> Callable[[], tools.Done]:
     changed: dict[str, object] = {"workers": 2} if name != "sample" else {"output_path": out, "epochs": 60}
+    if name == "fetch":
+        changed["raw"] = raw
     return lambda: try_(world, name, root, **changed)
 
 
-def result_of(done: tools.Done, name: str, out: Path) -> Path:
-    return out if name == "sample" else tools.folder(done)
+def result_of(done: tools.Done, name: str, root: Path, out: Path) -> dict[str, str]:
+    """Digests of what a run made: of fetch the raw data too, less their manifests, which tell the time."""
+    found = tools.digests(out if name == "sample" else tools.folder(done))
+    if name == "fetch":
+        found |= {path: one for path, one in tools.digests(root / "raw").items() if not path.endswith(tools.MANIFEST)}
+    return found
 
 
 @pytest.mark.parametrize("name", tools.STAGES)
 def test_full_disk(world: World, tmp_path: Path, name: str, small_disk: Callable[[int], tools.Disk]) -> None:
     """Sizes from next to nothing to almost enough, so that space ends in every phase."""
+    raw = tools.raw_archives(tmp_path / "raw", 2000)
     plenty = small_disk(64 << 20)
     root = plenty.path / "root" if name != "sample" else tmp_path / "root"
-    whole = result_of(tools.ended(run_of(world, name, root, plenty.path / "out")()), name, plenty.path / "out")
-    wanted, needed = tools.digests(whole), plenty.used()
+    done = tools.ended(run_of(world, name, root, plenty.path / "out", raw)())
+    wanted, needed = result_of(done, name, root, plenty.path / "out"), plenty.used()
     assert needed > 100_000
     for part in (0.02, 0.3, 0.6, 0.9, 0.97):
         disk = small_disk(max(1, int(needed * part) // 4096) * 4096)
         root = disk.path / "root" if name != "sample" else tmp_path / f"root{part}"
         out = disk.path / "out"
-        try_it = run_of(world, name, root, out)
+        try_it = run_of(world, name, root, out, raw)
         refused(try_it(), STORAGE, "no space left", "free space", root=root)
         if name == "sample":
             assert list(disk.path.iterdir()) == []
             assert not root.exists()
         disk.resize(64 << 20)
         done = tools.ended(try_it())
-        assert tools.digests(result_of(done, name, out)) == wanted
+        assert result_of(done, name, root, out) == wanted
         assert not tools.partials(disk.path)
 
 

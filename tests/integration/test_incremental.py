@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ import pytest
 import tools
 from conftest import World
 
-SHARDED = ("clean", "train_tokenizer", "tokenize")
 ROW_FILES = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
 
 
@@ -26,25 +24,35 @@ class Project:
     def __init__(self, name: str, world: World, top: Path) -> None:
         self.name, self.world, self.top = name, world, top
         self.given = top / "given"
-        if name == "clean":
+        if name == "fetch":
+            tools.raw_archives(self.given, 120)
+        elif name == "clean":
             shutil.copytree(world.raw, self.given)
         else:
             for number, path in enumerate(ROW_FILES):
                 tools.write_rows(self.given / path, tools.rows(150, seed=number))
 
-    def run(self, root: str = "root", **changed: object) -> tools.Done:
+    def options(self) -> dict[str, object]:
         options: dict[str, dict[str, object]] = {
+            "fetch": {"raw": self.given},
             "clean": {"raw": self.given},
             "train_tokenizer": {"rows": self.given, "vocab_size": 400, "prefix_config_path": self.world.rules},
             "tokenize": {"rows": self.given, "tokenizer": self.world.tokenizer},
         }
-        return tools.ended(tools.stage(self.name, **{**options[self.name], "root": self.top / root, **changed}))
+        return options[self.name]
+
+    def run(self, root: str = "root", **changed: object) -> tools.Done:
+        return tools.ended(tools.stage(self.name, **{**self.options(), "root": self.top / root, **changed}))
 
     def records(self) -> dict[str, int]:
         return tools.records(self.top / "root", self.name)
 
     def change(self) -> str:
         """Change the content of one file; returns its task."""
+        if self.name == "fetch":
+            tools.raw_archives(self.top / "other", 120, seed=99)
+            shutil.copytree(self.top / "other" / "dmmath", self.given / "dmmath", dirs_exist_ok=True)
+            return "dmmath"
         if self.name == "clean":
             path = self.given / "dmmath" / "mathematics_dataset-v1.0" / "train-easy" / "add.txt"
             path.write_text(tools.dmmath(120, seed=99))
@@ -54,6 +62,9 @@ class Project:
 
     def vanish(self) -> str:
         """Remove one file; returns its task."""
+        if self.name == "fetch":
+            shutil.rmtree(self.given / "dmmath")
+            return "dmmath"
         if self.name == "clean":
             (self.given / "dmmath" / "mathematics_dataset-v1.0" / "train-easy" / "add.txt").unlink()
             return "dmmath__train-easy__add.parquet"
@@ -61,7 +72,7 @@ class Project:
         return "b.parquet"
 
 
-@pytest.fixture(params=SHARDED)
+@pytest.fixture(params=tools.SHARDED)
 def project(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> Project:
     return Project(request.param, world, tmp_path)
 
@@ -90,7 +101,11 @@ def test_one_changed_file(project: Project) -> None:
     # The finished folder of before is as it was.
     assert tools.stamps(old) == stamps
     assert tools.digests(old) == wanted
-    if project.name != "train_tokenizer":
+    if project.name == "fetch":
+        found = tools.digests(new)
+        changed = {path for path in found.keys() | wanted.keys() if found.get(path) != wanted.get(path)}
+        assert {path for path in changed if path.startswith("sources/")} == {f"sources/{task}.json"}
+    elif project.name != "train_tokenizer":
         files = {file["task"]: [] for file in tools.read_manifest(new)["files"] if file["task"]}
         for folder in (old, new):
             for file in tools.read_manifest(folder)["files"]:
@@ -178,6 +193,60 @@ def test_options_that_change_bytes_make_another_folder(world: World, tmp_path: P
     assert tools.folder(large) != small
     assert project.records() == before
     assert tools.stamps(small) == stamps
+
+
+# fetch
+
+
+def test_raw_data_that_is_gone_or_cut_is_brought_again(world: World, tmp_path: Path) -> None:
+    project = Project("fetch", world, tmp_path)
+    folder, raw = tools.folder(project.run()), tmp_path / "root" / "raw"
+    wanted = tools.digests(raw), tools.digests(folder)
+    (victim,) = raw.glob("dmmath/*/mathematics_dataset-v1.0/train-easy/add.txt")
+    stamps = tools.stamps(raw / "scibench")
+    for damage in (victim.unlink, lambda: os.truncate(victim, 10), lambda: tools.remove(raw / "dmmath")):
+        damage()
+        done = project.run()
+        assert done.said("fetch: raw data of dmmath is gone or changed; bringing it again")
+        assert tools.folder(done) == folder
+        # The time at which it was fetched stands in the manifest of the raw data.
+        assert less_manifests(tools.digests(raw)) == less_manifests(wanted[0])
+        assert tools.digests(folder) == wanted[1]
+        assert tools.stamps(raw / "scibench") == stamps
+        assert project.run().said("fetch: reused, nothing to do")
+
+
+def less_manifests(found: dict[str, str]) -> dict[str, str]:
+    return {path: digest for path, digest in found.items() if not path.endswith(tools.MANIFEST)}
+
+
+def test_raw_data_that_is_given_is_left_where_it_stands(world: World, tmp_path: Path) -> None:
+    shutil.copytree(world.raw, tmp_path / "raw")
+    before = tools.stamps(tmp_path / "raw")
+
+    def fetch() -> Path:
+        return tools.folder(tools.stage("fetch", raw=tmp_path / "raw", root=tmp_path / "root"))
+
+    old = fetch()
+    assert [path.name for path in (tmp_path / "root").iterdir()] == ["fetch"]
+    cleaned = tools.folder(tools.stage("clean", raw=old, root=tmp_path / "root"))
+    # With or without an index, the same raw files give the same rows.
+    direct = tools.folder(tools.stage("clean", raw=tmp_path / "raw", root=tmp_path / "direct"))
+    assert rows_of(direct) == rows_of(cleaned)
+    assert tools.stamps(tmp_path / "raw") == before
+
+    path = tmp_path / "raw" / "scibench" / "waves.json"
+    path.write_text(json.dumps(tools.scibench(50, seed=99)))
+    new = fetch()
+    assert new != old
+    done = tools.stage("clean", raw=new, root=tmp_path / "root")
+    assert done.said("6 of 7 shards reused")
+    assert tools.folder(done) != cleaned
+
+
+def rows_of(cleaned: Path) -> dict[str, str]:
+    """Digests of the files of rows."""
+    return {path: digest for path, digest in tools.digests(cleaned).items() if path.startswith("data")}
 
 
 # sample
@@ -372,20 +441,11 @@ def test_two_different_samplers_at_once(world: World, tmp_path: Path, shm: Path)
         assert not list(shm.glob(".*"))
 
 
-@pytest.mark.parametrize("name", SHARDED)
+@pytest.mark.parametrize("name", tools.SHARDED)
 def test_two_equal_runs_at_once(name: str, world: World, tmp_path: Path) -> None:
     project = Project(name, world, tmp_path)
     wanted = tools.digests(tools.folder(project.run("reference")))
-    options: dict[str, Callable[[], dict[str, object]]] = {
-        "clean": lambda: {"raw": project.given},
-        "train_tokenizer": lambda: {
-            "rows": project.given,
-            "vocab_size": 400,
-            "prefix_config_path": world.rules,
-        },
-        "tokenize": lambda: {"rows": project.given, "tokenizer": world.tokenizer},
-    }
-    command = tools.command(name, **options[name](), root=tmp_path / "root", workers=2)
+    command = tools.command(name, **project.options(), root=tmp_path / "root", workers=2)
     for done in together(command, command):
         assert tools.digests(tools.folder(done)) == wanted
         assert "Traceback" not in done.err

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers import missing
+from helpers import contents, missing
 
 TOP = Path(__file__).parents[2]
-ORDER = ("clean", "train-tokenizer", "tokenize", "sample")
+ORDER = ("fetch", "clean", "train-tokenizer", "tokenize", "sample")
 
 
 @pytest.fixture
@@ -128,7 +128,9 @@ def test_the_compiled_pipeline_runs_under_the_launcher_contract(bucket: str, tmp
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
     assert set(backend.outputs) == set(backend.spec["root"]["dag"]["tasks"])
-    clean, sample = backend.outputs["clean"], backend.outputs["sample"]
+    fetch, clean, sample = (backend.outputs[task] for task in ("fetch", "clean", "sample"))
+    assert Path(fetch["parameterValues"]["output"], "_MANIFEST.json").is_file()
+    assert backend.executor_input("clean")["inputs"]["parameterValues"]["raw"] == fetch["parameterValues"]["output"]
     assert clean["parameterValues"]["rows"] == 6300
     assert clean["artifacts"]["metrics"]["artifacts"][0]["metadata"]["rows_in"] == 6060
     assert Path(clean["parameterValues"]["output"], "_MANIFEST.json").is_file()
@@ -138,8 +140,23 @@ def test_the_compiled_pipeline_runs_under_the_launcher_contract(bucket: str, tmp
 
 
 def test_a_failing_task_says_why_and_leaves_no_outputs(bucket: str, tmp_path: Path) -> None:
-    backend = Backend(bucket, {"raw": str(tmp_path / "nothing"), "root": str(tmp_path / "root")})
+    arguments = {"raw": str(tmp_path / "raw"), "root": str(tmp_path / "root")}
+    backend = Backend(bucket, arguments)
+    done = backend.run("fetch")
+    assert done.returncode == 3
+    assert f"{tmp_path / 'raw'}: is missing or empty" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not Path("/minio", bucket).exists()
+
+    # A task behind one that succeeded.
+    subprocess.run([sys.executable, "examples/make_raw.py", arguments["raw"]], cwd=TOP, check=True)
+    backend = Backend(bucket, arguments)
+    assert backend.run("fetch").returncode == 0
+    before = contents(Path("/minio", bucket))
+    assert before
+    Path(arguments["raw"], "sudoku", "train.csv").unlink()
     done = backend.run("clean")
     assert done.returncode == 3
-    assert "no folder of a known source" in done.stderr
-    assert not Path("/minio", bucket).exists()
+    assert "1 raw files of sudoku are gone or changed since they were fetched" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert contents(Path("/minio", bucket)) == before

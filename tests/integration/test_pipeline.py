@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 EPOCHS = 2
-STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
+FILES = {"gsm8k_train": 1, "scibench": 2, "dmmath": 4, "sudoku": 1}
+"""Raw files by source, as ``tools.raw_data`` makes them."""
 
 
 def pipeline(raw: Path, root: Path, out: Path, rules: Path, /, **changed: object) -> tools.Done:
@@ -34,7 +35,7 @@ def messages(done: tools.Done) -> list[str]:
 def states(done: tools.Done) -> dict[str, tuple[str, Path]]:
     """What the summary on stdout says of each stage: made or reused, and where its folder is."""
     lines = [line.split() for line in done.out.splitlines()]
-    return {line[0]: (line[1], Path(line[4])) for line in lines if line and line[0] in STAGES}
+    return {line[0]: (line[1], Path(line[4])) for line in lines if line and line[0] in tools.STAGES}
 
 
 def cleaned_rows(folder: Path) -> set[tuple[str, str, str]]:
@@ -94,7 +95,7 @@ def test_raw_to_arrays(tmp_path: Path, shm: Path, profile: str) -> None:
     rules = tools.rules(tmp_path / "rules.yaml", "- prefix: dmmath__\n  max_per_file: 100\n")
     first = tools.ended(pipeline(raw, root, out, rules, profile=profile))
     made = states(first)
-    assert {name: state for name, (state, _) in made.items()} == dict.fromkeys(STAGES, "made")
+    assert {name: state for name, (state, _) in made.items()} == dict.fromkeys(tools.STAGES, "made")
     for _, folder in made.values():
         assert (folder / "report.html").read_text().startswith("<!")
         assert (folder / "report.md").stat().st_size > 100
@@ -130,7 +131,13 @@ def test_the_ledger_runs_through(tmp_path: Path) -> None:
     raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
     tools.raw_data(raw, size=60)
     done = tools.ended(pipeline(raw, root, out, tools.rules(tmp_path / "rules.yaml")))
-    ledgers = {name: tools.read_manifest(folder)["ledger"] for name, (_, folder) in states(done).items()}
+    found = {name: tools.read_manifest(folder) for name, (_, folder) in states(done).items()}
+    ledgers = {name: manifest["ledger"] for name, manifest in found.items()}
+    assert ledgers.keys() == set(tools.STAGES)
+    fetched = found["fetch"]["data"]["sources"]
+    assert {name: one["files"] for name, one in fetched.items()} == FILES
+    given = [path.stat().st_size for path in raw.rglob("*") if path.is_file()]
+    assert sum(one["bytes"] for one in fetched.values()) == sum(given)
     assert ledgers["clean"]["rows_in"] == 60 * 8
     for name in ("train_tokenizer", "tokenize"):
         assert ledgers[name]["rows_in"] == ledgers["clean"]["rows_out"]
@@ -152,12 +159,60 @@ def test_broken_input_fails_the_run(tmp_path: Path) -> None:
     assert any(f"{victim}: is not a readable Parquet file" in message for message in messages(done))
     assert "task clean failed; got exit code 3" in messages(done)[-1]
     assert not out.exists()
-    assert not list(root.rglob(tools.MANIFEST))
+    # That the raw data is there, as it is, was all that fetch had to find.
+    assert [path.parent.parent for path in root.rglob(tools.MANIFEST)] == [root / "fetch"]
 
     # Mended, the same command goes on where it stopped.
     victim.write_bytes(data)
     done = tools.ended(pipeline(raw, root, out, rules))
     assert "clean: 6 of 7 shards reused" in messages(done)
+    assert {state for state, _ in states(done).values()} == {"made"}
+
+
+@pytest.mark.parametrize(
+    ("sources", "code", "said"),
+    [
+        ("gsm8k", 2, "sources: unknown source; got gsm8k"),
+        ("amps_khan", 3, "amps_khan: has to be downloaded by hand"),
+    ],
+)
+def test_first_stage_fails_the_run(tmp_path: Path, sources: str, code: int, said: str) -> None:
+    raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
+    tools.raw_data(raw, size=10)
+    rules = tools.rules(tmp_path / "rules.yaml")
+    done = tools.ended(pipeline(raw, root, out, rules, sources=sources), code)
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert any(message.startswith(said) for message in messages(done))
+    assert f"task fetch failed; got exit code {code}" in messages(done)[-1]
+    assert not out.exists()
+    assert not root.exists()
+
+
+def test_archives_are_unpacked_on_the_way(tmp_path: Path) -> None:
+    raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
+    tools.raw_archives(raw, size=100)
+    rules = tools.rules(tmp_path / "rules.yaml", "- prefix: dmmath__\n")
+    first = states(tools.ended(pipeline(raw, root, out, rules)))
+    clean = tools.read_manifest(first["clean"][1])
+    assert clean["ledger"]["rows_in"] == 300
+    tasks = {file["task"] for file in clean["files"] if file["task"]}
+    assert tasks == {"dmmath__train-easy__add.parquet", "dmmath__train-medium__add.parquet", "Platypus__scibench.jsonl"}
+
+    # What was unpacked may go: the stages after it have what they made of it, and fetch brings it again.
+    before = tools.digests(root / "raw")
+    for source in ("dmmath", "scibench"):
+        tools.remove(root / "raw" / source)
+    second = tools.ended(pipeline(raw, root, out, rules))
+    after = states(second)
+    assert {name: state for name, (state, _) in after.items()} == {
+        **dict.fromkeys(tools.STAGES, "reused"),
+        "fetch": "made",
+    }
+    assert {name: folder for name, (_, folder) in after.items()} == {
+        name: folder for name, (_, folder) in first.items()
+    }
+    assert tools.digests(root / "raw") == before
 
 
 def test_later_stage_fails_the_run(tmp_path: Path) -> None:

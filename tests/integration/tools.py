@@ -1,13 +1,16 @@
 """Generated input in the sources' formats, stages as processes, and what a folder holds."""
 
 import csv
+import gzip
 import hashlib
+import io
 import json
 import os
 import random
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +24,16 @@ import pyarrow.parquet as pq
 from helpers import mount
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STAGES = ("clean", "train_tokenizer", "tokenize", "sample")
-HOMES = {"clean": "clean", "train_tokenizer": "tokenizer", "tokenize": "tokenize", "sample": "sample"}
+STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
+SHARDED = STAGES[:-1]
+"""Those whose results are folders of shards' files below the root."""
+HOMES = {
+    "fetch": "fetch",
+    "clean": "clean",
+    "train_tokenizer": "tokenizer",
+    "tokenize": "tokenize",
+    "sample": "sample",
+}
 """Folder below the root by stage."""
 MANIFEST, STARTED, RECORD = "_MANIFEST.json", "_STARTED.json", "_RECORD.json"
 FIELDS = ("condition", "instruction", "response")
@@ -168,12 +179,11 @@ def partials(top: Path) -> list[str]:
 
 
 def unfinished(root: Path, name: str) -> list[Path]:
-    """Result folders of a stage below a root that have no manifest."""
-    home = root / HOMES[name]
-    if not home.is_dir():
-        return []
-    found = [path for path in home.iterdir() if path.is_dir() and path.name != "shards"]
-    return sorted(path for path in found if not (path / MANIFEST).exists())
+    """Result folders of a stage below a root that have no manifest; of fetch those of raw data too."""
+    found = [path for path in root.glob(f"{HOMES[name]}/*") if path.name not in {"shards", "downloads"}]
+    if name == "fetch":
+        found += root.glob("raw/*/*")
+    return sorted(path for path in found if path.is_dir() and not (path / MANIFEST).exists())
 
 
 @contextmanager
@@ -332,6 +342,32 @@ def write_text(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def write_archive(path: Path, members: dict[str, str]) -> Path:
+    """A .tar.gz, the same bytes for the same members."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for name, text in members.items():
+            data = text.encode()
+            header = tarfile.TarInfo(name)
+            header.size = len(data)
+            archive.addfile(header, io.BytesIO(data))
+    path.write_bytes(gzip.compress(plain.getvalue(), mtime=0))
+    return path
+
+
+def raw_archives(top: Path, size: int, seed: int = 0) -> Path:
+    """Two sources as the archives that are published, which fetch unpacks: dmmath and scibench."""
+    dm = "mathematics_dataset-v1.0"
+    modules = ("train-easy/add", "train-medium/add", "interpolate/add")
+    texts = {f"{dm}/{name}.txt": dmmath(size, seed + number) for number, name in enumerate(modules)}
+    write_archive(top / "dmmath" / f"{dm}.tar.gz", texts)
+    thermo = json.dumps(scibench(size, seed + 10), indent=1)
+    members = {"scibench-main/dataset/original/thermo.json": thermo, "scibench-main/README.md": "read me"}
+    write_archive(top / "scibench" / "scibench-main.tar.gz", members)
+    return top
 
 
 def raw_data(top: Path, size: int, seed: int = 0) -> None:

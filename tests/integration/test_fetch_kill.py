@@ -1,0 +1,263 @@
+"""kill -9 at any instant of fetch: the rerun ends with the same digests, and asks for no byte that had come."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import tools
+from fetching import lines
+from servers import Files, Hub, Request
+from test_fetch import packed, table
+
+KILLS = 15
+PHASES = ("nothing", "bytes", "a record", "raw folder begun", "finished")
+NOTHING, BYTES, RECORD, BEGUN, FINISHED = range(5)
+
+
+@dataclass
+class Case:
+    """A run that can be killed.
+
+    Args:
+        start: starts the stage in a process group of its own.
+        served: the requests that bytes of a raw file answered, by the file's path.
+        sizes: bytes by path.
+        usual: seconds that a run takes from each phase to its end.
+    """
+
+    start: Callable[[Path, str], subprocess.Popen[bytes]]
+    served: Callable[[str], list[Request]]
+    sizes: dict[str, int]
+    usual: dict[int, float] = field(default_factory=dict)
+
+    def sent(self) -> int:
+        return sum(request.sent for path in self.sizes for request in self.served(path))
+
+
+def phase(root: Path, before: int = 0) -> int:
+    """How far a run has got; ``before`` shard records stood there when it began."""
+    if any((root / "fetch").glob(f"*/{tools.MANIFEST}")):
+        return FINISHED
+    if any((root / "raw").glob(f"*/*/{tools.STARTED}")):
+        return BEGUN
+    if len(list((root / "fetch" / "shards").glob(f"*/{tools.RECORD}"))) > before:
+        return RECORD
+    return BYTES if came(root) else NOTHING
+
+
+def came(root: Path) -> dict[str, int]:
+    """Bytes that lie in scratch folders, by path of the raw file."""
+    found = {}
+    for folder in (root / "fetch" / "downloads").glob("*/content"):
+        for path in folder.rglob("*"):
+            if path.is_file() and path.stat().st_size:
+                found[path.relative_to(folder).as_posix()] = path.stat().st_size
+    return found
+
+
+def spawn(arguments: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            arguments,
+            cwd=tools.REPOSITORY,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            start_new_session=True,
+        )
+
+
+def timeline(case: Case, root: Path) -> None:
+    began = time.monotonic()
+    process = case.start(root, "")
+    times: dict[int, float] = {}
+    while process.poll() is None:
+        for reached in range(phase(root) + 1):
+            times.setdefault(reached, time.monotonic() - began)
+        time.sleep(0.005)
+    assert process.returncode == 0
+    case.usual = {reached: times[FINISHED] - times.get(reached, times[FINISHED]) for reached in range(5)}
+
+
+def kill(case: Case, root: Path, aim: int, rng: random.Random, mark: str) -> int:
+    """Kill a run, its workers with it, at some instant after it got to the phase ``aim``; the phase that it was in."""
+    before = len(list((root / "fetch" / "shards").glob(f"*/{tools.RECORD}")))
+    had = came(root)
+    process = case.start(root, mark)
+
+    def reached() -> bool:
+        return phase(root, before) >= aim and (aim != BYTES or came(root) != had)
+
+    while process.poll() is None and not (aim == NOTHING or reached()):
+        time.sleep(0.002)
+    time.sleep(rng.uniform(0, (0.7 if aim == NOTHING else 0.3) * case.usual[aim]))
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    tools.wait_until_gone(mark)
+    return phase(root, before)
+
+
+def kill_again_and_again(case: Case, tmp_path: Path, kills: int, rng: random.Random) -> None:
+    """Kill runs, several below each root, and let the last one below a root end; check what that leaves."""
+    timeline(case, tmp_path / "reference")
+    wanted = raw_digests(tmp_path / "reference")
+    hits: Counter[int] = Counter()
+    saved: list[int] = []
+    roots = sent = 0
+    while hits.total() < kills:
+        roots += 1
+        root = tmp_path / f"root{roots}"
+        before = case.sent()
+        got, last, left = NOTHING, False, rng.randint(3, 7)
+        while not last:
+            had, asked = came(root), {path: len(case.served(path)) for path in case.sizes}
+            last = left == 0 or got == FINISHED or hits.total() == kills
+            if last:
+                assert case.start(root, "").wait(60) == 0
+            else:
+                aim = (BYTES, BYTES, NOTHING, RECORD, BYTES, BEGUN)[hits.total() % 6]
+                got = kill(case, root, aim, rng, f"{root}-{hits.total()}")
+                hits[got] += 1
+                left -= 1
+            saved += went_on(case, had, asked)
+        assert raw_digests(root) == wanted
+        assert not tools.partials(root)
+        assert not list((root / "fetch" / "downloads").iterdir())
+        assert not list(root.rglob("*.lock"))
+        sent += case.sent() - before
+    size = sum(case.sizes.values())
+    spread = ", ".join(f"{name} {hits[number]}" for number, name in enumerate(PHASES))
+    print(
+        f"\n{hits.total()} kills below {roots} roots, by what was there: {spread}; {len(saved)} downloads "
+        f"went on behind {sum(saved):,} bytes; {sent:,} sent for {roots} x {size:,}; usual: {case.usual}"
+    )
+    assert hits[BYTES] + hits[RECORD] + hits[BEGUN] >= kills // 2
+    assert len(saved) >= kills // 4
+    # More than once was sent only what was under way at a kill.
+    assert sent - roots * size < hits.total() * size / 5
+
+
+def went_on(case: Case, had: dict[str, int], asked: dict[str, int]) -> list[int]:
+    """Check that a run asked for each file from the byte that was there; the bytes that it did not ask for again."""
+    saved = []
+    for path, size in had.items():
+        new = case.served(path)[asked[path] :]
+        if new and size < case.sizes[path]:
+            assert new[0].range == f"bytes={size}-", path
+            assert new[0].status == 206
+            saved.append(size)
+    return saved
+
+
+def raw_digests(root: Path) -> dict[str, str]:
+    """sha256 of every raw file, which are those of the manifests."""
+    found = {}
+    for path in (root / "raw").glob(f"*/*/{tools.MANIFEST}"):
+        files = tools.digests(path.parent)
+        for file in tools.read_manifest(path.parent)["files"]:
+            assert files[file["path"]] == file["sha256"]
+            found[f"{path.parent.parent.name} {file['path']}"] = file["sha256"]
+    return found
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    places = [str(tools.REPOSITORY), str(tools.REPOSITORY / "tests")]
+    return {**tools.environment(), "PYTHONPATH": os.pathsep.join(places)}
+
+
+def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
+    content = random.Random(0).randbytes(1_200_000)
+    puzzles = ("source,question,answer,rating\n" + f"a,{'.' * 81},{'1' * 81},3\n" * 4000).encode()
+    with Hub() as hub:
+        parts = {f"main/train-{n:05}-of-00002.parquet": content[: 1_200_000 - n] for n in range(2)}
+        card = b"---\nlicense: mit\n---\n"
+        hub.add("openai/gsm8k", {"README.md": card, **parts})
+        hub.add("sapientinc/sudoku-extreme", {"train.csv": puzzles}, lfs=[])
+        hub.throttle("/cdn/*", 1_500_000)
+        hub.throttle("*/train.csv", 1_500_000)
+
+        def start(root: Path, mark: str) -> subprocess.Popen[bytes]:
+            arguments = tools.command("fetch", root=root, sources="gsm8k_train,sudoku", workers=2)
+            marked = {"PAIRMILL_TEST_MARK": mark, **hub.environment(tmp_path / "home")}
+            return spawn(arguments, {**environment, **marked}, tmp_path / "log")
+
+        def served(path: str) -> list[Request]:
+            return [request for request in hub.seen(f"*/{path}") if request.status in {200, 206}]
+
+        files = {"README.md": card, "train.csv": puzzles, **parts}
+        sizes = {path: len(part) for path, part in files.items()}
+        kill_again_and_again(Case(start, served, sizes), tmp_path, KILLS, random.Random("hub"))
+
+
+_WEB = """
+import sys
+from components.clean.origin import Web
+from components.clean.sources import SOURCES
+from fetching import Made, fetch
+from pathlib import Path
+SOURCES["made"] = Made("made", Web(sys.argv[2], ("**/train/*.jsonl",)))
+fetch(Path(sys.argv[1]))
+"""
+
+
+def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> None:
+    rng = random.Random(1)
+    members = {f"v1/train/{n}.jsonl": lines(40, n) + rng.randbytes(20_000).hex().encode() for n in range(80)}
+    data = packed({**members, "v1/other": rng.randbytes(100_000)})
+    with Files() as files:
+        url = files.add("set.tar.gz", data)
+        files.throttle("/set.tar.gz", 2_000_000)
+
+        def start(root: Path, mark: str) -> subprocess.Popen[bytes]:
+            arguments = [sys.executable, "-c", _WEB, str(root), url]
+            return spawn(arguments, {**environment, "PAIRMILL_TEST_MARK": mark}, tmp_path / "log")
+
+        def served(path: str) -> list[Request]:
+            return [request for request in files.seen(f"/{path}", "GET") if request.status in {200, 206}]
+
+        kill_again_and_again(Case(start, served, {"set.tar.gz": len(data)}), tmp_path, 6, random.Random("web"))
+    assert len(raw_digests(tmp_path / "root1")) == 80
+
+
+def test_rows_through_datasets(tmp_path: Path, environment: dict[str, str]) -> None:
+    described = tmp_path / "made.yaml"
+    described.write_text(
+        "name: made_rows\nhub: o/n\nvia: datasets\ncondition: direct\ninstruction: question\nresponse: answer\n"
+    )
+    rng = random.Random("rows")
+    with Hub() as hub:
+        hub.add("o/n", {"train.parquet": table(50_000)})
+        hub.throttle("/cdn/*", 2_000_000)
+
+        def start(root: Path, mark: str) -> subprocess.Popen[bytes]:
+            arguments = tools.command("fetch", root=root, sources=described, workers=1)
+            marked = {"PAIRMILL_TEST_MARK": mark, **hub.environment(tmp_path / "home")}
+            return spawn(arguments, {**environment, **marked}, tmp_path / "log")
+
+        began = time.monotonic()
+        assert start(tmp_path / "reference", "").wait(60) == 0
+        usual = time.monotonic() - began
+        root = tmp_path / "root"
+        for number in range(3):
+            process = start(root, f"{root}-{number}")
+            time.sleep(usual * rng.uniform(0.4, 0.9))
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            tools.wait_until_gone(f"{root}-{number}")
+        assert start(root, "").wait(60) == 0
+    wanted = raw_digests(tmp_path / "reference")
+    assert list(wanted) == ["made_rows train-00000.parquet"]
+    assert raw_digests(root) == wanted
+    assert not tools.partials(root)
+    assert hashlib.sha256(next(root.rglob("raw/*/*/train-00000.parquet")).read_bytes()).hexdigest() in wanted.values()
