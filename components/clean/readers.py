@@ -9,17 +9,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
 
 from components.clean.card import COMPRESSED, suffix_of
 from components.clean.pieces import Piece
 from components.clean.source import Malformed, Reader, Record, Source
-from pairmill import jsonstream, rows, storage
+from pairmill import compressed, jsonstream, rows, storage
 from pairmill.errors import InputError
 from pairmill.stage import Profile
 
@@ -119,8 +117,7 @@ def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Rec
 
 def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
     """The elements of a JSON array, or JSON Lines under the name ``.json``."""
-    compressed = PurePosixPath(piece.path).suffix in COMPRESSED
-    if compressed or not jsonstream.is_array(piece.uri):
+    if PurePosixPath(piece.path).suffix in COMPRESSED or not jsonstream.is_array(piece.uri):
         yield from json_lines(piece, source, profile)
         return
     yield from enumerate(jsonstream.array(piece.uri))
@@ -219,90 +216,19 @@ def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Reco
             yield place, Malformed("question_without_answer")
 
 
-def tar_members(piece: Piece) -> Iterator[tuple[str, int, Reads]]:
-    """Regular files of a tar archive in its order: name, size, and a reader. Nothing is unpacked.
+def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | Malformed]]:
+    """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
+
+    Content that is longer than any text is comes as Malformed.
 
     Raises:
-        InputError: it is no archive, or a damaged or cut one; a reader raises it too.
+        InputError: it is no archive, or a damaged or cut one.
     """
-    import tarfile
-
-    with storage.store_for(piece.uri).open(piece.uri) as raw, _damage(piece), _decompressed(raw) as plain:
-        watched = _Watched(plain)
-        with tarfile.open(fileobj=cast(Any, watched), mode="r|", bufsize=1 << 20) as archive:
-            for member in archive:
-                if member.isreg():
-                    reader = archive.extractfile(member)
-                    assert reader is not None
-                    yield member.name, member.size, _Member(piece, reader)
-                # tarfile remembers every member that it has seen.
-                archive.members.clear()  # type: ignore[attr-defined]
-            # tarfile takes a damaged header, and the end of a cut file, for the end of the archive.
-            if watched.block(archive.offset) != bytes(tarfile.BLOCKSIZE):
-                raise tarfile.ReadError(f"no header and no end at byte {archive.offset}")
-        # Checksums of the compression stand at its end.
-        while watched.read(1 << 20):
-            pass
-
-
-def member_bytes(size: int, reader: Reads) -> bytes | Malformed:
-    """A member's content, unless it is longer than any text is."""
-    return reader.read() if size <= _LONGEST_MEMBER else Malformed("longer_than_64_MiB")
-
-
-class Reads(Protocol):
-    """What the content of an archive's member is read from, before the next member is asked for."""
-
-    def read(self) -> bytes: ...
-
-
-@dataclass(frozen=True)
-class _Member:
-    piece: Piece
-    reader: IO[bytes]
-
-    def read(self) -> bytes:
-        with _damage(self.piece):
-            return self.reader.read()
-
-
-class _Watched:
-    """A stream that shows what it has last given."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._last = b""
-        self._end = 0
-
-    def read(self, size: int) -> bytes:
-        data = self._file.read(size)
-        self._last = self._last[-512:] + data
-        self._end += len(data)
-        return data
-
-    def block(self, offset: int) -> bytes:
-        """The 512 bytes at ``offset``, which must be among the last given."""
-        start = offset - (self._end - len(self._last))
-        return self._last[start : start + 512]
-
-
-@contextmanager
-def _decompressed(raw: BinaryIO) -> Iterator[IO[bytes]]:
-    """A file by what its first bytes say; the readers check what tarfile's own would not."""
-    import bz2
-    import gzip
-    import lzma
-
-    magic = raw.read(6)
-    raw.seek(0)
-    openers: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-    openers[b"\x28\xb5\x2f\xfd"] = _zstd
-    for start, opener in openers.items():
-        if magic.startswith(start):
-            with opener(raw) as file:
-                yield file
-            return
-    yield raw
+    with storage.store_for(piece.uri).open(piece.uri) as raw, compressed.damage(piece.uri):
+        for member, reader in compressed.tar_members(raw):
+            if reader is not None and wanted(member.name):
+                fits = member.size <= _LONGEST_MEMBER
+                yield member.name, reader.read() if fits else Malformed("longer_than_64_MiB")
 
 
 class _Part(io.RawIOBase):
@@ -325,26 +251,15 @@ class _Part(io.RawIOBase):
 @contextmanager
 def _lines(piece: Piece) -> Iterator[IO[bytes]]:
     """A file of lines, decompressed, from the piece's start to its stop."""
-    import bz2
-    import gzip
-    import lzma
-
-    suffix = PurePosixPath(piece.path).suffix
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _zstd}
-    with storage.store_for(piece.uri).open(piece.uri) as raw, _damage(piece):
-        if suffix in openers:
-            with openers[suffix](raw) as file:
+    with storage.store_for(piece.uri).open(piece.uri) as raw, compressed.damage(piece.uri):
+        suffix = PurePosixPath(piece.path).suffix
+        if suffix in COMPRESSED:
+            with compressed.decompressed(raw, suffix) as file:
                 yield file
         elif piece.stop is not None:
             yield io.BufferedReader(_Part(raw, piece.start, piece.stop), 1 << 20)
         else:
             yield raw
-
-
-def _zstd(raw: BinaryIO) -> Any:
-    import pyarrow as pa
-
-    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw), "zstd"), 1 << 20)
 
 
 @contextmanager
@@ -358,22 +273,3 @@ def _text(piece: Piece, newline: str | None) -> Iterator[io.TextIOWrapper]:
 
 def _undecoded(text: str) -> bool:
     return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)
-
-
-@contextmanager
-def _damage(piece: Piece) -> Iterator[None]:
-    import lzma
-    import tarfile
-
-    try:
-        yield
-    except (EOFError, zlib.error, lzma.LZMAError, tarfile.TarError) as error:
-        raise _damaged(piece, error) from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise _damaged(piece, error) from error  # gzip's and bz2's own complaints
-
-
-def _damaged(piece: Piece, error: Exception) -> InputError:
-    return InputError("is damaged or cut", where=piece.uri, got=str(error), hint="fetch it again")

@@ -6,14 +6,13 @@ import re
 import shutil
 import stat
 import struct
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Self
+from typing import IO, BinaryIO
 
 from components.clean.card import matching
+from pairmill import compressed
 from pairmill.errors import InputError
 
 NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
@@ -21,6 +20,7 @@ NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 Create = Callable[[str], AbstractContextManager[Path]]
 
 _CHUNK = 1 << 20
+_WHAT = "is no whole tar or zip archive"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -43,7 +43,7 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
     seen: set[str] = set()
     members = _zipped if head.startswith(_ZIP) else _tarred
     with _damage(where):
-        for full, reader in members(file, head, where, lambda name: _wanted(name, where, patterns, strip)):
+        for full, reader in members(file, where, lambda name: _wanted(name, where, patterns, strip)):
             name = _name(full, where, strip)
             if name in seen:
                 raise InputError("holds two members of one name", where=where, got=repr(name))
@@ -56,42 +56,15 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
 Members = Iterator[tuple[str, IO[bytes]]]
 
 
-class _Header(tarfile.TarInfo):
-    """tarfile takes a header that is damaged or cut for the end of the archive, and says nothing."""
-
-    @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
-        try:
-            return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise
-        except tarfile.HeaderError as error:
-            raise tarfile.ReadError(str(error)) from error
+def _tarred(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Members:
+    for member, reader in compressed.tar_members(file):
+        if not member.isdir() and wanted(member.name):
+            if reader is None:
+                raise _no_file(where, member.name)
+            yield member.name, reader
 
 
-def _tarred(file: BinaryIO, head: bytes, where: str, wanted: Callable[[str], bool]) -> Members:
-    import bz2
-    import gzip
-    import lzma
-
-    # tarfile can decompress by itself, but would not notice that the compressed data is cut or its checksum wrong.
-    openers: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-    opener = next((opener for mark, opener in openers.items() if head.startswith(mark)), None)
-    stream = opener(file) if opener else file
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header, bufsize=_CHUNK) as archive:
-        while (member := archive.next()) is not None:
-            if not member.isdir() and wanted(member.name):
-                reader = archive.extractfile(member) if member.isreg() else None
-                if reader is None:
-                    raise _no_file(where, member.name)
-                yield member.name, reader
-            # tarfile remembers every member that it has seen.
-            archive.members = []  # type: ignore[attr-defined]
-    while stream.read(_CHUNK):
-        pass
-
-
-def _zipped(file: BinaryIO, _head: bytes, where: str, wanted: Callable[[str], bool]) -> Members:
+def _zipped(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Members:
     import zipfile
 
     with zipfile.ZipFile(file) as archive:
@@ -130,20 +103,11 @@ def _no_file(where: str, name: str) -> InputError:
 
 @contextmanager
 def _damage(where: str) -> Iterator[None]:
-    import lzma
     import zipfile
 
-    try:
-        yield
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise _damaged(where, error) from error
-    except (ValueError, struct.error, NotImplementedError) as error:  # zipfile's, of places and methods that are none
-        raise _damaged(where, error) from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise _damaged(where, error) from error  # gzip's and bz2's own complaints
-
-
-def _damaged(where: str, error: Exception) -> InputError:
-    return InputError("is no whole tar or zip archive", where=where, got=str(error), hint="fetch it again")
+    with compressed.damage(where, _WHAT):
+        try:
+            yield
+        except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
+            # zipfile's, of places and methods that are none.
+            raise compressed.damaged(where, _WHAT, error) from error

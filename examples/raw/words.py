@@ -29,17 +29,21 @@ _SENTENCES = [
     "Wait, {who} said {number}; that is the number of {thing} before anything was sold.",
     "If every box holds {number} {thing}, then $\\frac{{{number}}}{{2}}$ of them fill half a box.",
     "The heat that {substance} takes up depends on its mass, not on {place}.",
-    "{who} writes: “no more than {number} {thing} a day”.",
-    "Suppose instead that {place} sells {thing} at {number} € a dozen.",
-    "Both paths → {place} are equally long, about {number} m.",
+    "Suppose instead that {place} sells {thing} at {number} cents a dozen.",
     "Let me check this once more with {number} in place of the unknown.",
+]
+_RARE_SENTENCES = [
+    "{who} writes: “no more than {number} {thing} a day”.",
+    "Both paths → {place} are equally long, about {number} m.",
     "The naïve estimate for {substance} is off by a factor of {number}.",
 ]
+_RARE = 0.03
+"""So that about half of the long texts hold a character that is not Latin."""
 
 
 def sentence(rng: random.Random) -> str:
     """One made-up sentence."""
-    return rng.choice(_SENTENCES).format(
+    return rng.choice(_RARE_SENTENCES if rng.random() < _RARE else _SENTENCES).format(
         who=rng.choice(NAMES),
         thing=rng.choice(THINGS),
         place=rng.choice(PLACES),

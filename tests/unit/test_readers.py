@@ -300,10 +300,7 @@ def packed(members: dict[str, bytes], mode: str = "w:gz", kinds: dict[str, bytes
 
 
 def members(path: Path) -> list[tuple[str, bytes | Malformed]]:
-    return [
-        (name, readers.member_bytes(size, reader))
-        for name, size, reader in readers.tar_members(Piece(path.name, str(path)))
-    ]
+    return list(readers.tar_members(Piece(path.name, str(path)), lambda name: True))
 
 
 HOSTILE = {

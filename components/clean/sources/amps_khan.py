@@ -65,11 +65,9 @@ def _members(piece: Piece) -> Iterator[Record]:
     """The files of an archive in the order that they have when unpacked; the last one of a name counts."""
     with tempfile.TemporaryFile() as content:
         places: dict[str, tuple[int, int] | Malformed] = {}
-        for name, size, reader in readers.tar_members(piece):
-            if _KHAN.match(name) and _wanted(name):
-                data = readers.member_bytes(size, reader)
-                places[name] = data if isinstance(data, Malformed) else (content.tell(), len(data))
-                content.write(b"" if isinstance(data, Malformed) else data)
+        for name, data in readers.tar_members(piece, lambda name: bool(_KHAN.match(name)) and _wanted(name)):
+            places[name] = data if isinstance(data, Malformed) else (content.tell(), len(data))
+            content.write(b"" if isinstance(data, Malformed) else data)
         for name in sorted(places, key=_place):
             place = places[name]
             if isinstance(place, Malformed):

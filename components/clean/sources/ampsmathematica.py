@@ -51,12 +51,9 @@ class AmpsMathematica(Source):
         return [Unit("data_clustered/ampsmathematica/{}.parquet", amps_archives(files))]
 
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
-        for name, size, reader in readers.tar_members(piece):
-            parts = name.strip("/").split("/")
-            if not name.endswith(".txt") or len(parts) < 3 or (len(parts) > 3 and parts[-4] != "mathematica"):
-                continue
-            content = readers.member_bytes(size, reader)
-            yield name, content if isinstance(content, Malformed) else (parts[-3], parts[-2], content)
+        for name, content in readers.tar_members(piece, _is_problem):
+            topic, task, _ = name.strip("/").split("/")[-3:]
+            yield name, content if isinstance(content, Malformed) else (topic, task, content)
 
     def parse(self, record: Any, context: Context) -> Parsed:
         if not isinstance(record, tuple) or len(record) != 3:
@@ -83,3 +80,8 @@ class AmpsMathematica(Source):
 
     def file_name(self, label: str, profile: Profile) -> str:
         return label if profile == "data_io" else super().file_name(label, profile)
+
+
+def _is_problem(name: str) -> bool:
+    parts = name.strip("/").split("/")
+    return name.endswith(".txt") and len(parts) >= 3 and (len(parts) == 3 or parts[-4] == "mathematica")
