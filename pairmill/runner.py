@@ -56,7 +56,7 @@ def run(stage: Stage[C], config: C) -> Result:
     fingerprint = fingerprint_of(stage, config, plan)
     folder = storage.join(base, fingerprint)
     finished = manifests.whole(folder)
-    if finished is not None:
+    if finished is not None and stage.stands(config, plan):
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
 

@@ -166,6 +166,8 @@ class Stage(ABC, Generic[C]):
     name: ClassVar[str]
     folder: ClassVar[str] = ""
     """Its folder below the root where that is not the name."""
+    counts_rows: ClassVar[bool] = True
+    """Whether its ledger is of rows; raw files are only brought."""
     version: ClassVar[int]
     """Format version: raised when the same input and options give other bytes than before."""
     config: type[C]
@@ -177,6 +179,10 @@ class Stage(ABC, Generic[C]):
     @abstractmethod
     def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         """Do one shard: write its files to ``out``; return its ledger and small data for ``finish``."""
+
+    def stands(self, config: C, plan: Plan) -> bool:
+        """Whether what the finished folder speaks of, but does not hold, is there; if not, the work is done again."""
+        return True
 
     def gather(self, config: C, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
         """Shards that put together what the first ones made, listed from their records; none by default.

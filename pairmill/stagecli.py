@@ -21,11 +21,14 @@ def run(stage: Stage[C], config: C) -> Outcome:
     result = runner.run(stage, config)
     manifest = result.manifest
     ledger = manifest.ledger
-    metrics = {
+    rows = {
         "rows_in": ledger.rows_in,
         "rows_kept": ledger.rows_kept,
         "rows_out": ledger.rows_out,
         "drop_fraction": round(1 - ledger.rows_kept / ledger.rows_in, 6) if ledger.rows_in else 0.0,
+    }
+    metrics = {
+        **(rows if stage.counts_rows else {}),
         **ledger.measures,
         "bytes": sum(file.size for file in manifest.files),
     }

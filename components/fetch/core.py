@@ -104,6 +104,7 @@ class Fetch(Stage[FetchConfig]):
     """Downloads, resumes and indexes raw data."""
 
     name: ClassVar[str] = FETCH
+    counts_rows: ClassVar[bool] = False
     version: ClassVar[int] = 1
     config = FetchConfig
 
@@ -125,26 +126,19 @@ class Fetch(Stage[FetchConfig]):
             found += self._plan_locked(missing, config, root)
         found.sort(key=lambda pair: sources.index(pair[0].source))
         fetches = [one for one, _ in found]
-        plan = Plan(
+        return Plan(
             [shard for _, shards in found for shard in shards],
             [InputRef(one.source.name, one.identity) for one in fetches],
             context=fetches,
         )
-        self._reopen(config, root, plan, [one for one, shards in found if shards])
-        return plan
 
-    def _reopen(self, config: FetchConfig, root: str, plan: Plan, missing: list[_Fetch]) -> None:
-        """Where raw data is gone that a finished folder names, make that folder unfinished, so that it is done again.
-
-        The runner knows the folder alone, not what it is an index of.
-        """
-        uri = storage.join(root, FETCH, runner.fingerprint_of(self, config, plan), MANIFEST)
-        store = storage.store_for(uri)
-        if missing and store.exists(uri):
-            gone = [one.source.name for one in missing if _standing(one, root) is None]
-            if gone:
-                event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
-                store.delete(uri)
+    def stands(self, config: FetchConfig, plan: Plan) -> bool:
+        root = storage.normalise(config.root, "root")
+        fetches: list[_Fetch] = plan.context
+        gone = [one.source.name for one in fetches if one.given is None and _standing(one, root) is None]
+        if gone:
+            event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
+        return not gone
 
     def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[Shard]]:
         origin = source.origin
