@@ -44,7 +44,7 @@ check: develop ## format, lint, types, stubs, generated files
 	cd rust && cargo fmt --all --check
 	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
 	$(MAKE) --no-print-directory generate
-	git diff --exit-code -- pipelines/compiled components README.md
+	git diff --exit-code -- pipelines/compiled components docs README.md
 
 .PHONY: test
 test: develop ## unit, contract and integration tests, Rust and Python

@@ -122,7 +122,9 @@ def test_no_placeholder_stands_anywhere_else(spec: dict[str, Any]) -> None:
 
 def test_no_task_is_cached(spec: dict[str, Any]) -> None:
     # Kubeflow's cache never looks whether data changed or is still there.
-    assert [task.get("cachingOptions", {}).get("enableCache", False) for task in tasks(spec).values()] == [False] * len(STAGES)
+    assert [task.get("cachingOptions", {}).get("enableCache", False) for task in tasks(spec).values()] == [False] * len(
+        STAGES
+    )
     assert all("cachingOptions" in task for task in tasks(spec).values())
 
 
