@@ -165,6 +165,12 @@ class LocalStore(Store):
             link = end.with_name(f".{end.name}.{secrets.token_hex(4)}.partial")
             try:
                 os.link(start, link)
+            except FileNotFoundError:
+                # Between its name and its link the source was replaced by another writer, who wrote the same.
+                if not start.is_file():
+                    raise
+                self.copy(source, target)
+                return
             except OSError as error:
                 if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP}:
                     raise

@@ -16,12 +16,13 @@ def is_file(item: str) -> bool:
     return item.endswith((".yaml", ".yml"))
 
 
-def chosen(items: Sequence[str], folders: Collection[str] | None) -> list[Source]:
+def chosen(items: Sequence[str], folders: Collection[str] | None, where: str = "raw") -> list[Source]:
     """The sources that ``sources=`` asks for, in its order.
 
     Args:
         items: names, YAML files, and ``all``.
         folders: what ``all`` means: the known sources among these names; None = every known one.
+        where: where those names were found, for messages.
 
     Raises:
         UsageError: an unknown name, a YAML file that describes no source, or two sources of one name.
@@ -30,7 +31,7 @@ def chosen(items: Sequence[str], folders: Collection[str] | None) -> list[Source
     found: dict[str, Source] = {}
     for item in items:
         if item == "all":
-            for source in _all(folders):
+            for source in _all(folders, where):
                 found.setdefault(source.name, source)
             continue
         if is_file(item):
@@ -54,12 +55,12 @@ def chosen(items: Sequence[str], folders: Collection[str] | None) -> list[Source
     return list(found.values())
 
 
-def _all(folders: Collection[str] | None) -> list[Source]:
+def _all(folders: Collection[str] | None, where: str) -> list[Source]:
     if folders is None:
         return list(SOURCES.values())
     found = [source for name, source in SOURCES.items() if name in folders]
     if not found:
-        raise InputError("no folder of a known source", where="raw", expected=f"one or more of {', '.join(SOURCES)}")
+        raise InputError("no folder of a known source", where=where, expected=f"one or more of {', '.join(SOURCES)}")
     strangers = sorted(set(folders) - set(SOURCES))
     if strangers:
         event(f"passed over, because no source has that name: {', '.join(strangers)}")

@@ -222,12 +222,22 @@ class Clean(Stage[CleanConfig]):
             if rejects > allowed * looked_at:
                 found = [example for data in mine for example in data["examples"]][:_EXAMPLES]
                 examples = [f"{one['file']} {one['place']}: {one['reason']}" for one in found]
+                more = "" if config.profile == "data_io" else f", more than {allowed:g} of them"
                 raise InputError(
-                    f"{rejects} of {looked_at} records of {source} are malformed, more than {allowed:g} of them",
+                    f"{rejects} of {looked_at} records of {source} are malformed or in doubt{more}",
                     where=self.name,
                     got="; ".join(examples) + ("; …" if rejects > len(examples) else ""),
                     hint="mend the raw data"
                     + ("" if config.profile == "data_io" else ", or raise max_reject_fraction= to go on without them"),
+                )
+            aside = sum(data["rejects"] for data in mine)
+            if aside:
+                files = [data["reject_file"] for data in mine if data["rejects"]]
+                event(
+                    f"clean: {aside} malformed records of {source} are put aside in {files[0]}"
+                    + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
+                    level=logging.WARNING,
+                    source=source,
                 )
             if ledger.rows_in == 0 and config.profile == "pairmill":
                 raise InputError(f"the files of {source} hold no record", where=self.name, hint="check the raw data")
@@ -322,7 +332,7 @@ class _Rejects:
         where = f"row {place}" if isinstance(place, int) else f"member {place}"
         where = where.encode("utf-8", "backslashreplace").decode()
         self.count += 1
-        self.refused += not why.tolerated
+        self.refused += why.weight
         if len(self.examples) < _EXAMPLES:
             self.examples.append({"file": path, "place": where, "reason": why.reason})
         line = {
@@ -361,9 +371,9 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     fetched = raw.index(uri)
     if fetched is None:
         given = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
-        sources = chosen(config.sources, set() if given else raw.folders(uri))
+        sources = chosen(config.sources, set() if given else raw.folders(uri), f"raw={uri}")
         return [(source, raw.folder_of(source, uri)) for source in sources]
-    sources = chosen(config.sources, set(fetched))
+    sources = chosen(config.sources, set(fetched), f"raw={uri}")
     for source in sources:
         if source.name not in fetched:
             got = ", ".join(sorted(fetched))

@@ -70,18 +70,18 @@ def index(raw: str) -> dict[str, RawFolder] | None:
         entry = json.loads(store.read(storage.join(raw, "sources", f"{name}.json")))
         uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
-        found[name] = RawFolder(
-            uri,
-            {file["path"]: file["size"] for file in entry["files"]},
-            {file["path"]: file["sha256"] for file in entry["files"]},
-            entry["about"],
-        )
+        # Files that were given stand where others may change them, sizes kept: they are digested again.
+        digests = {} if entry["uri"] else {file["path"]: file["sha256"] for file in entry["files"]}
+        found[name] = RawFolder(uri, {file["path"]: file["size"] for file in entry["files"]}, digests, entry["about"])
     return found
 
 
 def folders(raw: str) -> set[str]:
     """Names of the folders right below ``raw``."""
-    entries = storage.store_for(raw).list(raw)
+    store = storage.store_for(raw)
+    if store.exists(raw):
+        raise InputError("is a file", where=f"raw={raw}", expected="a folder with one folder per source")
+    entries = store.list(raw)
     if not entries:
         storage.require(raw, "raw files, one folder per source")
     return {entry.path.split("/", 1)[0] for entry in entries if "/" in entry.path}

@@ -178,7 +178,7 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
 def _csv(piece: Piece) -> Iterator[tuple[int, Any]]:
     csv.field_size_limit(_LONGEST_FIELD)
     with _text(piece, newline="") as file:
-        reader = csv.reader(file)
+        reader = csv.reader(file, strict=True)
         try:
             for number, fields in enumerate(reader, piece.first):
                 yield number, Malformed("invalid_utf8") if _undecoded("".join(fields)) else fields
@@ -213,7 +213,8 @@ def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Reco
                 yield place, (question, text)
             question = None
         if question is not None:
-            yield place, Malformed("question_without_answer")
+            # One line too many or too few, and nothing says where: any pair may be of two halves.
+            yield place, Malformed("question_without_answer", 1 if empty else place // 2 + 1)
 
 
 def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | Malformed]]:

@@ -27,10 +27,13 @@ class Drop:
 class Malformed(Drop):
     """A record that is not what its source promises: put aside under ``rejects/``, and too many fail the stage.
 
-    ``tolerated``: the published data set is known to hold such records; they are put aside, but fail nothing.
+    Args:
+        reason: as above.
+        weight: for how many records it counts where too many fail the stage. 0: the published data set is known to
+            hold such records. More than 1: others may be wrong too, and do not show it.
     """
 
-    tolerated: bool = False
+    weight: int = 1
 
 
 class To(NamedTuple):

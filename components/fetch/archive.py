@@ -92,7 +92,7 @@ def _name(full: str, where: str, strip: int) -> str:
             "the archive would write outside its folder",
             where=where,
             got=repr(full),
-            hint="it is damaged or hostile: nothing of it was kept",
+            hint="it is damaged or hostile: nothing of it is used",
         )
     return "/".join(parts[strip:])
 

@@ -111,8 +111,9 @@ class Fetch(Stage[FetchConfig]):
     def plan(self, config: FetchConfig) -> Plan:
         root = storage.normalise(config.root, "root")
         given = storage.normalise(config.raw, "raw") if config.raw else ""
+        lock_of(config, root)  # a place that no storage serves is refused, needed or not
         there = raw.folders(given) if given else set()
-        sources = chosen(config.sources, there if given else None)
+        sources = chosen(config.sources, there if given else None, f"raw={given}")
         _refuse_manual(sources, there, "all" in config.sources)
         have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
         missing = [source for source in sources if source not in have]
@@ -171,7 +172,8 @@ class Fetch(Stage[FetchConfig]):
                 f"no file of {source.name}",
                 where=folder.uri,
                 got=", ".join(paths[:5]),
-                expected=", ".join(patterns) or f"the files that {type(source).__module__} names",
+                expected=", ".join(patterns or getattr(source.origin, "files", ()))
+                or "the files that its source names",
             )
         uri = storage.join(folder.uri, *archives[0].split("/"))
         folder.digest(archives)

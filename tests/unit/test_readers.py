@@ -234,7 +234,7 @@ def test_csv_with_an_unending_field_is_an_input_error(tmp_path: Path, monkeypatc
         (" q \r\n\ta\r\nq2\ra2\r", [(0, ("q", "a")), (2, ("q2", "a2"))]),
         ("q\x0b1\x0c\x1c\u2028x\na\x85\n", [(0, ("q\x0b1\x0c\x1c\u2028x", "a"))]),
         (b"q\n\xff\nq2\na2\n", [(0, Malformed("invalid_utf8")), (2, ("q2", "a2"))]),
-        ("q\na\nq2\n", [(0, ("q", "a")), (2, Malformed("question_without_answer"))]),
+        ("q\na\nq2\n", [(0, ("q", "a")), (2, Malformed("question_without_answer", 2))]),
     ],
 )
 def test_line_pairs(tmp_path: Path, profile: Profile, data: str | bytes, pairs: list[Any]) -> None:

@@ -66,11 +66,11 @@ class AmpsMathematica(Source):
         try:
             text = content.decode()
         except UnicodeDecodeError:
-            return Malformed("invalid_utf8", tolerated=True)
+            return Malformed("invalid_utf8", weight=0)
         text = text if context.data_io else _HEAD.sub("", text, count=1)
         problem, mark, answer = text.removeprefix("Problem:").partition("Answer:")
         if not mark:
-            return Malformed("no_answer", tolerated=True)
+            return Malformed("no_answer", weight=0)
         problem, answer = problem.strip(), answer.strip()
         if not problem or not answer:
             return Drop("empty_response" if problem else "empty_instruction")
