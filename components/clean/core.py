@@ -222,9 +222,10 @@ class Clean(Stage[CleanConfig]):
             if rejects > allowed * looked_at:
                 found = [example for data in mine for example in data["examples"]][:_EXAMPLES]
                 examples = [f"{one['file']} {one['place']}: {one['reason']}" for one in found]
+                doubt = " or in doubt" if rejects > sum(data["rejects"] for data in mine) else ""
                 more = "" if config.profile == "data_io" else f", more than {allowed:g} of them"
                 raise InputError(
-                    f"{rejects} of {looked_at} records of {source} are malformed or in doubt{more}",
+                    f"{rejects} of {looked_at} records of {source} are malformed{doubt}{more}",
                     where=self.name,
                     got="; ".join(examples) + ("; …" if rejects > len(examples) else ""),
                     hint="mend the raw data"
