@@ -68,7 +68,8 @@ def tar_members(file: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | N
     # tarfile can decompress by itself, but would not notice that the compressed data is cut or its checksum wrong.
     with decompressed(file) as stream:
         plain: Any = stream
-        with tarfile.open(fileobj=plain, mode="r|", tarinfo=_Header, bufsize=_CHUNK) as archive:
+        # Of a larger buffer tarfile would copy the rest at every header and every member.
+        with tarfile.open(fileobj=plain, mode="r|", tarinfo=_Header, bufsize=1 << 14) as archive:
             while (member := archive.next()) is not None:
                 yield member, archive.extractfile(member) if member.isreg() else None
                 # tarfile remembers every member that it has seen.

@@ -41,6 +41,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Output:
+    source: str
     path: str
     layout: Layout
     parts: tuple[_Part, ...]
@@ -84,7 +85,7 @@ def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: P
         if labels:
             made += list(_outputs(sources[name], output, labels, profile))
         elif (name, output) in segmented and "{}" not in output:  # several shards, and not one row
-            made.append(_Output(output, sources[name].layout, ()))
+            made.append(_Output(name, output, sources[name].layout, ()))
     return [
         Shard(
             group[0].path + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
@@ -107,7 +108,7 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
     for path, sharing in by_path.items():
         if profile == "data_io":
             lost = sum(segment.rows for label in sharing[:-1] for part in labels[label] for segment in part.segments)
-            yield _Output(path, source.layout, tuple(labels[sharing[-1]]), lost)
+            yield _Output(source.name, path, source.layout, tuple(labels[sharing[-1]]), lost)
             continue
         plain = min(sharing, key=lambda label: (source.file_name(label, profile) != label, label))
         for label in sharing:
@@ -115,7 +116,7 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
             if label != plain:
                 stem, dot, extension = path.rpartition(".")
                 name = f"{stem}-{_digest(label)}{dot}{extension}"
-            yield _Output(name, source.layout, tuple(labels[label]))
+            yield _Output(source.name, name, source.layout, tuple(labels[label]))
 
 
 def _usable(name: str, label: str) -> str:
@@ -155,7 +156,10 @@ def process(work: Work, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         ledger.rows_out += output.rows
         if output.overwritten:
             ledger.drop("overwritten_by_a_task_of_the_same_file_name", output.overwritten)
-    return ledger, {"outputs": {output.path: output.rows for output in work.outputs}}
+    overwritten: dict[str, int] = {}
+    for output in work.outputs:
+        overwritten[output.source] = overwritten.get(output.source, 0) + output.overwritten
+    return ledger, {"outputs": {output.path: output.rows for output in work.outputs}, "overwritten": overwritten}
 
 
 def _segments(output: _Output, shards_folder: str) -> Iterator[tuple[Segment, bytes]]:

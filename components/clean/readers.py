@@ -6,13 +6,14 @@ cannot be read comes as Malformed, the ones after it unharmed; a file that canno
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from components.clean.card import COMPRESSED, suffix_of
 from components.clean.pieces import Piece
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # No text of an archive is longer; a member that claims to be is not read into memory.
 _LONGEST_MEMBER = 64 << 20
 _LONGEST_FIELD = 64 << 20
+# Python's own 8 KiB hold few lines.
+_BUFFER = 1 << 18
 
 
 def read(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
@@ -101,14 +104,17 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
 
 def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
     """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
-    decode = json.loads
+    # json.loads would look for the encoding of every line, and for white space around it.
+    decode = json.JSONDecoder().raw_decode
     with _lines(piece) as lines:
         for number, line in enumerate(lines, piece.first):
-            stripped = line.strip()
+            stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
             if not stripped:
                 continue
             try:
-                yield number, decode(stripped)
+                text = str(stripped, "utf-8", "surrogatepass")
+                value, end = decode(text)
+                yield number, value if end == len(text) else Malformed("invalid_json")
             except UnicodeDecodeError:
                 yield number, Malformed("invalid_utf8")
             except (ValueError, RecursionError):
@@ -256,11 +262,11 @@ def _lines(piece: Piece) -> Iterator[IO[bytes]]:
         suffix = PurePosixPath(piece.path).suffix
         if suffix in COMPRESSED:
             with compressed.decompressed(raw, suffix) as file:
-                yield file
+                yield io.BufferedReader(cast(Any, file), _BUFFER)
         elif piece.stop is not None:
-            yield io.BufferedReader(_Part(raw, piece.start, piece.stop), 1 << 20)
+            yield io.BufferedReader(_Part(raw, piece.start, piece.stop), _BUFFER)
         else:
-            yield raw
+            yield io.BufferedReader(cast(Any, raw), _BUFFER)
 
 
 @contextmanager

@@ -114,16 +114,16 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
     In the default profile no row without text is written: nobody can learn from an empty response, and a null would
     become one a stage later. In both, text that is no Unicode (an unpaired surrogate) cannot be written at all.
     """
-    if type(parsed) is Row:  # most records: this is the inner loop of the stage
-        problem = _problem(parsed, profile)
-        return ([("", parsed)], []) if problem is None else ([], [problem])
     found: list[tuple[str, Row]] = []
     drops: list[Drop] = []
-    for part in [parsed] if isinstance(parsed, (Row, To, Drop)) else parsed:
+    for part in [parsed] if isinstance(parsed, Row | To | Drop) else parsed:
         if isinstance(part, Drop):
             drops.append(part)
             continue
         label, row = part if isinstance(part, To) else ("", part)
+        if whole(row):
+            found.append((label, row))
+            continue
         problem = _problem(row, profile)
         if problem is None:
             found.append((label, row))
@@ -134,22 +134,33 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
     return found, drops
 
 
-_TEXTS = ("instruction", "response")
+def whole(row: Row) -> bool:
+    """Whether both texts are there, say something and are Unicode."""
+    _, instruction, response = row
+    return bool(instruction and response and _says_something(instruction) and _says_something(response))
+
+
+def _says_something(text: str) -> bool:
+    if text.isspace():
+        return False
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def _problem(row: Row, profile: Profile) -> Drop | None:
-    for name, text in zip(_TEXTS, row[1:], strict=True):
+    for name, text in (("instruction", row.instruction), ("response", row.response)):
         if text is None:
             if profile == "pairmill":
                 return Malformed(f"null_{name}")
         elif not text or text.isspace():
             if profile == "pairmill":
                 return Drop(f"empty_{name}")
-        elif not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError:
-                return Malformed("unpaired_surrogate")
+        elif not _says_something(text):
+            return Malformed("unpaired_surrogate")
     return None
 
 

@@ -104,6 +104,7 @@ def test_tasks_of_one_file_name_overwrite_each_other_for_data_io_alone(tmp_path:
     assert pq.read_table(folder / f"{path}a_b.parquet")["instruction"].to_pylist() == ["4"]
     assert (manifest.ledger.rows_in, manifest.ledger.rows_kept, manifest.ledger.rows_out) == (6, 6, 2)
     assert manifest.ledger.notes == {"overwritten_by_a_task_of_the_same_file_name": 4}
+    assert manifest.data["sources"]["flan"]["ledger"]["rows_out"] == 2
 
     folder, manifest = clean(tmp_path, tmp_path / "root", sources=["flan"])
     rows = {

@@ -47,7 +47,8 @@ class DmMath(Source):
         return readers.line_pairs(piece, self, profile)
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        match record:
-            case (str(question), str(answer)):
+        if isinstance(record, tuple) and len(record) == 2:
+            question, answer = record
+            if isinstance(question, str) and isinstance(answer, str):
                 return Row("direct", question, answer)
         return Malformed("not_a_pair_of_lines")
