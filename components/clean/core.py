@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from components.clean import gather, raw
 from components.clean.catalog import chosen, is_file
 from components.clean.config import CleanConfig, build_options
-from components.clean.pieces import PIECE_BYTES, Piece, pieces_of
+from components.clean.pieces import PIECE_BYTES, Piece, grouped, pieces_of
 from components.clean.raw import RawFolder
 from components.clean.readers import count
 from components.clean.report import report_of
@@ -138,7 +138,7 @@ class Clean(Stage[CleanConfig]):
                 )
             ]
 
-        groups = list(_grouped(pieces(unit.files)))
+        groups = list(grouped(pieces(unit.files), lambda piece: piece.size, PIECE_BYTES, _FILES_PER_SHARD))
         withheld = tuple(pieces(unit.withheld))
         segmented = len(groups) > 1 or "{}" in unit.output
         name = unit.output.replace("{}", "*")
@@ -360,20 +360,6 @@ class _Rejects:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
-
-
-def _grouped(pieces: list[Piece]) -> Iterator[list[Piece]]:
-    """Consecutive pieces of together about PIECE_BYTES."""
-    group: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        if group and (size + piece.size > PIECE_BYTES or len(group) >= _FILES_PER_SHARD):
-            yield group
-            group, size = [], 0
-        group.append(piece)
-        size += piece.size
-    if group:
-        yield group
 
 
 def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:

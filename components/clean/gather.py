@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from components.clean.pieces import grouped
 from components.clean.sink import SEGMENTS, Segment
 from components.clean.source import Layout, Source
 from pairmill import inputs, storage
@@ -93,7 +94,7 @@ def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: P
             Work(tuple(group)),
             sum(item.size for item in group),
         )
-        for group in _grouped(made)
+        for group in grouped(made, lambda item: item.size, _SHARD_BYTES, _SHARD_OUTPUTS)
     ]
 
 
@@ -128,19 +129,6 @@ def _usable(name: str, label: str) -> str:
 
 def _digest(label: str) -> str:
     return hashlib.sha256(label.encode()).hexdigest()[:8]
-
-
-def _grouped(outputs: list[_Output]) -> Iterator[list[_Output]]:
-    group: list[_Output] = []
-    size = 0
-    for output in outputs:
-        if group and (size + output.size > _SHARD_BYTES or len(group) >= _SHARD_OUTPUTS):
-            yield group
-            group, size = [], 0
-        group.append(output)
-        size += output.size
-    if group:
-        yield group
 
 
 def process(work: Work, out: Writer) -> tuple[Ledger, dict[str, Any]]:

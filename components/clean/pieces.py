@@ -7,8 +7,10 @@ array, is read from its beginning: one piece.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from pairmill import rows, storage
 
@@ -104,3 +106,20 @@ def _lines(path: str, uri: str, size: int, step: int) -> list[Piece]:
     if start < place:
         found.append(Piece(path, uri, start, place, first, place - start))
     return found
+
+
+T = TypeVar("T")
+
+
+def grouped(items: Iterable[T], size_of: Callable[[T], int], most_bytes: int, most: int) -> Iterator[list[T]]:
+    """Consecutive items, as many together as make ``most_bytes`` or ``most``; one alone may be larger."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        if group and (size + size_of(item) > most_bytes or len(group) >= most):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += size_of(item)
+    if group:
+        yield group
