@@ -202,7 +202,12 @@ class Clean(Stage[CleanConfig]):
                 for piece in work.pieces:
                     _clean(source, piece, context, sink, ledger, tally, rejects)
         if work.output:
-            data |= {"segments": sink.segments} if work.segmented else {"outputs": {work.output: ledger.rows_out}}
+            # Pairs, because a record's keys are sorted, and the order in which labels were first seen counts.
+            data |= (
+                {"segments": list(sink.segments.items())}
+                if work.segmented
+                else {"outputs": {work.output: ledger.rows_out}}
+            )
         data |= {
             "rejects": rejects.count,
             "refused": rejects.refused,

@@ -77,7 +77,7 @@ def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: P
     found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
     for record in records:
         labels = found.setdefault((record.data["source"], record.data["output"]), {})
-        for label, segments in record.data.get("segments", {}).items():
+        for label, segments in record.data.get("segments", []):
             parts = tuple(Segment(*one) for one in segments)
             labels.setdefault(label, []).append(_Part(record.key, parts))
     segmented = {(record.data["source"], record.data["output"]) for record in records if "segments" in record.data}

@@ -117,6 +117,19 @@ def test_tasks_of_one_file_name_overwrite_each_other_for_data_io_alone(tmp_path:
     assert manifest.ledger.rows_out == 6
 
 
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+def test_a_run_that_goes_on_gathers_as_one_that_was_not_interrupted(tmp_path: Path, profile: str) -> None:
+    # Which task was seen last decides for data_io: what is read back must say so as well.
+    flan(tmp_path, [("z", "0"), ("b?b", "1"), ("b/b", "2"), ("a", "3"), ("b_b", "4"), ("b!b", "5")], [("c", "6")])
+    folder, manifest = clean(tmp_path, tmp_path / "root", sources=["flan"], profile=profile)
+    shards = set((tmp_path / "root/clean/shards").iterdir())
+    expected = rows_of(folder, manifest)
+    (folder / "_MANIFEST.json").unlink()
+    again, manifest = clean(tmp_path, tmp_path / "root", sources=["flan"], profile=profile)
+    assert rows_of(again, manifest) == expected
+    assert set((tmp_path / "root/clean/shards").iterdir()) == shards
+
+
 def test_a_tasks_name_makes_no_hidden_file_and_none_that_is_too_long(tmp_path: Path) -> None:
     flan(tmp_path, [("x" * 300, "1"), ("x" * 299 + "y", "2"), ("../../etc/passwd", "3"), ("\u200b\n\0", "4")])
     _, manifest = clean(tmp_path, tmp_path / "root", sources=["flan"])
