@@ -174,7 +174,10 @@ class Stage(ABC, Generic[C]):
 
     @abstractmethod
     def plan(self, config: C) -> Plan:
-        """List the work. Validates options against each other and inputs by existence; writes nothing."""
+        """List the work. Validates options against each other and inputs by existence.
+
+        Writes nothing, but what keeps a later plan from listing other work (fetch's lock).
+        """
 
     @abstractmethod
     def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:

@@ -124,11 +124,3 @@ class Sink:
                 self._flush()
         else:
             self._closing.__exit__(kind, error, trace)
-
-
-def bits(lengths: Sequence[int]) -> list[int]:
-    """How many lengths lie in [2^(i-1), 2^i), by i; lengths of 0 under 0."""
-    found = [0] * (max(lengths, default=0).bit_length() + 1)
-    for length in lengths:
-        found[length.bit_length()] += 1
-    return found
