@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::added::{Added, AddedError, AddedToken, Part};
 use crate::bpe::Merges;
 use crate::bytes::alphabet;
 use crate::cache::Found;
-use crate::nfc::normalize;
+use crate::patterns::{Pattern, gpt2, threes};
 use crate::split::pieces;
 
 pub use crate::cache::Cache;
@@ -17,9 +18,32 @@ const NO_SYMBOL: u32 = u32::MAX;
 
 /// A byte-level BPE vocabulary with its merges. It never changes and can serve many threads, each with a [`Cache`].
 pub struct Encoder {
+    vocab: FxHashMap<String, u32>,
     symbols: [u32; 256],
     merges: Merges,
-    vocab_size: usize,
+    pattern: Pattern,
+    normalize: bool,
+    /// The alphabet, where a piece that is a token has its id whatever the merges say.
+    ignore_merges: Option<[char; 256]>,
+    added: Added,
+}
+
+/// What tokenizers differ in beside vocabulary and merges; by default what train_tokenizer makes.
+pub struct Options {
+    /// How a text is split.
+    pub pattern: Pattern,
+    /// Whether a text is brought into NFC first.
+    pub normalize: bool,
+    /// Whether a piece that is a token is not merged.
+    pub ignore_merges: bool,
+    /// Found before the split.
+    pub added: Vec<AddedToken>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { pattern: Pattern::default(), normalize: true, ignore_merges: false, added: Vec::new() }
+    }
 }
 
 /// Why a vocabulary and its merges do not make an encoder.
@@ -38,6 +62,14 @@ pub enum VocabError {
         /// The missing token.
         token: String,
     },
+    /// The added tokens do not go with it.
+    Added(AddedError),
+}
+
+impl From<AddedError> for VocabError {
+    fn from(error: AddedError) -> Self {
+        Self::Added(error)
+    }
 }
 
 impl fmt::Display for VocabError {
@@ -54,6 +86,7 @@ impl fmt::Display for VocabError {
                     "merges[{rank}] needs the token {token:?}, which the vocabulary lacks; expected both sides of a merge and what they make to be tokens"
                 )
             }
+            Self::Added(error) => error.fmt(f),
         }
     }
 }
@@ -66,47 +99,99 @@ impl Encoder {
     /// # Errors
     /// A token or id given twice, or a merge of or into something that is no token.
     pub fn new(vocab: Vec<(String, u32)>, merges: &[(String, String)]) -> Result<Self, VocabError> {
-        let vocab_size = vocab.len();
-        let mut ids: FxHashMap<String, u32> = FxHashMap::default();
-        let mut taken: FxHashMap<u32, ()> = FxHashMap::default();
+        let mut ids = FxHashMap::default();
         for (token, id) in vocab {
-            if id == NO_SYMBOL {
-                return Err(VocabError::IdTooLarge(id));
-            }
-            if taken.insert(id, ()).is_some() {
-                return Err(VocabError::IdTwice(id));
-            }
             if ids.contains_key(&token) {
                 return Err(VocabError::TokenTwice(token));
             }
             ids.insert(token, id);
         }
-        let mut triples = Vec::with_capacity(merges.len());
-        for (rank, (left, right)) in merges.iter().enumerate() {
-            let find = |token: &str| {
-                ids.get(token).copied().ok_or_else(|| VocabError::NoToken { rank, token: token.to_owned() })
-            };
-            triples.push((find(left)?, find(right)?, find(&format!("{left}{right}"))?));
-        }
-        let symbols = alphabet().map(|symbol| ids.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NO_SYMBOL));
-        Ok(Self { symbols, merges: Merges::new(triples.into_iter()), vocab_size })
+        Self::with_options(ids, merges, &Options::default())
     }
 
-    /// How many tokens the vocabulary has.
+    /// As `new`, of another configuration.
+    ///
+    /// # Errors
+    /// As `new`; or added tokens that cannot be found as the reference finds them.
+    pub fn with_options(
+        vocab: FxHashMap<String, u32>,
+        merges: &[(impl AsRef<str>, impl AsRef<str>)],
+        options: &Options,
+    ) -> Result<Self, VocabError> {
+        let mut taken = FxHashSet::default();
+        for &id in vocab.values() {
+            if id == NO_SYMBOL {
+                return Err(VocabError::IdTooLarge(id));
+            }
+            if !taken.insert(id) {
+                return Err(VocabError::IdTwice(id));
+            }
+        }
+        let mut triples = Vec::with_capacity(merges.len());
+        let mut both = String::new();
+        for (rank, (left, right)) in merges.iter().enumerate() {
+            let find = |token: &str| {
+                vocab.get(token).copied().ok_or_else(|| VocabError::NoToken { rank, token: token.to_owned() })
+            };
+            both.clear();
+            both.push_str(left.as_ref());
+            both.push_str(right.as_ref());
+            triples.push((find(left.as_ref())?, find(right.as_ref())?, find(&both)?));
+        }
+        let alphabet = alphabet();
+        let symbols = alphabet.map(|symbol| vocab.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NO_SYMBOL));
+        Ok(Self {
+            symbols,
+            merges: Merges::new(triples.into_iter()),
+            pattern: options.pattern,
+            normalize: options.normalize,
+            ignore_merges: options.ignore_merges.then_some(alphabet),
+            added: Added::new(&options.added, &vocab, options.normalize)?,
+            vocab,
+        })
+    }
+
+    /// How many tokens there are, added ones included.
     pub fn vocab_size(&self) -> usize {
-        self.vocab_size
+        self.vocab.len() + self.added.new_tokens()
+    }
+
+    /// The id of a token, in byte symbols or, of an added one, as it is.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.added.id(token).or_else(|| self.vocab.get(token).copied())
     }
 
     /// Append the ids of `text`, one whole document, to `ids`.
     ///
-    /// Returns how many bytes (of the text in NFC) have no symbol in the vocabulary. They vanish, as in the reference,
-    /// and the symbols around them may merge. Special tokens in the text are plain text.
+    /// Returns how many bytes (of the text as it is split) have no symbol in the vocabulary. They vanish, as in the
+    /// reference, and the symbols around them may merge. Special tokens in the text are plain text.
     pub fn encode(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
-        let text = normalize(text);
+        let mut dropped = 0;
+        self.added.split(text, self.normalize, &mut |part| match part {
+            Part::Token(id) => ids.push(id),
+            Part::Text(text) => {
+                dropped += match self.pattern {
+                    Pattern::Qwen2 => self.encode_pieces(text, pieces(text), cache, ids),
+                    Pattern::Llama3 => self.encode_pieces(text, threes(text), cache, ids),
+                    Pattern::Gpt2 => self.encode_pieces(text, gpt2(text), cache, ids),
+                }
+            }
+        });
+        dropped
+    }
+
+    #[inline]
+    fn encode_pieces<'a>(
+        &self,
+        text: &str,
+        pieces: impl Iterator<Item = &'a str>,
+        cache: &mut Cache,
+        ids: &mut Vec<u32>,
+    ) -> u64 {
         let bytes = text.as_bytes();
         let mut dropped = 0;
         let mut start = 0;
-        for piece in pieces(&text) {
+        for piece in pieces {
             let piece = piece.as_bytes();
             dropped += match cache.find(piece, bytes[start..].first_chunk(), ids) {
                 Found::Hit(dropped) => dropped,
@@ -124,6 +209,13 @@ impl Encoder {
     }
 
     fn encode_piece(&self, piece: &[u8], cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
+        if let Some(alphabet) = &self.ignore_merges {
+            let token: String = piece.iter().map(|&byte| alphabet[usize::from(byte)]).collect();
+            if let Some(&id) = self.vocab.get(&token) {
+                ids.push(id);
+                return 0;
+            }
+        }
         let start = ids.len();
         ids.extend(piece.iter().map(|&byte| self.symbols[usize::from(byte)]).filter(|&id| id != NO_SYMBOL));
         let dropped = piece.len() - (ids.len() - start);
@@ -155,6 +247,39 @@ mod tests {
             assert_eq!(ids, [2, 3, 2]);
         }
         assert_eq!(encoder.encode("", &mut cache, &mut Vec::new()), 0);
+    }
+
+    #[test]
+    fn a_piece_that_is_a_token_is_not_merged_where_merges_are_ignored() {
+        let vocab: FxHashMap<String, u32> = vocab(&["a", "b", "ab", "Ġ", "Ġab", "zb"]).into_iter().collect();
+        let ids = |ignore_merges| {
+            let options = Options { ignore_merges, ..Options::default() };
+            let encoder = Encoder::with_options(vocab.clone(), &merges(&[("a", "b")]), &options).unwrap();
+            let mut ids = Vec::new();
+            let dropped = encoder.encode("zb ab abb", &mut Cache::default(), &mut ids);
+            (dropped, ids)
+        };
+        assert_eq!(ids(false), (1, vec![1, 3, 2, 3, 2, 1]));
+        assert_eq!(ids(true), (0, vec![5, 4, 3, 2, 1]));
+    }
+
+    #[test]
+    fn an_added_token_ends_the_text_before_it() {
+        let vocab: FxHashMap<String, u32> = vocab(&["a", "Ġ", "ĠĠ", "aĠ"]).into_iter().collect();
+        let added: Vec<AddedToken> = serde_json::from_str(
+            r#"[{"content": "<t>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "special": false}]"#,
+        )
+        .unwrap();
+        let options = Options { added, ..Options::default() };
+        let encoder = Encoder::with_options(vocab, &merges(&[("Ġ", "Ġ")]), &options).unwrap();
+        let mut ids = Vec::new();
+        encoder.encode("a  a  <t>a", &mut Cache::default(), &mut ids);
+        assert_eq!(ids, [0, 1, 1, 0, 2, 4, 0]);
+        assert_eq!(
+            (encoder.vocab_size(), encoder.token_to_id("<t>"), encoder.token_to_id("aĠ")),
+            (5, Some(4), Some(3))
+        );
     }
 
     #[test]

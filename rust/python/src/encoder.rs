@@ -22,6 +22,12 @@ pub(crate) struct Encoder {
     caches: Mutex<Vec<Cache>>,
 }
 
+impl From<Core> for Encoder {
+    fn from(core: Core) -> Self {
+        Self { core, caches: Mutex::default() }
+    }
+}
+
 impl Encoder {
     fn take_cache(&self) -> Cache {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
@@ -49,12 +55,16 @@ impl Encoder {
             tokens.push((token, id));
         }
         let core = Core::new(tokens, &merges).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { core, caches: Mutex::default() })
+        Ok(Self::from(core))
     }
 
     #[getter]
     fn vocab_size(&self) -> usize {
         self.core.vocab_size()
+    }
+
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.core.token_to_id(token)
     }
 
     fn encode<'py>(&self, py: Python<'py>, strings: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {

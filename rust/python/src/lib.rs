@@ -9,6 +9,7 @@ mod arrow;
 mod encoder;
 mod poll;
 mod sample;
+mod tokenizer;
 mod train;
 
 /// Byte-level BPE, native: encoding, counting, training.
@@ -20,6 +21,8 @@ mod _native {
     use super::encoder::Encoder;
     #[pymodule_export]
     use super::sample::data_io_document_sample;
+    #[pymodule_export]
+    use super::tokenizer::{tokenizer_encoder, tokenizer_settings};
     #[pymodule_export]
     use super::train::{WordCounter, train_bpe};
 
