@@ -87,8 +87,8 @@ class Encoded(NamedTuple):
     Attributes:
         ids: uint32 [n], all texts one after another.
         offsets: int64 [rows + 1]; text i has ids[offsets[i]:offsets[i + 1]].
-        dropped_bytes: UTF-8 bytes (after NFC) that have no symbol in the vocabulary and vanished; None on the library's
-            path, which does not tell.
+        dropped_bytes: UTF-8 bytes (of the texts as they are split) that have no symbol in the vocabulary and vanished;
+            None on the library's path, which does not tell.
     """
 
     ids: NDArray[np.uint32]
@@ -102,6 +102,7 @@ class Encoder:
     Attributes:
         path: who encodes, "native" or "library".
         reason: why, in a person's words.
+        native: the native encoder; None on the library's path.
         vocab_size: number of tokens, added ones included.
     """
 
@@ -109,13 +110,13 @@ class Encoder:
         self, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
     ) -> None:
         tokenizer = None if checked and not library else _library(text, where)
-        self._native, self.reason = (None, "asked for") if library else _made_native(text, tokenizer, where)
+        self.native, self.reason = (None, "asked for") if library else _made_native(text, tokenizer, where)
         self._where = where
         self._tokenizer: Tokenizer | None = None
         self.path: Literal["native", "library"]
         self.vocab_size: int
-        if self._native is not None:
-            self.path, self.vocab_size = "native", self._native.vocab_size
+        if self.native is not None:
+            self.path, self.vocab_size = "native", self.native.vocab_size
         else:
             self._tokenizer = tokenizer or _library(text, where)
             self.path, self.vocab_size = "library", self._tokenizer.get_vocab_size(with_added_tokens=True)
@@ -127,8 +128,8 @@ class Encoder:
         Args:
             path: the file, of the format of tokenizers 0.22.
             library: encode with the tokenizers library whatever the configuration.
-            checked: the same bytes were read on this machine without it before, so that the native encoder need not be
-                compared with the library again, which takes most of the time.
+            checked: the same text was compared with the library before, which takes most of the time; a native encoder
+                is not compared again.
 
         Raises:
             InputError: the file is absent or not a tokenizer.
@@ -153,8 +154,8 @@ class Encoder:
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, given in byte symbols or, for an added one, as it is; None if there is none."""
-        if self._native is not None:
-            return self._native.token_to_id(token)
+        if self.native is not None:
+            return self.native.token_to_id(token)
         assert self._tokenizer is not None
         found: int | None = self._tokenizer.token_to_id(token)
         return found
@@ -183,12 +184,12 @@ class Encoder:
         return Encoded(
             np.concatenate([np.zeros(0, np.uint32), *(part.ids for part in parts)]),
             np.concatenate(offsets),
-            sum(dropped) if self._native else None,
+            sum(dropped) if self.native else None,
         )
 
     def _encode(self, chunk: pa.Array) -> Encoded:
-        if self._native is not None:
-            return Encoded(*self._native.encode(chunk))
+        if self.native is not None:
+            return Encoded(*self.native.encode(chunk))
         assert self._tokenizer is not None
         return _encode_by_library(self._tokenizer, chunk.to_pylist(), self._where)
 
