@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 
 from components.tokenize.config import TokenizeConfig
 from pairmill import inputs, rows, storage, tokens
-from pairmill import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
+from pairmill.tokenizer_file import NAME, locate
 
 if TYPE_CHECKING:
     from pairmill.encoder import Encoder
-
-_NAME = "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Tokenize(Stage[TokenizeConfig]):
     config = TokenizeConfig
 
     def plan(self, config: TokenizeConfig) -> Plan:
-        uri = _tokenizer_uri(config.tokenizer)
+        uri = locate(config.tokenizer, storage.normalise(config.root, "root"))
         digest = storage.store_for(uri).digest(uri)
         encoder = _encoder(uri, digest)
         event(f"tokenize: {uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
@@ -157,8 +155,8 @@ class Tokenize(Stage[TokenizeConfig]):
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
-            path = _NAME
-            out.write(_NAME, storage.store_for(context.tokenizer).read(context.tokenizer))
+            path = NAME
+            out.write(NAME, storage.store_for(context.tokenizer).read(context.tokenizer))
         info = {
             "tokenizer_path": path,
             "boq": config.boq,
@@ -201,23 +199,6 @@ class Tokenize(Stage[TokenizeConfig]):
                 Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             ],
         )
-
-
-def _tokenizer_uri(given: str) -> str:
-    uri = storage.normalise(given, "tokenizer")
-    store = storage.store_for(uri)
-    if store.exists(uri):
-        manifests.refuse_unfinished(storage.parent_of(uri))
-        return uri
-    manifests.read(uri)  # refuses a folder that train_tokenizer began and has not finished
-    inside = storage.join(uri, _NAME)
-    if not store.exists(inside):
-        raise InputError(
-            f"no tokenizer there: neither a file nor a folder with {_NAME}",
-            where=f"tokenizer={uri}",
-            hint="check the path",
-        )
-    return inside
 
 
 @lru_cache(maxsize=1)
