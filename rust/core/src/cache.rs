@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::bpe::{Merges, Scratch};
 use crate::key::Key;
+use crate::pages::vec_with_capacity;
 use crate::simd::Simd;
 
 /// Longer pieces than this are nearly always unique, and would fill the memory for nothing.
@@ -27,9 +28,9 @@ const ELSEWHERE: u32 = INLINE as u32 + 1;
 const NOTHING: u32 = ELSEWHERE + 1;
 
 /// A piece, up to three ids, and how many they are; or where in the list of ids they start, their number, and how many
-/// bytes have no symbol. Half a cache line, so that no slot lies in two.
+/// bytes have no symbol.
 #[derive(Clone, Copy)]
-#[repr(C, align(32))]
+#[repr(C)]
 struct Slot {
     key: Key,
     ids: [u32; INLINE],
@@ -37,6 +38,78 @@ struct Slot {
 }
 
 const EMPTY: Slot = Slot { key: Key::NONE, ids: [0; INLINE], count: NOTHING };
+
+/// Two slots in one cache line, of which the first is taken first: either is looked at without a branch that could be
+/// guessed wrong.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Bucket([Slot; 2]);
+
+/// Slots by open addressing, a power of two of them.
+struct Table {
+    buckets: Vec<Bucket>,
+    used: usize,
+}
+
+impl Table {
+    fn new(slots: usize) -> Self {
+        let mut buckets = vec_with_capacity(slots / 2);
+        buckets.resize(slots / 2, Bucket([EMPTY; 2]));
+        Self { buckets, used: 0 }
+    }
+
+    fn slots(&self) -> usize {
+        self.buckets.len() * 2
+    }
+
+    #[inline(always)]
+    fn home(&self, hash: usize) -> &Bucket {
+        &self.buckets[hash & (self.buckets.len() - 1)]
+    }
+
+    /// The slot of `key`, or an empty one.
+    #[inline(always)]
+    fn find(&self, hash: usize, key: Key) -> &Slot {
+        let mask = self.buckets.len() - 1;
+        let mut at = hash & mask;
+        loop {
+            let Bucket(bucket) = &self.buckets[at];
+            let slot = &bucket[usize::from(bucket[1].key == key)];
+            if slot.key == key {
+                return slot;
+            }
+            if bucket[1].count == NOTHING {
+                return &bucket[1];
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Add a slot whose key is not there.
+    fn put(&mut self, slot: Slot) {
+        if self.used >= self.slots() / 2 {
+            let doubled = Self::new(self.slots() * 2);
+            let old = std::mem::replace(self, doubled);
+            let slots = old.buckets.iter().flat_map(|Bucket(slots)| slots);
+            slots.filter(|slot| slot.count != NOTHING).for_each(|&slot| self.put(slot));
+        }
+        let mask = self.buckets.len() - 1;
+        let mut at = slot.key.hash() & mask;
+        loop {
+            if let Some(free) = self.buckets[at].0.iter_mut().find(|slot| slot.count == NOTHING) {
+                *free = slot;
+                self.used += 1;
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.buckets.fill(Bucket([EMPTY; 2]));
+        self.used = 0;
+    }
+}
 
 /// The ids of a piece that are not in a slot.
 #[derive(Clone, Copy)]
@@ -48,8 +121,7 @@ struct Entry {
 
 /// A word cache and the buffers of the merging.
 pub struct Cache {
-    slots: Vec<Slot>,
-    used: usize,
+    short: Table,
     long: FxHashMap<Box<[u8]>, Entry>,
     ids: Vec<u32>,
     scratch: Scratch,
@@ -59,8 +131,7 @@ pub struct Cache {
 impl Default for Cache {
     fn default() -> Self {
         Self {
-            slots: vec![EMPTY; FIRST_SLOTS],
-            used: 0,
+            short: Table::new(FIRST_SLOTS),
             long: FxHashMap::default(),
             ids: Vec::new(),
             scratch: Scratch::default(),
@@ -105,7 +176,7 @@ impl Cache {
         } else {
             let hash = key.hash();
             batch.hashes[at] = hash;
-            simd.prefetch(&self.slots[hash & (self.slots.len() - 1)]);
+            simd.prefetch(self.short.home(hash));
         }
         batch.length == BATCH
     }
@@ -127,13 +198,7 @@ impl Cache {
         let mut long = 0;
         for at in 0..self.batch.length.min(BATCH) {
             let key = self.batch.keys[at];
-            let mask = self.slots.len() - 1;
-            let mut place = self.batch.hashes[at] & mask;
-            let mut slot = &self.slots[place];
-            while slot.key != key && slot.count != NOTHING {
-                place = (place + 1) & mask;
-                slot = &self.slots[place];
-            }
+            let slot = self.short.find(self.batch.hashes[at], key);
             if slot.count <= INLINE as u32 {
                 // One store of all three, of which the next ones overwrite what is too many.
                 if let Some(free) = self.batch.found[written..].first_chunk_mut() {
@@ -184,16 +249,7 @@ impl Cache {
             slot.ids = [start, length, dropped];
             slot.count = ELSEWHERE;
         }
-        if self.used >= self.slots.len() / 2 {
-            let doubled = vec![EMPTY; self.slots.len() * 2];
-            for slot in std::mem::replace(&mut self.slots, doubled) {
-                if slot.count != NOTHING {
-                    self.put(slot);
-                }
-            }
-        }
-        self.put(slot);
-        self.used += 1;
+        self.short.put(slot);
     }
 
     fn keep(&mut self, ids: &[u32], dropped: u32) -> Entry {
@@ -204,21 +260,11 @@ impl Cache {
     }
 
     fn forget_if_full(&mut self, more_ids: usize) {
-        if self.used >= MOST_SLOTS / 2 || self.long.len() >= MOST_LONG || self.ids.len() + more_ids > MOST_IDS {
-            self.slots.fill(EMPTY);
-            self.used = 0;
+        if self.short.used >= MOST_SLOTS / 2 || self.long.len() >= MOST_LONG || self.ids.len() + more_ids > MOST_IDS {
+            self.short.clear();
             self.long.clear();
             self.ids.clear();
         }
-    }
-
-    fn put(&mut self, slot: Slot) {
-        let mask = self.slots.len() - 1;
-        let mut at = slot.key.hash() & mask;
-        while self.slots[at].count != NOTHING {
-            at = (at + 1) & mask;
-        }
-        self.slots[at] = slot;
     }
 }
 
@@ -266,11 +312,11 @@ mod tests {
         let all = [pieces.as_slice(), &long].concat();
         let (ids, dropped) = expected(&all);
         assert_eq!(run(Level::best(), Ask(&mut cache, &all)), (ids.clone(), dropped));
-        let kept = (cache.used, cache.long.len());
+        let kept = (cache.short.used, cache.long.len());
         // All but the longest.
         assert_eq!(kept, (7, 3));
         assert_eq!(run(Level::Scalar, Ask(&mut cache, &all)), (ids, dropped));
-        assert_eq!((cache.used, cache.long.len()), kept);
+        assert_eq!((cache.short.used, cache.long.len()), kept);
     }
 
     #[test]
@@ -281,12 +327,12 @@ mod tests {
             .map(|number| if number % 8 == 0 { format!("a longer piece {number}") } else { number.to_string() })
             .collect();
         for pieces in pieces.chunks(1000) {
-            let before = cache.used;
+            let before = cache.short.used;
             let (ids, dropped) = expected(pieces);
             assert_eq!(run(Level::best(), Ask(&mut cache, pieces)), (ids, dropped));
-            forgotten += usize::from(cache.used < before);
+            forgotten += usize::from(cache.short.used < before);
         }
         assert!(forgotten > 0, "the cap was never reached");
-        assert!(cache.slots.len() <= MOST_SLOTS);
+        assert!(cache.short.slots() <= MOST_SLOTS);
     }
 }

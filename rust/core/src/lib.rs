@@ -15,6 +15,7 @@ pub mod encoder;
 mod key;
 mod marks;
 pub mod nfc;
+pub mod pages;
 pub mod sample;
 mod scan;
 pub mod simd;

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use numpy::PyArray1;
 use pairmill_core::encoder::{Cache, Encoder as Core};
+use pairmill_core::pages::vec_with_capacity;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
@@ -61,7 +62,7 @@ impl Encoder {
         let texts = Texts::import(strings)?;
         let (ids, offsets, dropped) = py.detach(|| {
             // English and mathematics have 3 to 4 bytes a token.
-            let mut ids = Vec::with_capacity(texts.bytes() / 3);
+            let mut ids = vec_with_capacity(texts.bytes() / 3);
             let mut offsets = Vec::with_capacity(texts.len() + 1);
             offsets.push(0_i64);
             let mut dropped = 0;
