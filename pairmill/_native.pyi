@@ -5,7 +5,7 @@ runs without the GIL and looks for Ctrl-C every 50 ms; a KeyboardInterrupt leave
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,8 @@ __all__ = [
     "__version__",
     "data_io_document_sample",
     "json_rows",
+    "tokenizer_encoder",
+    "tokenizer_settings",
     "train_bpe",
 ]
 
@@ -58,7 +60,10 @@ class Encoder:
     ) -> Encoder: ...
     @property
     def vocab_size(self) -> int:
-        """The number of tokens in `vocab`."""
+        """The number of tokens, added ones included."""
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of a token, in byte symbols or, of an added one, as it is; None if there is none."""
 
     def encode(self, strings: _Arrow) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
         """Encode each row as a document of its own; special tokens in it are plain text.
@@ -219,6 +224,29 @@ def train_bpe(
     Raises:
         TypeError: not arrays of these types.
         ValueError: unequal lengths, a null, a count below 1, or more than 2**63 bytes.
+    """
+
+def tokenizer_settings(text: str) -> str:
+    """Return the JSON of a tokenizer.json without `model.vocab` and `model.merges`, which are nearly all of it.
+
+    Raises:
+        ValueError: not a JSON object with an object `model`.
+    """
+
+def tokenizer_encoder(
+    text: str, *, pattern: Literal["qwen2", "llama3", "gpt2"], normalize: bool, ignore_merges: bool
+) -> Encoder:
+    """Return the encoder of a tokenizer.json with a byte-level BPE model; its added tokens are found in texts.
+
+    Args:
+        text: the file. Of its other settings nothing is looked at but what the arguments say.
+        pattern: how a text is split (rust/core/src/patterns.rs).
+        normalize: whether a text is brought into NFC first.
+        ignore_merges: whether a piece that is a token has its id whatever the merges say.
+
+    Raises:
+        ValueError: vocab, merges and added tokens contradict themselves, or the latter cannot be found as tokenizers
+            0.22.2 finds them: twice the same, single words, white space that two of them take.
     """
 
 def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray[np.uint64]:

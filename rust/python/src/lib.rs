@@ -12,6 +12,7 @@ mod guard;
 mod poll;
 mod rows;
 mod sample;
+mod tokenizer;
 mod train;
 
 /// Byte-level BPE, native: encoding, counting, training.
@@ -27,6 +28,8 @@ mod _native {
     use super::rows::{Layout, json_rows};
     #[pymodule_export]
     use super::sample::data_io_document_sample;
+    #[pymodule_export]
+    use super::tokenizer::{tokenizer_encoder, tokenizer_settings};
     #[pymodule_export]
     use super::train::{WordCounter, train_bpe};
 
