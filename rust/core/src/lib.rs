@@ -12,6 +12,7 @@ mod cache;
 mod classes;
 pub mod count;
 pub mod encoder;
+mod key;
 pub mod nfc;
 pub mod sample;
 pub mod split;

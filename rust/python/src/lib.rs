@@ -21,7 +21,7 @@ mod _native {
     #[pymodule_export]
     use super::sample::data_io_document_sample;
     #[pymodule_export]
-    use super::train::{WordCounter, train_bpe};
+    use super::train::{Trainer, WordCounter, train_bpe};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
