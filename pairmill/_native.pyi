@@ -71,16 +71,20 @@ class WordCounter:
     def __len__(self) -> int:
         """Return the number of distinct pieces."""
 
-    def add(self, strings: _Arrow, truncate: int) -> None:
+    def add(self, strings: _Arrow, truncate: int, chosen: NDArray[np.bool_] | None = None) -> int:
         """Count the pieces of each row, a document of its own, cut to its first `truncate` Unicode scalar values.
 
         Args:
-            strings: Arrow utf8 or large_utf8, without nulls.
+            strings: Arrow utf8 or large_utf8 [rows], without nulls.
             truncate: characters kept of each document, at least 0; sys.maxsize for all.
+            chosen: bool [rows], which rows to count; None = all.
+
+        Returns:
+            The bytes of the rows counted, what was cut included.
 
         Raises:
-            TypeError: not an Arrow array of these types.
-            ValueError: a null, by row, or an array that is not valid.
+            TypeError: not arrays of these types.
+            ValueError: a null, by row, an array that is not valid, or another number of choices than of rows.
             OverflowError: `truncate` is negative.
         """
 

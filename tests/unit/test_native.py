@@ -187,6 +187,14 @@ class TestCount:
         counter.add(pa.array(["gone"]), 0)
         assert pa.array(counter.words()[0]).to_pylist() == [b"ab", "éé".encode(), "😀".encode()]
 
+    def test_rows_may_be_chosen_and_their_bytes_are_told(self) -> None:
+        counter = _native.WordCounter()
+        assert counter.add(arrow(["é", "b", "c"]).slice(1), 0, np.array([False, True])) == 1
+        assert counter.add(arrow(["éé", "b", "c"]), 1, np.array([True, False, True])) == 5
+        assert pa.array(counter.words()[0]).to_pylist() == [b"c", "é".encode()]
+        with pytest.raises(ValueError, match="got 2 choices for 1 rows; expected one for each"):
+            counter.add(arrow(["a"]), 1, np.array([True, False]))
+
     @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
     def test_counts_may_be_arrow_or_numpy(self, kind: pa.DataType) -> None:
         counter = _native.WordCounter()

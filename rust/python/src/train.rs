@@ -1,7 +1,7 @@
 //! Counting and training.
 
 use arrow_array::LargeBinaryArray;
-use numpy::PyArray1;
+use numpy::{PyArray1, PyArrayMethods};
 use pairmill_core::count::{CountError, WordCounter as Core, truncate as first};
 use pairmill_core::train::{Options, Trained, Trainer as CoreTrainer};
 use pyo3::exceptions::PyValueError;
@@ -26,14 +26,33 @@ impl WordCounter {
         Self(Core::default())
     }
 
-    fn add(&mut self, py: Python<'_>, strings: &Bound<'_, PyAny>, truncate: usize) -> PyResult<()> {
+    #[pyo3(signature = (strings, truncate, chosen = None))]
+    fn add(
+        &mut self,
+        py: Python<'_>,
+        strings: &Bound<'_, PyAny>,
+        truncate: usize,
+        chosen: Option<&Bound<'_, PyArray1<bool>>>,
+    ) -> PyResult<usize> {
         let texts = Texts::import(strings)?;
+        let chosen = chosen.map(PyArrayMethods::to_vec).transpose()?;
+        if let Some(chosen) = &chosen
+            && chosen.len() != texts.len()
+        {
+            let message = format!("got {} choices for {} rows; expected one for each", chosen.len(), texts.len());
+            return Err(PyValueError::new_err(message));
+        }
         py.detach(|| {
             let mut poll = Poll::new();
-            texts.iter().try_for_each(|text| {
-                self.0.add(first(text, truncate)).map_err(|error| count_error(&error))?;
-                poll.check()
-            })
+            let mut bytes = 0;
+            for (row, text) in texts.iter().enumerate() {
+                if chosen.as_ref().is_none_or(|chosen| chosen[row]) {
+                    self.0.add(first(text, truncate)).map_err(|error| count_error(&error))?;
+                    bytes += text.len();
+                }
+                poll.check()?;
+            }
+            Ok(bytes)
         })
     }
 
