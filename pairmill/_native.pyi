@@ -10,7 +10,20 @@ from typing import Any, Final, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ArrowArray", "Encoder", "Trainer", "WordCounter", "__version__", "data_io_document_sample", "train_bpe"]
+__all__ = [
+    "ArrowArray",
+    "Encoder",
+    "Layout",
+    "RowError",
+    "RowPanic",
+    "Trainer",
+    "UnknownTagError",
+    "WordCounter",
+    "__version__",
+    "data_io_document_sample",
+    "json_rows",
+    "train_bpe",
+]
 
 __version__: Final[str]
 
@@ -61,7 +74,90 @@ class Encoder:
         Raises:
             TypeError: not an Arrow array of these types.
             ValueError: a null, by row, or an array that is not valid.
+            RowPanic: a defect of the encoder.
         """
+
+class RowError(ValueError):
+    """A row that is no text; `args` are the row, from 0, what is wrong with it, and what was got."""
+
+class UnknownTagError(ValueError):
+    """A condition with a tag that has no token; `args` are the row, from 0, and the tag."""
+
+class RowPanic(RuntimeError):
+    """A panic, which is a defect; `args` are the row at which it came, from 0, and what it said."""
+
+# Tokens uint32 [n]; inst_start, inst_len, resp_start, resp_len uint64 [rows].
+_Spans = tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+
+@final
+class Layout:
+    """The tokens around the texts of a row: `boq`, one for each tag of the condition, the question, `eoq`, the answer,
+    `eoa`.
+
+    Args:
+        boq: id that opens a row.
+        eoq: id that ends a question.
+        eoa: id that ends an answer.
+        tags: id by tag; the tags of a condition are joined by commas.
+    """
+
+    def __new__(cls, boq: int, eoq: int, eoa: int, tags: Mapping[str, int]) -> Layout: ...
+    def encode(
+        self, encoder: Encoder, condition: _Arrow, instruction: _Arrow, response: _Arrow, start: int
+    ) -> tuple[_Spans, int]:
+        """Encode rows: each text as a document of its own, special tokens in it being plain text.
+
+        Args:
+            encoder: of the texts.
+            condition: Arrow utf8 or large_utf8 [rows], without nulls; so are the two texts.
+            instruction: the questions.
+            response: the answers.
+            start: where the first token will lie.
+
+        Returns:
+            The arrays of docs/format.md section 4, in its order; and how many bytes (of the texts in NFC) have no
+            symbol in the vocabulary and vanished.
+
+        Raises:
+            TypeError: not Arrow arrays of these types.
+            ValueError: unequal lengths, a null, by row, or an array that is not valid.
+            RowError: a text is not UTF-8.
+            UnknownTagError: a tag of a condition has no token.
+            RowPanic: a defect of the encoder.
+        """
+
+    def join(
+        self,
+        condition: _Arrow,
+        instruction: tuple[NDArray[np.uint32], NDArray[np.int64]],
+        response: tuple[NDArray[np.uint32], NDArray[np.int64]],
+        start: int,
+    ) -> tuple[_Spans, int]:
+        """As `encode`, of texts that were encoded elsewhere; no byte counts as dropped.
+
+        Args:
+            condition: as above.
+            instruction: ids [n] and offsets [rows + 1] of the questions, as `Encoder.encode` returns them.
+            response: those of the answers.
+            start: as above.
+
+        Raises:
+            TypeError: not arrays of these types.
+            ValueError: unequal lengths, a null, or offsets that do not ascend or lead out of the ids.
+            UnknownTagError: a tag of a condition has no token.
+        """
+
+def json_rows(data: bytes, last: bool) -> tuple[ArrowArray, ArrowArray, ArrowArray, int, bool]:
+    """Read rows off the beginning of JSON text, a stream of values with any white space, or none, between them.
+
+    Args:
+        data: bytes that need not end with a row.
+        last: nothing follows them.
+
+    Returns:
+        Condition, instruction and response, Arrow large_utf8 [rows]; how many bytes these rows take; and whether
+        reading stopped at something that is no row, which is for others to judge.
+    """
 
 @final
 class WordCounter:

@@ -94,7 +94,22 @@ class Encoder:
         vocab_size: number of tokens, added ones included.
     """
 
-    def __init__(self, text: str, *, where: str = "tokenizer.json", library: bool = False) -> None:
+    def __init__(
+        self, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
+    ) -> None:
+        self._where = where
+        self._native: _native.Encoder | None = None
+        self._tokenizer: Tokenizer | None = None
+        if checked:
+            config = json.loads(text)
+            self._ids: dict[str, int] = dict(config["model"]["vocab"])
+            self._ids |= {token["content"]: token["id"] for token in config["added_tokens"]}
+            self.vocab_size: int = len(self._ids)
+            self.path: Literal["native", "library"] = "native"
+            self.reason = "compared with the library before"
+            self._native = _native_of(config)
+            return
+
         from tokenizers import Tokenizer
 
         try:
@@ -109,12 +124,10 @@ class Encoder:
                 hint="train it again, or fetch the file again",
             ) from error
         tokenizer.encode_special_tokens = True
-        self._ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
-        self.vocab_size: int = tokenizer.get_vocab_size(with_added_tokens=True)
-        self.path: Literal["native", "library"] = "library"
-        self._where = where
-        self._native: _native.Encoder | None = None
-        self._tokenizer: Tokenizer | None = tokenizer
+        self._ids = tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.path = "library"
+        self._tokenizer = tokenizer
         config = json.loads(text)
         self.reason = "asked for" if library else _difference(config)
         if not self.reason:
@@ -142,9 +155,19 @@ class Encoder:
         return cls(text, where=str(path), library=library)
 
     @classmethod
-    def from_json(cls, text: str, *, where: str = "tokenizer.json", library: bool = False) -> Encoder:
-        """Take the text of a tokenizer.json; `where` names it in errors. Otherwise as `from_file`."""
-        return cls(text, where=where, library=library)
+    def from_json(
+        cls, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
+    ) -> Encoder:
+        """Take the text of a tokenizer.json; `where` names it in errors. Otherwise as `from_file`.
+
+        `checked`: another encoder of this text said that its path is native, so that the library has no say any more.
+        """
+        return cls(text, where=where, library=library, checked=checked)
+
+    @property
+    def native(self) -> _native.Encoder | None:
+        """The native encoder; None on the library's path."""
+        return self._native
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, given in byte symbols or, for an added one, as it is; None if there is none."""
@@ -187,12 +210,8 @@ class Encoder:
         """Encode natively from here on, after comparing the two encoders on the probes."""
         import pyarrow as pa
 
-        from pairmill import _native
-
-        model = config["model"]
-        merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
         try:
-            native = _native.Encoder(model["vocab"], merges)
+            native = _native_of(config)
         except ValueError as error:
             self.reason = f"the native encoder refuses the vocabulary: {error}"
             return
@@ -210,6 +229,14 @@ class Encoder:
                 )
         self.path, self._native, self._tokenizer = "native", native, None
         self.reason = f"the configuration of train_tokenizer; equal to the library on {len(_PROBES)} probes"
+
+
+def _native_of(config: dict[str, Any]) -> _native.Encoder:
+    from pairmill import _native
+
+    model = config["model"]
+    merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+    return _native.Encoder(model["vocab"], merges)
 
 
 def _row(encoded: Encoded, row: int) -> list[int]:

@@ -4,22 +4,20 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::bpe::Merges;
+use crate::bpe::{Merges, NONE};
 use crate::bytes::alphabet;
-use crate::cache::Found;
+use crate::key::Key;
 use crate::nfc::normalize;
-use crate::split::pieces;
+use crate::scan::{Marked, Visit, scan};
+use crate::simd::{Level, Simd, Work, run};
 
 pub use crate::cache::Cache;
 
-/// A byte without a symbol in the vocabulary; no token has this id.
-const NO_SYMBOL: u32 = u32::MAX;
-
 /// A byte-level BPE vocabulary with its merges. It never changes and can serve many threads, each with a [`Cache`].
 pub struct Encoder {
-    symbols: [u32; 256],
     merges: Merges,
     vocab_size: usize,
+    level: Level,
 }
 
 /// Why a vocabulary and its merges do not make an encoder.
@@ -47,7 +45,7 @@ impl fmt::Display for VocabError {
                 write!(f, "token {token:?} is in the vocabulary twice; expected each token once")
             }
             Self::IdTwice(id) => write!(f, "two tokens have the id {id}; expected one token for each id"),
-            Self::IdTooLarge(id) => write!(f, "token id {id} is too large; expected at most {}", NO_SYMBOL - 1),
+            Self::IdTooLarge(id) => write!(f, "token id {id} is too large; expected at most {}", NONE - 1),
             Self::NoToken { rank, token } => {
                 write!(
                     f,
@@ -70,7 +68,7 @@ impl Encoder {
         let mut ids: FxHashMap<String, u32> = FxHashMap::default();
         let mut taken: FxHashMap<u32, ()> = FxHashMap::default();
         for (token, id) in vocab {
-            if id == NO_SYMBOL {
+            if id == NONE {
                 return Err(VocabError::IdTooLarge(id));
             }
             if taken.insert(id, ()).is_some() {
@@ -88,8 +86,13 @@ impl Encoder {
             };
             triples.push((find(left)?, find(right)?, find(&format!("{left}{right}"))?));
         }
-        let symbols = alphabet().map(|symbol| ids.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NO_SYMBOL));
-        Ok(Self { symbols, merges: Merges::new(triples.into_iter()), vocab_size })
+        let symbols = alphabet().map(|symbol| ids.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NONE));
+        Ok(Self { merges: Merges::new(symbols, &triples), vocab_size, level: Level::best() })
+    }
+
+    /// The same at another level, of those that [`Level::available`] tells. The ids are the same.
+    pub fn at_level(self, level: Level) -> Self {
+        Self { level, ..self }
     }
 
     /// How many tokens the vocabulary has.
@@ -102,33 +105,64 @@ impl Encoder {
     /// Returns how many bytes (of the text in NFC) have no symbol in the vocabulary. They vanish, as in the reference,
     /// and the symbols around them may merge. Special tokens in the text are plain text.
     pub fn encode(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
-        let text = normalize(text);
-        let bytes = text.as_bytes();
-        let mut dropped = 0;
-        let mut start = 0;
-        for piece in pieces(&text) {
-            let piece = piece.as_bytes();
-            dropped += match cache.find(piece, bytes[start..].first_chunk(), ids) {
-                Found::Hit(dropped) => dropped,
-                Found::Never => self.encode_piece(piece, cache, ids),
-                Found::Miss(place) => {
-                    let before = ids.len();
-                    let dropped = self.encode_piece(piece, cache, ids);
-                    cache.store(place, piece, &ids[before..], dropped);
-                    dropped
-                }
-            };
-            start += piece.len();
-        }
-        dropped
+        let start = ids.len();
+        self.read(text, true, cache, ids).unwrap_or_else(|Marked| {
+            // Nearly every text is in NFC already; whether this one is needs a closer look.
+            ids.truncate(start);
+            self.read(&normalize(text), false, cache, ids).unwrap_or_default()
+        })
     }
 
-    fn encode_piece(&self, piece: &[u8], cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
-        let start = ids.len();
-        ids.extend(piece.iter().map(|&byte| self.symbols[usize::from(byte)]).filter(|&id| id != NO_SYMBOL));
-        let dropped = piece.len() - (ids.len() - start);
-        self.merges.apply(ids, start, &mut cache.scratch);
-        dropped as u64
+    fn read(&self, text: &str, stop_at_marks: bool, cache: &mut Cache, ids: &mut Vec<u32>) -> Result<u64, Marked> {
+        run(self.level, Read { merges: &self.merges, text, stop_at_marks, cache, ids })
+    }
+}
+
+/// The encoding of one text; gives the number of bytes without a symbol.
+struct Read<'a> {
+    merges: &'a Merges,
+    text: &'a str,
+    stop_at_marks: bool,
+    cache: &'a mut Cache,
+    ids: &'a mut Vec<u32>,
+}
+
+impl Work for Read<'_> {
+    type Output = Result<u64, Marked>;
+
+    #[inline(always)]
+    fn run(self, simd: impl Simd) -> Self::Output {
+        let Self { text, stop_at_marks, .. } = self;
+        let mut reader = Reader { simd, read: self, dropped: 0 };
+        let result = scan(simd, text, stop_at_marks, &mut reader);
+        if result.is_err() {
+            reader.read.cache.forget_wanted();
+        }
+        reader.answer();
+        result.map(|()| reader.dropped)
+    }
+}
+
+struct Reader<'a, S> {
+    simd: S,
+    read: Read<'a>,
+    dropped: u64,
+}
+
+impl<S: Simd> Reader<'_, S> {
+    #[inline(always)]
+    fn answer(&mut self) {
+        let Read { merges, text, cache, ids, .. } = &mut self.read;
+        self.dropped += cache.answer(text.as_bytes(), merges, ids);
+    }
+}
+
+impl<S: Simd> Visit for Reader<'_, S> {
+    #[inline(always)]
+    fn piece(&mut self, start: usize, end: usize, key: Key) {
+        if self.read.cache.want(self.simd, start, end, key) {
+            self.answer();
+        }
     }
 }
 

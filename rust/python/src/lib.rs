@@ -7,7 +7,10 @@
 
 mod arrow;
 mod encoder;
+mod errors;
+mod guard;
 mod poll;
+mod rows;
 mod sample;
 mod train;
 
@@ -18,6 +21,10 @@ mod _native {
     use super::arrow::ArrowArray;
     #[pymodule_export]
     use super::encoder::Encoder;
+    #[pymodule_export]
+    use super::errors::{RowError, RowPanic, UnknownTagError};
+    #[pymodule_export]
+    use super::rows::{Layout, json_rows};
     #[pymodule_export]
     use super::sample::data_io_document_sample;
     #[pymodule_export]
