@@ -31,7 +31,7 @@ mod _native {
     #[pymodule_export]
     use super::tokenizer::{tokenizer_encoder, tokenizer_settings};
     #[pymodule_export]
-    use super::train::{WordCounter, train_bpe};
+    use super::train::{Trainer, WordCounter, train_bpe};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
