@@ -26,7 +26,8 @@ from pairmill.tokens import ARRAYS, INDEX
 
 
 def tokenize(world: World, rows: Path, root: Path, **options: Any) -> tuple[Path, Manifest]:
-    config = TokenizeConfig(root=str(root), rows=[str(rows)], tokenizer=str(world.tokenizer), **options)
+    given = {"root": str(root), "rows": [str(rows)], "tokenizer": str(world.tokenizer), **options}
+    config = TokenizeConfig(**given)
     result = runner.run(Tokenize(), config)
     return Path(result.uri), result.manifest
 
@@ -63,6 +64,47 @@ def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
 
     again, _ = tokenize(world, tmp_path / "rows", tmp_path / "two", workers=2)
     assert tools.digests(again) == tools.digests(cut)
+
+
+def test_what_changed_is_encoded_again(world: World, tmp_path: Path) -> None:
+    given, root = tmp_path / "rows", tmp_path / "root"
+    paths = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
+    values = [tools.rows(50, seed=number) for number in range(len(paths))]
+    for path, some in zip(paths, values, strict=True):
+        tools.write_rows(given / path, some)
+    first, manifest = tokenize(world, given, root, workers=1)
+    wanted = tools.digests(first)
+
+    # One row of one file.
+    condition, instruction, response = values[3][17]
+    values[3][17] = (condition, instruction, response[:-1] + "x")
+    tools.write_rows(given / paths[3], values[3])
+    before, outside = tools.records(root, "tokenize"), [tools.stamps(top) for top in (given, world.tokenizer)]
+    _, changed = tokenize(world, given, root, workers=1)
+    after = tools.records(root, "tokenize")
+    assert len(after) == len(before) + 1
+    assert before.items() <= after.items()
+    tasks, others = manifest.tasks(), changed.tasks()
+    assert [task for task in tasks if tasks[task] != others[task]] == ["deep__d.parquet"]
+
+    # Everything. Of the tokenizer only its file counts, even where the ids cannot differ.
+    other = tmp_path / "other" / "tokenizer.json"
+    text = json.loads((world.tokenizer / "tokenizer.json").read_text())
+    tools.write_text(other, json.dumps(text))
+    mapping = ["direct=<|object_ref_end|>", "cot=<|object_ref_start|>", "noisy=<|quad_start|>", "synth=<|quad_end|>"]
+    fingerprints = {manifest.fingerprint, changed.fingerprint}
+    for options in ({"tokenizer": str(other)}, {"conditions": mapping}, {"eoa": "<|im_end|>"}):
+        before = tools.records(root, "tokenize")
+        _, all_new = tokenize(world, given, root, workers=1, **options)
+        after = tools.records(root, "tokenize")
+        assert len(after) == len(before) + len(paths)
+        assert before.items() <= after.items()
+        fingerprints.add(all_new.fingerprint)
+    assert len(fingerprints) == 5
+
+    # What stood there before stands there, the other folders of results too.
+    assert tools.digests(first) == wanted
+    assert [tools.stamps(top) for top in (given, world.tokenizer)] == outside
 
 
 def less(found: dict[str, str], *paths: str) -> dict[str, str]:
