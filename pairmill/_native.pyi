@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 __all__ = [
     "ArrowArray",
     "Encoder",
+    "Layout",
+    "RowError",
+    "RowPanic",
+    "Trainer",
+    "UnknownTagError",
     "WordCounter",
     "__version__",
     "data_io_document_sample",
+    "json_rows",
     "tokenizer_encoder",
     "tokenizer_settings",
     "train_bpe",
@@ -73,7 +79,90 @@ class Encoder:
         Raises:
             TypeError: not an Arrow array of these types.
             ValueError: a null, by row, or an array that is not valid.
+            RowPanic: a defect of the encoder.
         """
+
+class RowError(ValueError):
+    """A row that is no text; `args` are the row, from 0, what is wrong with it, and what was got."""
+
+class UnknownTagError(ValueError):
+    """A condition with a tag that has no token; `args` are the row, from 0, and the tag."""
+
+class RowPanic(RuntimeError):
+    """A panic, which is a defect; `args` are the row at which it came, from 0, and what it said."""
+
+# Tokens uint32 [n]; inst_start, inst_len, resp_start, resp_len uint64 [rows].
+_Spans = tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+
+@final
+class Layout:
+    """The tokens around the texts of a row: `boq`, one for each tag of the condition, the question, `eoq`, the answer,
+    `eoa`.
+
+    Args:
+        boq: id that opens a row.
+        eoq: id that ends a question.
+        eoa: id that ends an answer.
+        tags: id by tag; the tags of a condition are joined by commas.
+    """
+
+    def __new__(cls, boq: int, eoq: int, eoa: int, tags: Mapping[str, int]) -> Layout: ...
+    def encode(
+        self, encoder: Encoder, condition: _Arrow, instruction: _Arrow, response: _Arrow, start: int
+    ) -> tuple[_Spans, int]:
+        """Encode rows: each text as a document of its own, special tokens in it being plain text.
+
+        Args:
+            encoder: of the texts.
+            condition: Arrow utf8 or large_utf8 [rows], without nulls; so are the two texts.
+            instruction: the questions.
+            response: the answers.
+            start: where the first token will lie.
+
+        Returns:
+            The arrays of docs/format.md section 4, in its order; and how many bytes (of the texts in NFC) have no
+            symbol in the vocabulary and vanished.
+
+        Raises:
+            TypeError: not Arrow arrays of these types.
+            ValueError: unequal lengths, a null, by row, or an array that is not valid.
+            RowError: a text is not UTF-8.
+            UnknownTagError: a tag of a condition has no token.
+            RowPanic: a defect of the encoder.
+        """
+
+    def join(
+        self,
+        condition: _Arrow,
+        instruction: tuple[NDArray[np.uint32], NDArray[np.int64]],
+        response: tuple[NDArray[np.uint32], NDArray[np.int64]],
+        start: int,
+    ) -> tuple[_Spans, int]:
+        """As `encode`, of texts that were encoded elsewhere; no byte counts as dropped.
+
+        Args:
+            condition: as above.
+            instruction: ids [n] and offsets [rows + 1] of the questions, as `Encoder.encode` returns them.
+            response: those of the answers.
+            start: as above.
+
+        Raises:
+            TypeError: not arrays of these types.
+            ValueError: unequal lengths, a null, or offsets that do not ascend or lead out of the ids.
+            UnknownTagError: a tag of a condition has no token.
+        """
+
+def json_rows(data: bytes, last: bool) -> tuple[ArrowArray, ArrowArray, ArrowArray, int, bool]:
+    """Read rows off the beginning of JSON text, a stream of values with any white space, or none, between them.
+
+    Args:
+        data: bytes that need not end with a row.
+        last: nothing follows them.
+
+    Returns:
+        Condition, instruction and response, Arrow large_utf8 [rows]; how many bytes these rows take; and whether
+        reading stopped at something that is no row, which is for others to judge.
+    """
 
 @final
 class WordCounter:
@@ -83,16 +172,20 @@ class WordCounter:
     def __len__(self) -> int:
         """Return the number of distinct pieces."""
 
-    def add(self, strings: _Arrow, truncate: int) -> None:
+    def add(self, strings: _Arrow, truncate: int, chosen: NDArray[np.bool_] | None = None) -> int:
         """Count the pieces of each row, a document of its own, cut to its first `truncate` Unicode scalar values.
 
         Args:
-            strings: Arrow utf8 or large_utf8, without nulls.
+            strings: Arrow utf8 or large_utf8 [rows], without nulls.
             truncate: characters kept of each document, at least 0; sys.maxsize for all.
+            chosen: bool [rows], which rows to count; None = all.
+
+        Returns:
+            The bytes of the rows counted, what was cut included.
 
         Raises:
-            TypeError: not an Arrow array of these types.
-            ValueError: a null, by row, or an array that is not valid.
+            TypeError: not arrays of these types.
+            ValueError: a null, by row, an array that is not valid, or another number of choices than of rows.
             OverflowError: `truncate` is negative.
         """
 
@@ -105,11 +198,57 @@ class WordCounter:
 
         Raises:
             TypeError: not arrays of these types.
-            ValueError: unequal lengths, a null, a count below 1, or a sum past 2**63 - 1. The rows before it are added.
+            ValueError: unequal lengths, a null, an empty word, a count below 1, or a sum past 2**63 - 1; what is before
+                it is added.
         """
 
     def words(self) -> tuple[ArrowArray, NDArray[np.int64]]:
         """Return the distinct pieces, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n]."""
+
+@final
+class Trainer:
+    """Byte-level BPE from counted words, with the vocabulary and merges of tokenizers 0.22.2.
+
+    What it holds of a word of n bytes are 12 + 4 * n bytes, while it trains about three times as much.
+    """
+
+    def __new__(cls) -> Trainer: ...
+    def __len__(self) -> int:
+        """Return the number of words added."""
+
+    @property
+    def text_bytes(self) -> int:
+        """The bytes of the text that the words added make up: counts times lengths."""
+
+    def add(self, words: _Arrow, counts: _Arrow | NDArray[np.int64]) -> None:
+        """Add words. Neither their order matters nor whether a word comes once or its count in parts.
+
+        Args:
+            words: Arrow binary or large_binary [n], without nulls.
+            counts: int64 [n], Arrow or NumPy, each at least 1.
+
+        Raises:
+            TypeError: not arrays of these types.
+            ValueError: unequal lengths, a null, a count below 1, 2**63 bytes of text, or distinct words too large for
+                2**32 places, of which each takes three and one for each byte.
+        """
+
+    def train(
+        self, vocab_size: int, special_tokens: Sequence[str], min_frequency: int = 2, full_alphabet: bool = False
+    ) -> tuple[list[str], list[tuple[str, str]], NDArray[np.int64], bool]:
+        """Train on the words added, which are gone thereafter.
+
+        Args:
+            vocab_size: tokens wanted, special tokens and alphabet included; those are never cut.
+            special_tokens: the first ids, in this order, a repeated one once.
+            min_frequency: no merge of a pair that occurs less often.
+            full_alphabet: all 256 byte symbols, not only those of the bytes that occur.
+
+        Returns:
+            The tokens by id; the merges (left, right) by rank; int64 [merges], how often each replaced a pair, which
+            made the text so many tokens shorter; and whether a pair occurred more than 2**31 - 1 times, where the
+            reference, which counts in 32 bits, would have gone wrong.
+        """
 
 def train_bpe(
     words: _Arrow,
@@ -119,24 +258,7 @@ def train_bpe(
     min_frequency: int = 2,
     full_alphabet: bool = False,
 ) -> tuple[list[str], list[tuple[str, str]], bool]:
-    """Train byte-level BPE on counted words, with the vocabulary and merges of tokenizers 0.22.2.
-
-    Args:
-        words: Arrow binary or large_binary [n], without nulls; their order does not matter.
-        counts: int64 [n], Arrow or NumPy, each at least 1.
-        vocab_size: tokens wanted, special tokens and alphabet included; those are never cut.
-        special_tokens: the first ids, in this order, a repeated one once.
-        min_frequency: no merge of a pair that occurs less often.
-        full_alphabet: all 256 byte symbols, not only those of the bytes that occur.
-
-    Returns:
-        The tokens by id; the merges (left, right) by rank; and whether a pair occurred more than 2**31 - 1 times, where
-        the reference, which counts in 32 bits, would have gone wrong.
-
-    Raises:
-        TypeError: not arrays of these types.
-        ValueError: unequal lengths, a null, a count below 1, or more than 2**63 bytes.
-    """
+    """Train on these words alone, as a `Trainer` does; return tokens, merges, and whether 32 bits would overflow."""
 
 def tokenizer_settings(text: str) -> str:
     """Return the JSON of a tokenizer.json without `model.vocab` and `model.merges`, which are nearly all of it.

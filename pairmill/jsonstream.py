@@ -35,7 +35,7 @@ _LENIENT = json.JSONDecoder()
 class _Text:
     """A file as text, read in chunks; ``place`` is where reading stands in ``buffer``."""
 
-    def __init__(self, uri: str, decoder: json.JSONDecoder) -> None:
+    def __init__(self, uri: str, decoder: json.JSONDecoder, start: int = 0) -> None:
         self._uri = uri
         self._decoder = decoder
         self._buffer = ""
@@ -44,6 +44,10 @@ class _Text:
         self._ended = False
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._file = storage.store_for(uri).open(uri)
+        while start:
+            passed = self._file.read(min(start, _CHUNK))
+            self._line += passed.count(b"\n")
+            start = start - len(passed) if passed else 0
 
     def __enter__(self) -> Self:
         return self
@@ -108,14 +112,18 @@ class _Text:
             raise InputError("is not UTF-8", where=f"{self._uri} line {line}", got=got) from error
 
 
-def objects(uri: str) -> Iterator[Any]:
+def objects(uri: str, start: int = 0, number: int = 0) -> Iterator[Any]:
     """Values of a stream of JSON values with any white space, or none, between them; objects come as :class:`Pairs`.
+
+    Args:
+        uri: the file.
+        start: byte at which to begin.
+        number: how many values stand before it.
 
     Raises:
         InputError: with row (0-based) and line (1-based): malformed JSON, NaN or Infinity, or no UTF-8.
     """
-    with _Text(uri, _STRICT) as text:
-        number = 0
+    with _Text(uri, _STRICT, start) as text:
         while text.peek():
             yield text.value(number)
             number += 1

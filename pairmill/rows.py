@@ -2,6 +2,9 @@
 
 The files are those of data_io: JSON Lines, or Parquet with string columns. Readers yield Arrow batches of about
 ``BATCH_BYTES`` of text, so memory follows neither the file nor its row groups.
+
+JSON Lines are parsed by the Rust module as far as it takes them. What it does not take is judged by Python's reader,
+from that row on, so that there is one judge of what a row is and one wording of what is wrong with it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from pairmill import jsonstream, storage
 from pairmill.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 FIELDS = ("condition", "instruction", "response")
 EXTENSIONS = ("jsonl", "parquet")
@@ -24,6 +29,10 @@ BATCH_BYTES = 8 << 20
 BATCH_ROWS = 16_384
 # A dictionary stores a repeated text once, so a row group's size can say little about its rows': decode few at a time.
 _PARQUET_ROWS = 1024
+# Arrow rows cost little beside their text; with fewer to a batch, short ones take a third longer to read.
+_TEXT_ROWS = 4096
+# A row of JSON longer than this is left to Python's reader, which says that it has no end.
+_LONGEST_JSON = 1 << 28
 
 
 class Row(NamedTuple):
@@ -39,7 +48,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive rows of one file: three arrays of Arrow type large_string, equally long, which may hold nulls.
+    """Consecutive rows of one file: three arrays of Arrow type string or large_string, equally long.
+
+    They may hold nulls.
 
     ``start`` is the 0-based index of the first row within the file.
     """
@@ -181,24 +192,62 @@ def count(uri: str) -> int:
     return sum(1 for _ in jsonstream.objects(uri))
 
 
-def read(uri: str) -> Iterator[Batch]:
+def read(uri: str, part: Part | None = None, *, checked: bool = True) -> Iterator[Batch]:
     """The rows of a ``.parquet`` or ``.jsonl`` file in order.
 
     Nulls are passed on in Parquet; in JSON Lines, where the reference refuses the file, they raise.
+
+    Args:
+        uri: the file.
+        part: of a Parquet file, what to read; None = all.
+        checked: refuse Parquet's texts that are not UTF-8. Whoever gives whole batches to the Rust module, which looks
+            for itself and names the row, needs no second look.
 
     Raises:
         InputError: naming file and row: truncated Parquet, a column missing or not text, malformed JSON, a field
             missing, null, given twice or not text.
     """
-    yield from _read_parquet(uri) if uri.endswith(".parquet") else _read_jsonl(uri)
+    yield from _read_parquet(uri, part, checked) if uri.endswith(".parquet") else _read_jsonl(uri)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Row groups ``[start, stop)`` of a Parquet file.
+
+    ``first`` is the index of their first row within the file; ``size`` their bytes before compression.
+    """
+
+    start: int
+    stop: int
+    first: int
+    size: int
+
+
+def parts(uri: str, size: int) -> list[Part]:
+    """A Parquet file cut between row groups into parts of ``size`` bytes or a little more; none of a file without any.
+
+    Raises:
+        InputError: it is no Parquet file, or a cut one.
+    """
+    found: list[Part] = []
+    with open_parquet(uri) as file:
+        metadata = file.metadata
+        start = first = count = total = 0
+        for group in range(metadata.num_row_groups):
+            meta = metadata.row_group(group)
+            count += meta.num_rows
+            # A dictionary can make of a few bytes many: what is decoded is what takes time.
+            total += meta.total_byte_size
+            if total >= size or group == metadata.num_row_groups - 1:
+                found.append(Part(start, group + 1, first, total))
+                start, first, count, total = group + 1, first + count, 0, 0
+    return found
 
 
 def text_bytes(column: pa.Array) -> int:
-    """Bytes of UTF-8 in a text column; nulls count none."""
-    import pyarrow.compute as pc
-
-    total: int | None = pc.sum(pc.binary_length(column)).as_py()
-    return total or 0
+    """Bytes of UTF-8 in a column of a batch."""
+    offsets = _offsets(column)
+    return int(offsets[-1]) - int(offsets[0])
 
 
 def open_parquet(uri: str) -> Any:
@@ -225,15 +274,16 @@ def open_parquet(uri: str) -> Any:
 
 
 def parquet_batches(
-    uri: str, file: Any, columns: list[str] | None, groups: range | None = None
+    uri: str, file: Any, columns: list[str] | None, groups: range | None = None, most: int = _PARQUET_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches in order, of at most 1,024 rows, fewer where a row group's rows are large.
+    """Record batches in order, of at most ``most`` rows, fewer where a row group's rows are large.
 
     Args:
         uri: for messages.
         file: from :func:`open_parquet`.
         columns: names of the top-level columns to read; None = all.
         groups: row groups to read; None = all.
+        most: rows of a batch.
 
     Raises:
         InputError: pages do not decode.
@@ -247,7 +297,7 @@ def parquet_batches(
             meta = file.metadata.row_group(group)
             expected += meta.num_rows
             per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
-            size = max(1, min(_PARQUET_ROWS, BATCH_BYTES // per_row))
+            size = max(1, min(most, BATCH_BYTES // per_row))
             for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=columns):
                 yield batch
                 start += len(batch)
@@ -285,16 +335,29 @@ def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
 def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
     """Stretches (start, length) of rows whose texts make about BATCH_BYTES."""
     import numpy as np
-    import pyarrow.compute as pc
 
-    sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False) for column in columns)
-    block = np.cumsum(sizes) // BATCH_BYTES
+    ends = sum(offsets[1:].astype(np.int64) - offsets[0] for offsets in map(_offsets, columns))
+    block = ends // BATCH_BYTES
     starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist()]
     for start, end in zip(starts, [*starts[1:], len(block)], strict=True):
         yield start, end - start
 
 
-def _read_parquet(uri: str) -> Iterator[Batch]:
+def _offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
+    """Where the texts of a string or large_string column begin and end in its buffer, shape (rows + 1,).
+
+    Arrow's own functions would bring ``pyarrow.compute`` and, where it is installed, pandas: a quarter of a second of
+    every process.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    kind: type[np.integer[Any]] = np.int64 if pa.types.is_large_string(column.type) else np.int32
+    width = np.dtype(kind).itemsize
+    return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
+
+
+def _read_parquet(uri: str, part: Part | None, checked: bool) -> Iterator[Batch]:
     import pyarrow as pa
 
     with open_parquet(uri) as file:
@@ -313,19 +376,52 @@ def _read_parquet(uri: str) -> Iterator[Batch]:
             text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
             if not text and not pa.types.is_null(kind):
                 raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
-        start = 0
-        for batch in parquet_batches(uri, file, list(FIELDS)):
-            texts = [batch.column(name).cast(pa.large_string()) for name in FIELDS]
-            _check_utf8(uri, start, texts)
+        start = part.first if part else 0
+        groups = range(part.start, part.stop) if part else None
+        for batch in parquet_batches(uri, file, list(FIELDS), groups, _TEXT_ROWS):
+            texts = [_as_text(batch.column(name)) for name in FIELDS]
+            if checked:
+                _check_utf8(uri, start, texts)
             for first, length in _slices(texts):
                 yield Batch(start + first, *(column.slice(first, length) for column in texts))
             start += len(batch)
 
 
+def _as_text(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column if plain else column.cast(pa.large_string())
+
+
 def _read_jsonl(uri: str) -> Iterator[Batch]:
+    import pyarrow as pa
+
+    from pairmill import _native
+
+    start = offset = 0
+    data = b""
+    ended = refused = False
+    with storage.store_for(uri).open(uri) as file:
+        while not ended and not refused and len(data) < _LONGEST_JSON:
+            more = file.read(max(BATCH_BYTES, len(data)))
+            data += more
+            ended = not more
+            *columns, used, refused = _native.json_rows(data, ended)
+            if len(columns[0]):
+                yield Batch(start, *(pa.array(column) for column in columns))
+            start += len(columns[0])
+            offset += used
+            data = data[used:]
+    if not ended or refused:
+        yield from _read_jsonl_on(uri, offset, start)
+
+
+def _read_jsonl_on(uri: str, offset: int, start: int) -> Iterator[Batch]:
+    """The rows behind the first ``offset`` bytes, which hold ``start`` rows, by Python's reader."""
     rows: list[Row] = []
-    size = start = 0
-    for index, item in enumerate(jsonstream.objects(uri)):
+    size = 0
+    for index, item in enumerate(jsonstream.objects(uri, offset, start), start):
         row = _row_of(item, f"{uri} row {index}")
         rows.append(row)
         size += len(row.instruction or "") + len(row.response or "")

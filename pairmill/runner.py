@@ -60,6 +60,7 @@ def run(stage: Stage[C], config: C) -> Result:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
 
+    plan = stage.prepare(config, plan)
     shards = storage.join(base, "shards")
     records = _process_all(stage, config, plan.context, plan.shards, shards)
     stage.accept(config, plan, records)

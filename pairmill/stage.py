@@ -187,6 +187,10 @@ class Stage(ABC, Generic[C]):
         """Whether what the finished folder speaks of, but does not hold, is there; if not, the work is done again."""
         return True
 
+    def prepare(self, config: C, plan: Plan) -> Plan:
+        """The plan with what its shards need and takes long to make; called once, and only if there is work to do."""
+        return plan
+
     def gather(self, config: C, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
         """Shards that put together what the first ones made, listed from their records; none by default.
 

@@ -8,7 +8,8 @@ format 1.0, C order, little-endian (numpy.lib.format).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +63,18 @@ class NpyWriter:
                 raise AssertionError("numpy pads every one-dimensional header to one size")
 
 
+@contextmanager
+def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[dict[str, NpyWriter]]:
+    """The five arrays of a task by name, to append to; ``create`` gives the local file for the name of an array's."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(
+                NpyWriter(stack.enter_context(create(f"{name}.npy")), np.uint32 if name == "tokens" else np.uint64)
+            )
+            for name in ARRAYS
+        }
+
+
 def open_npy(uri: str) -> tuple[BinaryIO, np.dtype[Any], int]:
     """An open file standing at its first value, the dtype, and the length of a one-dimensional ``.npy``.
 
@@ -95,6 +108,14 @@ def load(uri: str) -> NDArray[Any]:
     file, dtype, length = open_npy(uri)
     with file:
         return np.frombuffer(file.read(length * dtype.itemsize), dtype)
+
+
+def chunks(uri: str, size: int = 1 << 20) -> Iterator[NDArray[Any]]:
+    """A one-dimensional ``.npy`` in pieces of ``size`` values."""
+    file, dtype, _ = open_npy(uri)
+    with file:
+        while data := file.read(size * dtype.itemsize):
+            yield np.frombuffer(data, dtype)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,22 @@
-"""The tokenize stage: rows → token arrays, one folder per row file."""
+"""The tokenize stage: rows → token arrays, one folder per row file.
+
+A file is one shard, whose arrays are those of its task. A large Parquet file is cut between row groups into several,
+and a second round of shards puts their arrays together (:mod:`components.tokenize.gather`).
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from components.tokenize import gather
 from components.tokenize.config import TokenizeConfig
 from pairmill import inputs, rows, storage, tokens
-from pairmill.errors import InputError
+from pairmill.errors import InputError, InternalError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table
@@ -21,24 +24,62 @@ from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 from pairmill.tokenizer_file import NAME, locate
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pairmill import _native
     from pairmill.encoder import Encoder
+
+# Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
+# share a gigabyte.
+_PIECE_BYTES = 64 << 20
+# Below this a Parquet file is taken to be one piece without a look at its footer: texts shrink to an eighth at most.
+_SMALL = _PIECE_BYTES // 8
 
 
 @dataclass(frozen=True)
-class _Context:
-    """The tokenizer by URI (each process loads it once) and the ids of delimiters and condition tags."""
+class _Work:
+    """A row file, or a part of one."""
 
-    tokenizer: str
-    digest: str
+    file: inputs.InputFile
+    part: rows.Part | None = None
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The tokenizer as it was found."""
+
+    uri: str
+    data: bytes
+
+
+@dataclass
+class _Context:
+    """The tokenizer, and the ids of delimiters and condition tags."""
+
+    uri: str
+    text: str
     boq: int
     eoq: int
     eoa: int
     conditions: dict[str, int]
     vocab_size: int
+    native: bool
+    loaded: Encoder | None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "loaded": None}
+
+    @property
+    def encoder(self) -> Encoder:
+        """Each process makes it once; whether the library agrees with it was found out when this was made."""
+        from pairmill.encoder import Encoder
+
+        self.loaded = self.loaded or Encoder.from_json(self.text, where=self.uri, checked=self.native)
+        return self.loaded
 
 
 class Tokenize(Stage[TokenizeConfig]):
-    """One shard makes one task: the five arrays of one row file."""
+    """One shard makes one task, the five arrays of one row file; or a piece of one."""
 
     name: ClassVar[str] = "tokenize"
     version: ClassVar[int] = 1
@@ -46,9 +87,29 @@ class Tokenize(Stage[TokenizeConfig]):
 
     def plan(self, config: TokenizeConfig) -> Plan:
         uri = locate(config.tokenizer, storage.normalise(config.root, "root"))
-        digest = storage.store_for(uri).digest(uri)
-        encoder = _encoder(uri, digest)
-        event(f"tokenize: {uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
+        given = _Given(uri, storage.store_for(uri).read(uri))
+        digest = hashlib.sha256(given.data).hexdigest()
+        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
+        identity = [self.name, self.version, config.profile, digest]
+        identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
+        shards = [shard for file in found.files for shard in _shards(file, identity)]
+        refs = [*found.refs, InputRef("tokenizer", digest[:16])]
+        if config.profile == "data_io":
+            # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
+            refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
+        return Plan(shards, refs, found.rows, given)
+
+    def prepare(self, config: TokenizeConfig, plan: Plan) -> Plan:
+        """Load the tokenizer, which has the library look at it: a third of a second."""
+        from pairmill.encoder import Encoder
+
+        given: _Given = plan.context
+        try:
+            text = given.data.decode()
+        except UnicodeDecodeError as error:
+            raise InputError("not a tokenizer", where=given.uri, got=str(error), expected="UTF-8 text") from error
+        encoder = Encoder.from_json(text, where=given.uri)
+        event(f"tokenize: {given.uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
         ids = {
             token: encoder.token_to_id(token)
             for token in (config.boq, config.eoq, config.eoa, *config.condition_tokens().values())
@@ -57,80 +118,63 @@ class Tokenize(Stage[TokenizeConfig]):
         if missing:
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
-                where=uri,
+                where=given.uri,
                 got=", ".join(missing),
                 expected="tokens of its vocabulary",
                 hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
             )
         number = {token: value for token, value in ids.items() if value is not None}
         context = _Context(
-            uri,
-            digest,
+            given.uri,
+            text,
             number[config.boq],
             number[config.eoq],
             number[config.eoa],
             {tag: number[token] for tag, token in config.condition_tokens().items()},
             encoder.vocab_size,
+            encoder.native is not None,
+            encoder,
         )
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
-        identity = [self.name, self.version, config.profile, digest]
-        identity += [context.boq, context.eoq, context.eoa, context.conditions]
-        shards = [
-            Shard(file.task, content_key(*identity, file.sha256, file.kind), file, file.size) for file in found.files
-        ]
-        refs = [*found.refs, InputRef("tokenizer", digest[:16])]
-        if config.profile == "data_io":
-            # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
-            refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
-        return Plan(shards, refs, found.rows, context)
+        return replace(plan, context=context)
 
     def process(
         self, config: TokenizeConfig, plan_context: Any, shard: Shard, out: Writer
     ) -> tuple[Ledger, dict[str, Any]]:
+        from pairmill import _native
+
+        if isinstance(shard.payload, gather.Work):
+            return gather.process(shard.payload, out), {}
         context: _Context = plan_context
-        file: inputs.InputFile = shard.payload
-        encoder = _encoder(context.tokenizer, context.digest)
+        work: _Work = shard.payload
+        uri = work.file.uri
+        encoder = context.encoder
+        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions)
         ledger = Ledger()
-        offset = 0
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
-        with ExitStack() as stack:
-            arrays = {
-                name: stack.enter_context(
-                    tokens.NpyWriter(
-                        stack.enter_context(out.create(f"{name}.npy")), np.uint32 if name == "tokens" else np.uint64
-                    )
-                )
-                for name in tokens.ARRAYS
-            }
-            for batch in rows.read(file.uri):
+        if context.native:  # the library does not tell
+            totals["dropped_bytes"] = 0
+        with tokens.writers(out.create) as arrays:
+            for batch in rows.read(uri, work.part, checked=not context.native):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
-                rows.refuse_nulls(batch, file.uri)
-                heads, codes = _condition_heads(batch, file.uri, context)
-                question, answer = encoder.encode(batch.instruction), encoder.encode(batch.response)
-                inst_len = np.diff(question.offsets) + np.array([len(head) for head in heads], np.int64)[codes] + 1
-                resp_len = np.diff(answer.offsets) + 1
-                ends = offset + np.cumsum(inst_len + resp_len)
-                inst_start = ends - inst_len - resp_len
-                resp_start = inst_start + inst_len
-                arrays["tokens"].append(
-                    _assemble(
-                        heads, codes, question, answer, inst_start - offset, resp_start - offset, ends - offset, context
-                    )
-                )
-                for name, values in zip(tokens.INDEX, (inst_start, inst_len, resp_start, resp_len), strict=True):
-                    arrays[name].append(values)
-                offset = int(ends[-1])
+                rows.refuse_nulls(batch, uri)
+                with _rows_named(uri, batch.start, context):
+                    made, dropped = _spans(encoder, layout, batch, totals["tokens"])
+                for array, values in zip(arrays.values(), made, strict=True):
+                    array.append(values)
                 ledger.rows_in += len(batch)
-                totals["response_tokens"] += int(resp_len.sum())
+                totals["tokens"] += len(made[0])
+                totals["response_tokens"] += int(made[-1].sum())
                 totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
-                for part in (question, answer):
-                    if part.dropped_bytes is not None:  # the library does not tell
-                        totals["dropped_bytes"] = totals.get("dropped_bytes", 0) + part.dropped_bytes
-        totals["tokens"] = offset
+                if context.native:
+                    totals["dropped_bytes"] += dropped
         ledger.rows_kept = ledger.rows_out = ledger.rows_in
         ledger.measures = totals
         return ledger, {}
+
+    def gather(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
+        by_name = {record.name: record for record in records}
+        return [gather.shard(task, [by_name[name] for name in names]) for task, names in _pieces(plan).items()]
 
     def accept(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> None:
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
@@ -148,15 +192,17 @@ class Tokenize(Stage[TokenizeConfig]):
         self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
     ) -> dict[str, Any]:
         context: _Context = plan.context
+        pieces = _pieces(plan)
+        parts = {name for names in pieces.values() for name in names}
         for record in records:
-            source = storage.join(shards, record.key)
-            for file in record.files:
-                out.adopt(source, file, task=record.name)
+            if record.name not in parts:
+                for file in record.files:
+                    out.adopt(storage.join(shards, record.key), file, task=record.name)
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
             path = NAME
-            out.write(NAME, storage.store_for(context.tokenizer).read(context.tokenizer))
+            out.write(NAME, context.text.encode())
         info = {
             "tokenizer_path": path,
             "boq": config.boq,
@@ -166,11 +212,15 @@ class Tokenize(Stage[TokenizeConfig]):
             "vocab_size": context.vocab_size,
         }
         out.write(tokens.INFO, json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode())
-        return {"vocab_size": context.vocab_size}
+        return {"vocab_size": context.vocab_size, **({"pieces": pieces} if pieces else {})}
 
     def report(self, manifest: Manifest) -> Report:
         measures = manifest.ledger.measures
         per_byte = measures["tokens"] / measures["text_bytes"] if measures.get("text_bytes") else 0.0
+        task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
+        by_task: dict[str, Ledger] = {}
+        for name, one in manifest.shards.items():
+            by_task.setdefault(task_of.get(name, name), Ledger()).add(one)
         tasks = [
             (
                 name,
@@ -179,7 +229,7 @@ class Tokenize(Stage[TokenizeConfig]):
                 one.measures["response_tokens"],
                 one.measures["text_bytes"] / max(1, one.measures["tokens"]),
             )
-            for name, one in sorted(manifest.shards.items())
+            for name, one in sorted(by_task.items())
         ]
         return Report(
             "tokenize",
@@ -201,64 +251,67 @@ class Tokenize(Stage[TokenizeConfig]):
         )
 
 
-@lru_cache(maxsize=1)
-def _encoder(uri: str, _digest: str) -> Encoder:
-    from pairmill.encoder import Encoder
+def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:
+    parts: list[rows.Part] = []
+    if file.kind == "parquet" and file.size >= _SMALL:
+        # A damaged file is its shard's to name, so that all others are committed.
+        with suppress(InputError):
+            parts = rows.parts(file.uri, _PIECE_BYTES)
+    if len(parts) < 2 or sum(part.size for part in parts) < 2 * _PIECE_BYTES:
+        yield Shard(file.task, content_key(*identity, file.sha256, file.kind), _Work(file), file.size)
+        return
+    for index, part in enumerate(parts):
+        key = content_key(*identity, file.sha256, file.kind, [part.start, part.stop])
+        yield Shard(f"{file.task} {index:05}", key, _Work(file, part), part.size)
 
-    try:
-        text = storage.store_for(uri).read(uri).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError("not a tokenizer", where=uri, got=str(error), expected="UTF-8 text") from error
-    return Encoder.from_json(text, where=uri)
+
+def _pieces(plan: Plan) -> dict[str, list[str]]:
+    """The names of the shards of each task that is made of several, in order."""
+    found: dict[str, list[str]] = {}
+    for shard in plan.shards:
+        if shard.payload.part is not None:
+            found.setdefault(shard.payload.file.task, []).append(shard.name)
+    return found
 
 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
-    import pyarrow.compute as pc
-
-    return rows.Batch(batch.start, *(pc.fill_null(getattr(batch, name), "") for name in rows.FIELDS))
-
-
-def _condition_heads(batch: rows.Batch, uri: str, context: _Context) -> tuple[list[list[int]], NDArray[np.int64]]:
-    """Per distinct condition of the batch the ids that open an instruction span, and per row which of them."""
-    encoded = batch.condition.dictionary_encode()
-    heads = []
-    codes = encoded.indices.to_numpy().astype(np.int64)
-    for code, condition in enumerate(encoded.dictionary.to_pylist()):
-        tags = condition.split(",")
-        unknown = [tag for tag in tags if tag not in context.conditions]
-        if unknown:
-            row = batch.start + int(np.flatnonzero(codes == code)[0])
-            raise InputError(
-                f"condition {unknown[0]!r} is unknown",
-                where=f"{uri} row {row}",
-                expected=", ".join(sorted(context.conditions)),
-                hint="mend the row, or name the tag with conditions=",
-            )
-        heads.append([context.boq, *(context.conditions[tag] for tag in tags)])
-    return heads, codes
+    texts = [getattr(batch, name) for name in rows.FIELDS]
+    return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
 
 
-def _assemble(
-    heads: list[list[int]],
-    codes: NDArray[np.int64],
-    question: Any,
-    answer: Any,
-    inst_start: NDArray[np.int64],
-    resp_start: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    context: _Context,
-) -> NDArray[np.uint32]:
-    """Head, question, EOQ, answer, EOA of every row, one after another."""
-    out = np.empty(int(ends[-1]), np.uint32)
-    head_len = np.array([len(head) for head in heads], np.int64)[codes]
-    widest = max(len(head) for head in heads)
-    table = np.array([head + [0] * (widest - len(head)) for head in heads], np.uint32)
-    for position in range(widest):
-        mine = head_len > position
-        out[inst_start[mine] + position] = table[codes[mine], position]
-    for part, start in ((question, inst_start + head_len), (answer, resp_start)):
-        lengths = np.diff(part.offsets)
-        out[np.arange(len(part.ids)) + np.repeat(start - part.offsets[:-1], lengths)] = part.ids
-    out[resp_start - 1] = context.eoq
-    out[ends - 1] = context.eoa
-    return out
+def _spans(
+    encoder: Encoder, layout: _native.Layout, batch: rows.Batch, start: int
+) -> tuple[tuple[NDArray[Any], ...], int]:
+    """The arrays of a batch whose first token lies at ``start``, and the bytes that have no symbol."""
+    if encoder.native is not None:
+        return layout.encode(encoder.native, batch.condition, batch.instruction, batch.response, start)
+    question, answer = encoder.encode(batch.instruction), encoder.encode(batch.response)
+    return layout.join(batch.condition, question[:2], answer[:2], start)
+
+
+@contextmanager
+def _rows_named(uri: str, start: int, context: _Context) -> Iterator[None]:
+    """Errors of the Rust module about a row name the file and the row within it; ``start`` is the batch's first."""
+    from pairmill import _native
+
+    try:
+        yield
+    except _native.UnknownTagError as error:
+        row, tag = error.args
+        raise InputError(
+            f"condition {tag!r} is unknown",
+            where=f"{uri} row {start + row}",
+            expected=", ".join(sorted(context.conditions)),
+            hint="mend the row, or name the tag with conditions=",
+        ) from error
+    except _native.RowError as error:
+        row, what, got = error.args
+        raise InputError(what, where=f"{uri} row {start + row}", got=got) from error
+    except _native.RowPanic as error:
+        row, said = error.args
+        raise InternalError(
+            "the encoder panicked",
+            where=f"{uri} row {start + row}",
+            got=said,
+            hint="this is a defect of pairmill, please report it with the row",
+        ) from error

@@ -61,8 +61,10 @@ impl std::error::Error for AddedError {}
 
 /// A part of a text.
 pub(crate) enum Part<'a> {
-    /// To be split; normalised.
+    /// To be split; normalised if that was wanted.
     Text(&'a str),
+    /// To be normalised and split.
+    Raw(&'a str),
     /// An added token.
     Token(u32),
 }
@@ -116,15 +118,17 @@ impl Added {
         self.new
     }
 
-    /// Give the parts of `text`, in order, none of them empty; with `normalized` its texts are brought into NFC.
+    /// Give the parts of `text`, in order, none of them empty; with `normalized` its texts are to be in NFC, to which they
+    /// are brought here only where that is to be searched.
     #[inline]
     pub(crate) fn split(&self, text: &str, normalized: bool, give: &mut impl FnMut(Part<'_>)) {
         find(self.raw.as_ref(), text, &mut |part| match part {
+            Part::Text(text) if normalized && self.normalized.is_none() => give(Part::Raw(text)),
             Part::Text(text) => {
                 let text = if normalized { normalize(text) } else { Cow::Borrowed(text) };
                 find(self.normalized.as_ref(), &text, give);
             }
-            token @ Part::Token(_) => give(token),
+            found => give(found),
         });
     }
 }
@@ -227,6 +231,7 @@ mod tests {
         let mut parts = Vec::new();
         added(tokens).unwrap().split(text, true, &mut |part| {
             parts.push(match part {
+                Part::Raw(text) => normalize(text).into_owned(),
                 Part::Text(text) => text.to_owned(),
                 Part::Token(id) => format!("#{id}"),
             });

@@ -9,90 +9,202 @@ use rustc_hash::FxHashMap;
 /// heap. Beyond, scanning would be quadratic: a "word" of a megabyte takes hours.
 const SCAN_AT_MOST: usize = 64;
 
-/// No symbol after this one, or no merge for this pair.
-const NONE: u32 = u32::MAX;
+/// Ranks that are compared at once.
+const LANES: usize = 8;
 
-/// What a pair of ids becomes, and how early.
-#[derive(Clone, Copy)]
-struct Merge {
-    rank: u32,
-    id: u32,
+/// No symbol after this one, no symbol for this byte, or no merge for this pair.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The most merges whose ranks leave room for a position; more are no vocabulary.
+pub(crate) const MOST_MERGES: usize = NONE as usize / SCAN_AT_MOST;
+
+/// The merge of this rank at this position, as one number.
+#[inline(always)]
+fn candidate(rank: u32, at: usize) -> u32 {
+    if rank == NONE { NONE } else { rank * SCAN_AT_MOST as u32 + at as u32 }
 }
 
-const NO_MERGE: Merge = Merge { rank: NONE, id: NONE };
+/// A pair of ids and how early it is merged; an empty place has the rank [`NONE`].
+#[derive(Clone, Copy)]
+struct Pair {
+    left: u32,
+    right: u32,
+    rank: u32,
+}
 
-/// All merges by pair of ids.
+const EMPTY: Pair = Pair { left: NONE, right: NONE, rank: NONE };
+
+/// All merges by pair of ids, and the symbols of bytes.
 pub(crate) struct Merges {
-    pairs: FxHashMap<(u32, u32), Merge>,
+    /// The id of each byte's symbol.
+    symbols: [u32; 256],
+    /// The rank of the merge of two bytes' symbols, at left byte × 256 + right byte: most lookups are of these.
+    bytes: Vec<u32>,
+    /// The others and these, by open addressing.
+    pairs: Vec<Pair>,
+    /// What the pair of a rank becomes.
+    ids: Vec<u32>,
+    /// The id of rank 0, if those of all ranks follow each other, as in a vocabulary just trained.
+    consecutive: Option<u32>,
+    /// Pieces that are tokens, whatever the merges would make of them.
+    whole: FxHashMap<Box<[u8]>, u32>,
 }
 
 /// Buffers used again from piece to piece.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    ranks: Vec<Merge>,
     next: Vec<u32>,
     previous: Vec<u32>,
     queue: BinaryHeap<Reverse<(u32, u32)>>,
 }
 
 impl Merges {
-    /// `merges` holds (left, right, merged) ids by rank; of a pair given twice the later rank holds, as in the
-    /// reference.
-    pub(crate) fn new(merges: impl ExactSizeIterator<Item = (u32, u32, u32)>) -> Self {
-        let pairs = (0..).zip(merges).map(|(rank, (left, right, id))| ((left, right), Merge { rank, id })).collect();
-        Self { pairs }
+    /// `symbols` holds the id of each byte's symbol, [`NONE`] where it has none; `merges` holds (left, right, merged)
+    /// ids by rank; of a pair given twice the later rank holds, as in the reference.
+    pub(crate) fn new(symbols: [u32; 256], merges: &[(u32, u32, u32)]) -> Self {
+        let pairs = vec![EMPTY; (merges.len() * 2 + 1).next_power_of_two()];
+        let ids: Vec<u32> = merges.iter().map(|&(_, _, id)| id).collect();
+        let consecutive = ids.first().copied().filter(|&first| ids.iter().copied().eq(first..first + ids.len() as u32));
+        let mut made =
+            Self { symbols, bytes: vec![NONE; 1 << 16], pairs, ids, consecutive, whole: FxHashMap::default() };
+        for (rank, &(left, right, _)) in (0..).zip(merges) {
+            let place = made.place(left, right);
+            made.pairs[place] = Pair { left, right, rank };
+        }
+        for (at, rank) in (0..).zip(std::mem::take(&mut made.bytes)) {
+            let (left, right): (usize, usize) = (at >> 8, at & 0xFF);
+            debug_assert_eq!(rank, NONE);
+            made.bytes.push(made.rank(symbols[left], symbols[right]));
+        }
+        made
     }
 
+    /// Have these pieces become these ids without merges.
+    pub(crate) fn ignore_for(&mut self, whole: FxHashMap<Box<[u8]>, u32>) {
+        self.whole = whole;
+    }
+
+    /// Where the pair stands, or where it would.
     #[inline]
-    fn get(&self, left: u32, right: u32) -> Merge {
-        self.pairs.get(&(left, right)).copied().unwrap_or(NO_MERGE)
-    }
-
-    /// Merge `ids` from `start` on, in place: lowest rank first, at equal rank the leftmost.
-    pub(crate) fn apply(&self, ids: &mut Vec<u32>, start: usize, scratch: &mut Scratch) {
-        let length = if ids.len() - start <= SCAN_AT_MOST {
-            self.apply_by_scan(&mut ids[start..], scratch)
-        } else {
-            self.apply_by_heap(&mut ids[start..], scratch)
-        };
-        ids.truncate(start + length);
-    }
-
-    /// Returns how many of `ids` are left, at the front.
-    fn apply_by_scan(&self, ids: &mut [u32], scratch: &mut Scratch) -> usize {
-        let ranks = &mut scratch.ranks;
-        ranks.clear();
-        ranks.extend(ids.windows(2).map(|pair| self.get(pair[0], pair[1])));
-        let mut length = ids.len();
+    fn place(&self, left: u32, right: u32) -> usize {
+        let mask = self.pairs.len() - 1;
+        let hash = (u64::from(left) << 32 | u64::from(right)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut at = (hash >> 32) as usize & mask;
         loop {
-            let mut best = NO_MERGE;
-            let mut at = 0;
-            for (position, merge) in ranks.iter().enumerate() {
-                if merge.rank < best.rank {
-                    best = *merge;
-                    at = position;
-                }
+            let pair = self.pairs[at];
+            if pair.left == left && pair.right == right || pair.rank == NONE {
+                return at;
             }
-            if best.rank == NONE {
-                return length;
-            }
-            ids[at] = best.id;
-            ids.copy_within(at + 2..length, at + 1);
-            length -= 1;
-            ranks.remove(at);
-            if at + 1 < length {
-                ranks[at] = self.get(ids[at], ids[at + 1]);
-            }
-            if at > 0 {
-                ranks[at - 1] = self.get(ids[at - 1], ids[at]);
-            }
+            at = (at + 1) & mask;
         }
     }
 
-    /// As `apply_by_scan`, in O(n log n): a linked list of the symbols and a heap of the merges possible, of which
-    /// outdated ones are passed over.
-    fn apply_by_heap(&self, ids: &mut [u32], scratch: &mut Scratch) -> usize {
-        let Scratch { next, previous, queue, .. } = scratch;
+    #[inline]
+    fn rank(&self, left: u32, right: u32) -> u32 {
+        self.pairs[self.place(left, right)].rank
+    }
+
+    #[inline]
+    fn id(&self, rank: usize) -> u32 {
+        match self.consecutive {
+            Some(first) => first + rank as u32,
+            None => self.ids[rank],
+        }
+    }
+
+    /// Append the ids of `piece`: lowest rank first, at equal rank the leftmost.
+    ///
+    /// Returns how many bytes have no symbol; they vanish, and the symbols around them may merge.
+    #[inline(always)]
+    pub(crate) fn encode(&self, piece: &[u8], ids: &mut Vec<u32>, scratch: &mut Scratch) -> u64 {
+        if !self.whole.is_empty()
+            && let Some(&id) = self.whole.get(piece)
+        {
+            ids.push(id);
+            return 0;
+        }
+        let left = if piece.len() <= SCAN_AT_MOST {
+            self.encode_by_scan(piece, ids)
+        } else {
+            self.encode_by_heap(piece, ids, scratch)
+        };
+        (piece.len() - left) as u64
+    }
+
+    /// Returns how many bytes have a symbol.
+    #[inline(always)]
+    fn encode_by_scan(&self, piece: &[u8], ids: &mut Vec<u32>) -> usize {
+        let mut symbols = [0; SCAN_AT_MOST];
+        // At i the merge of the symbol i with the one after it: rank × 64 + i, so that the least is the leftmost of the
+        // lowest rank. NONE also where the symbol was merged away.
+        let mut merges = [NONE; SCAN_AT_MOST];
+        let mut length = 0;
+        let mut before = 0;
+        for &byte in piece {
+            let symbol = self.symbols[usize::from(byte)];
+            if symbol == NONE {
+                continue;
+            }
+            symbols[length % SCAN_AT_MOST] = symbol;
+            if length > 0 {
+                let at = (length - 1) % SCAN_AT_MOST;
+                merges[at] = candidate(self.bytes[before << 8 | usize::from(byte)], at);
+            }
+            before = usize::from(byte);
+            length += 1;
+        }
+        // Symbols are left where they are, and linked: moving them costs more than scanning over the gaps.
+        let mut next: [u8; SCAN_AT_MOST] = std::array::from_fn(|at| at as u8 + 1);
+        let mut previous: [u8; SCAN_AT_MOST] = std::array::from_fn(|at| (at as u8).wrapping_sub(1));
+        let groups = length.div_ceil(LANES);
+        loop {
+            let mut least = [NONE; LANES];
+            for group in &merges.as_chunks::<LANES>().0[..groups] {
+                least.iter_mut().zip(group).for_each(|(least, &merge)| *least = merge.min(*least));
+            }
+            let best = least.into_iter().fold(NONE, u32::min);
+            if best == NONE {
+                break;
+            }
+            let at = best as usize % SCAN_AT_MOST;
+            let symbol = self.id(best as usize / SCAN_AT_MOST);
+            let right = usize::from(next[at]) % SCAN_AT_MOST;
+            let after = usize::from(next[right]);
+            symbols[at] = symbol;
+            next[at] = after as u8;
+            merges[right] = NONE;
+            merges[at] = NONE;
+            if after < length {
+                previous[after % SCAN_AT_MOST] = at as u8;
+                merges[at] = candidate(self.rank(symbol, symbols[after % SCAN_AT_MOST]), at);
+            }
+            if at > 0 {
+                let before = usize::from(previous[at]) % SCAN_AT_MOST;
+                merges[before] = candidate(self.rank(symbols[before], symbol), before);
+            }
+        }
+        let mut at = 0;
+        while at < length {
+            ids.push(symbols[at % SCAN_AT_MOST]);
+            at = usize::from(next[at % SCAN_AT_MOST]);
+        }
+        length
+    }
+
+    /// Returns how many bytes have a symbol.
+    fn encode_by_heap(&self, piece: &[u8], ids: &mut Vec<u32>, scratch: &mut Scratch) -> usize {
+        let start = ids.len();
+        ids.extend(piece.iter().map(|&byte| self.symbols[usize::from(byte)]).filter(|&id| id != NONE));
+        let length = ids.len() - start;
+        let left = self.merge_by_heap(&mut ids[start..], scratch);
+        ids.truncate(start + left);
+        length
+    }
+
+    /// Returns how many of `ids` are left, in front. O(n log n): a linked list of the symbols and a heap of the merges
+    /// possible, of which outdated ones are passed over.
+    fn merge_by_heap(&self, ids: &mut [u32], scratch: &mut Scratch) -> usize {
+        let Scratch { next, previous, queue } = scratch;
         let length = ids.len() as u32;
         next.clear();
         next.extend(1..=length);
@@ -101,41 +213,37 @@ impl Merges {
         }
         previous.clear();
         previous.push(NONE);
-        previous.extend(0..length - 1);
+        previous.extend(0..length.saturating_sub(1));
         queue.clear();
         for (position, pair) in (0..).zip(ids.windows(2)) {
-            let merge = self.get(pair[0], pair[1]);
-            if merge.rank != NONE {
-                queue.push(Reverse((merge.rank, position)));
+            let rank = self.rank(pair[0], pair[1]);
+            if rank != NONE {
+                queue.push(Reverse((rank, position)));
             }
         }
         while let Some(Reverse((rank, position))) = queue.pop() {
             let at = position as usize;
             let right = next[at];
             // A symbol swallowed by the one before it has the id NONE, for which there is no merge.
-            if right == NONE {
+            if right == NONE || self.rank(ids[at], ids[right as usize]) != rank {
                 continue;
             }
-            let merge = self.get(ids[at], ids[right as usize]);
-            if merge.rank != rank {
-                continue;
-            }
-            ids[at] = merge.id;
+            ids[at] = self.id(rank as usize);
             ids[right as usize] = NONE;
             let after = next[right as usize];
             next[at] = after;
             if after != NONE {
                 previous[after as usize] = position;
-                let merge = self.get(ids[at], ids[after as usize]);
-                if merge.rank != NONE {
-                    queue.push(Reverse((merge.rank, position)));
+                let rank = self.rank(ids[at], ids[after as usize]);
+                if rank != NONE {
+                    queue.push(Reverse((rank, position)));
                 }
             }
             let before = previous[at];
             if before != NONE {
-                let merge = self.get(ids[before as usize], ids[at]);
-                if merge.rank != NONE {
-                    queue.push(Reverse((merge.rank, before)));
+                let rank = self.rank(ids[before as usize], ids[at]);
+                if rank != NONE {
+                    queue.push(Reverse((rank, before)));
                 }
             }
         }
@@ -163,32 +271,49 @@ mod tests {
         }
     }
 
+    /// The bytes 0, 1, … have the symbols 0, 1, …
+    fn symbols(count: u32) -> [u32; 256] {
+        let mut symbols = [NONE; 256];
+        (0..count).zip(&mut symbols).for_each(|(id, symbol)| *symbol = id);
+        symbols
+    }
+
     #[test]
     fn scan_and_heap_agree() {
         for seed in 0..200 {
             let mut draw = numbers(seed, 12);
-            let merges = Merges::new((3..12).map(|id| (draw() % id, draw() % id, id)).collect::<Vec<_>>().into_iter());
+            let pairs: Vec<_> = (3..12).map(|id| (draw() % id, draw() % id, id)).collect();
+            let merges = Merges::new(symbols(3), &pairs);
             for length in [2, 3, 10, 64] {
-                let piece: Vec<u32> = (0..length).map(|_| draw() % 3).collect();
-                let (mut scanned, mut heaped) = (piece.clone(), piece);
-                let scanned_length = merges.apply_by_scan(&mut scanned, &mut Scratch::default());
-                let heaped_length = merges.apply_by_heap(&mut heaped, &mut Scratch::default());
-                assert_eq!(scanned[..scanned_length], heaped[..heaped_length]);
+                let piece: Vec<u8> = (0..length).map(|_| (draw() % 4) as u8).collect();
+                let mut scanned = vec![7];
+                let dropped = merges.encode(&piece, &mut scanned, &mut Scratch::default());
+                assert_eq!(dropped, piece.iter().filter(|&&byte| byte == 3).count() as u64);
+                let mut heaped: Vec<u32> = piece.iter().filter(|&&byte| byte < 3).map(|&byte| byte.into()).collect();
+                let left = merges.merge_by_heap(&mut heaped, &mut Scratch::default());
+                assert_eq!(scanned[1..], heaped[..left]);
             }
         }
     }
 
     #[test]
     fn equal_ranks_go_leftmost_first() {
-        let merges = Merges::new([(0, 0, 1)].into_iter());
-        for length in [3, 101] {
+        let merges = Merges::new(symbols(1), &[(0, 0, 1)]);
+        for length in [1, 2, 3, 63, 64, 65, 101] {
             let mut ids = vec![7, 7];
-            ids.extend(vec![0; length]);
-            merges.apply(&mut ids, 2, &mut Scratch::default());
+            merges.encode(&vec![0; length], &mut ids, &mut Scratch::default());
             let mut expected = vec![7, 7];
             expected.extend(vec![1; length / 2]);
-            expected.push(0);
+            expected.extend(vec![0; length % 2]);
             assert_eq!(ids, expected);
         }
+    }
+
+    #[test]
+    fn the_later_of_two_ranks_holds() {
+        let merges = Merges::new(symbols(3), &[(0, 1, 3), (1, 2, 4), (0, 1, 3)]);
+        let mut ids = Vec::new();
+        merges.encode(&[0, 1, 2], &mut ids, &mut Scratch::default());
+        assert_eq!(ids, [0, 4]);
     }
 }

@@ -2,10 +2,11 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::bpe::Scratch;
+use crate::bpe::{Merges, Scratch};
+use crate::key::Key;
+use crate::pages::vec_with_capacity;
+use crate::simd::Simd;
 
-/// Pieces up to this length live in the open table, the key holding all their bytes.
-const SHORT: usize = 15;
 /// Longer pieces than this are nearly always unique, and would fill the memory for nothing.
 const LONGEST: usize = 256;
 /// Bounds of the memory: 32 MB of table, 16 MB of ids, and about as much of long pieces. Past one of them all is
@@ -15,185 +16,323 @@ const MOST_IDS: usize = 1 << 22;
 const MOST_LONG: usize = 1 << 17;
 const FIRST_SLOTS: usize = 1 << 12;
 
-/// Where the ids of a piece lie, and how many of its bytes have no symbol.
-#[derive(Clone, Copy, Default)]
-struct Entry {
-    start: u32,
-    length: u16,
-    dropped: u16,
-}
+/// Pieces whose places in the table are fetched together: long enough for the memory to answer, short enough to stay
+/// in the nearest cache.
+const BATCH: usize = 64;
 
-/// The bytes of a short piece and, in the last byte, its length; 0 is no key, as no piece is empty.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Key(u128);
+/// Ids that a slot holds itself.
+const INLINE: usize = 3;
+/// In place of a number of ids: there are more of them, or bytes without symbols among them.
+const ELSEWHERE: u32 = INLINE as u32 + 1;
+/// In place of a number of ids: nothing here.
+const NOTHING: u32 = ELSEWHERE + 1;
 
+/// A piece, up to three ids, and how many they are; or where in the list of ids they start, their number, and how many
+/// bytes have no symbol.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Slot {
     key: Key,
-    entry: Entry,
+    ids: [u32; INLINE],
+    count: u32,
 }
 
-const EMPTY: Slot = Slot { key: Key(0), entry: Entry { start: 0, length: 0, dropped: 0 } };
+const EMPTY: Slot = Slot { key: Key::NONE, ids: [0; INLINE], count: NOTHING };
+
+/// Two slots in one cache line, of which the first is taken first: either is looked at without a branch that could be
+/// guessed wrong.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Bucket([Slot; 2]);
+
+/// Slots by open addressing, a power of two of them.
+struct Table {
+    buckets: Vec<Bucket>,
+    used: usize,
+}
+
+impl Table {
+    fn new(slots: usize) -> Self {
+        let mut buckets = vec_with_capacity(slots / 2);
+        buckets.resize(slots / 2, Bucket([EMPTY; 2]));
+        Self { buckets, used: 0 }
+    }
+
+    fn slots(&self) -> usize {
+        self.buckets.len() * 2
+    }
+
+    #[inline(always)]
+    fn home(&self, hash: usize) -> &Bucket {
+        &self.buckets[hash & (self.buckets.len() - 1)]
+    }
+
+    /// The slot of `key`, or an empty one.
+    #[inline(always)]
+    fn find(&self, hash: usize, key: Key) -> &Slot {
+        let mask = self.buckets.len() - 1;
+        let mut at = hash & mask;
+        loop {
+            let Bucket(bucket) = &self.buckets[at];
+            let slot = &bucket[usize::from(bucket[1].key == key)];
+            if slot.key == key {
+                return slot;
+            }
+            if bucket[1].count == NOTHING {
+                return &bucket[1];
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Add a slot whose key is not there.
+    fn put(&mut self, slot: Slot) {
+        if self.used >= self.slots() / 2 {
+            let doubled = Self::new(self.slots() * 2);
+            let old = std::mem::replace(self, doubled);
+            let slots = old.buckets.iter().flat_map(|Bucket(slots)| slots);
+            slots.filter(|slot| slot.count != NOTHING).for_each(|&slot| self.put(slot));
+        }
+        let mask = self.buckets.len() - 1;
+        let mut at = slot.key.hash() & mask;
+        loop {
+            if let Some(free) = self.buckets[at].0.iter_mut().find(|slot| slot.count == NOTHING) {
+                *free = slot;
+                self.used += 1;
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.buckets.fill(Bucket([EMPTY; 2]));
+        self.used = 0;
+    }
+}
+
+/// The ids of a piece that are not in a slot.
+#[derive(Clone, Copy)]
+struct Entry {
+    start: u32,
+    length: u32,
+    dropped: u32,
+}
 
 /// A word cache and the buffers of the merging.
 pub struct Cache {
-    slots: Vec<Slot>,
-    used: usize,
+    short: Table,
     long: FxHashMap<Box<[u8]>, Entry>,
     ids: Vec<u32>,
-    pub(crate) scratch: Scratch,
+    scratch: Scratch,
+    batch: Batch,
 }
 
 impl Default for Cache {
     fn default() -> Self {
         Self {
-            slots: vec![EMPTY; FIRST_SLOTS],
-            used: 0,
+            short: Table::new(FIRST_SLOTS),
             long: FxHashMap::default(),
             ids: Vec::new(),
             scratch: Scratch::default(),
+            batch: Batch::default(),
         }
     }
 }
 
-/// What [`Cache::find`] met.
-pub(crate) enum Found {
-    /// The ids were appended; so many bytes have no symbol.
-    Hit(u64),
-    /// Not known; to be encoded and handed to [`Cache::store`].
-    Miss(Place),
-    /// Too long to be kept.
-    Never,
+/// Pieces whose ids are wanted, in order.
+struct Batch {
+    keys: [Key; BATCH],
+    hashes: [usize; BATCH],
+    /// Of the pieces without a key, where they start and end in their text.
+    long: Vec<(usize, usize)>,
+    length: usize,
+    found: [u32; BATCH * INLINE + 1],
 }
 
-/// Where a missed piece will be stored.
-pub(crate) struct Place(Option<Key>);
-
-impl Key {
-    /// `padded` is the 16 bytes of the text from the start of the piece on, where it has as many.
-    #[inline]
-    fn of(piece: &[u8], padded: Option<&[u8; 16]>) -> Self {
-        let length = piece.len();
-        let bytes = match padded {
-            Some(bytes) => u128::from_le_bytes(*bytes) & ((1 << (8 * length)) - 1),
-            None => {
-                let mut bytes = [0; 16];
-                bytes[..length].copy_from_slice(piece);
-                u128::from_le_bytes(bytes)
-            }
-        };
-        Self(bytes | (length as u128) << 120)
-    }
-
-    #[inline]
-    fn hash(self) -> usize {
-        let low = self.0 as u64 ^ 0x9E37_79B9_7F4A_7C15;
-        let high = (self.0 >> 64) as u64 ^ 0xD6E8_FEB8_6659_FD93;
-        let product = u128::from(low) * u128::from(high);
-        (product as u64 ^ (product >> 64) as u64) as usize
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            keys: [Key::NONE; BATCH],
+            hashes: [0; BATCH],
+            long: Vec::new(),
+            length: 0,
+            found: [0; BATCH * INLINE + 1],
+        }
     }
 }
 
 impl Cache {
-    #[inline]
-    pub(crate) fn find(&self, piece: &[u8], padded: Option<&[u8; 16]>, ids: &mut Vec<u32>) -> Found {
-        let (entry, place) = if piece.len() <= SHORT {
-            let key = Key::of(piece, padded);
-            (self.slot(key), Place(Some(key)))
-        } else if piece.len() <= LONGEST {
-            (self.long.get(piece).copied(), Place(None))
+    /// Want the ids of a piece. Returns whether the pieces wanted are to be answered before the next.
+    #[inline(always)]
+    pub(crate) fn want(&mut self, simd: impl Simd, start: usize, end: usize, key: Key) -> bool {
+        let batch = &mut self.batch;
+        let at = batch.length % BATCH;
+        batch.length += 1;
+        batch.keys[at] = key;
+        if key == Key::NONE {
+            batch.hashes[at] = 0;
+            batch.long.push((start, end));
         } else {
-            return Found::Never;
-        };
-        let Some(entry) = entry else { return Found::Miss(place) };
-        let start = entry.start as usize;
-        ids.extend_from_slice(&self.ids[start..start + usize::from(entry.length)]);
-        Found::Hit(u64::from(entry.dropped))
+            let hash = key.hash();
+            batch.hashes[at] = hash;
+            simd.prefetch(self.short.home(hash));
+        }
+        batch.length == BATCH
     }
 
-    #[inline]
-    fn slot(&self, key: Key) -> Option<Entry> {
-        let mask = self.slots.len() - 1;
-        let mut at = key.hash() & mask;
-        loop {
-            let slot = &self.slots[at];
-            if slot.key == key {
-                return Some(slot.entry);
-            }
-            if slot.key == EMPTY.key {
-                return None;
-            }
-            at = (at + 1) & mask;
-        }
+    /// Want nothing.
+    pub(crate) fn forget_wanted(&mut self) {
+        self.batch.length = 0;
+        self.batch.long.clear();
     }
 
-    /// Keep the ids of a missed piece, of at most `LONGEST` bytes.
-    pub(crate) fn store(&mut self, place: Place, piece: &[u8], ids: &[u32], dropped: u64) {
-        if self.used >= MOST_SLOTS / 2 || self.long.len() >= MOST_LONG || self.ids.len() + ids.len() > MOST_IDS {
-            *self = Self { scratch: std::mem::take(&mut self.scratch), ..Self::default() };
-        }
-        let entry = Entry { start: self.ids.len() as u32, length: ids.len() as u16, dropped: dropped as u16 };
-        self.ids.extend_from_slice(ids);
-        match place.0 {
-            Some(key) => {
-                if self.used >= self.slots.len() / 2 {
-                    let doubled = vec![EMPTY; self.slots.len() * 2];
-                    for slot in std::mem::replace(&mut self.slots, doubled) {
-                        if slot.key != EMPTY.key {
-                            self.put(slot);
-                        }
-                    }
+    /// Append the ids of the pieces wanted to `ids` and forget the pieces. `text` is what they are of, `merges` give the
+    /// ids of those not seen before.
+    ///
+    /// Returns how many bytes have no symbol.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, text: &[u8], merges: &Merges, ids: &mut Vec<u32>) -> u64 {
+        let mut dropped = 0;
+        let mut written = 0;
+        let mut long = 0;
+        for at in 0..self.batch.length.min(BATCH) {
+            let key = self.batch.keys[at];
+            let slot = self.short.find(self.batch.hashes[at], key);
+            if slot.count <= INLINE as u32 {
+                // One store of all three, of which the next ones overwrite what is too many.
+                if let Some(free) = self.batch.found[written..].first_chunk_mut() {
+                    *free = slot.ids;
                 }
-                self.put(Slot { key, entry });
-                self.used += 1;
+                written += slot.count as usize;
+                continue;
             }
-            None => {
+            ids.extend_from_slice(&self.batch.found[..written]);
+            written = 0;
+            let bytes;
+            let (piece, kept) = if key == Key::NONE {
+                let (start, end) = self.batch.long[long];
+                long += 1;
+                (&text[start..end], self.long.get(&text[start..end]).copied())
+            } else {
+                bytes = key.bytes();
+                let [start, length, dropped] = slot.ids;
+                (&bytes.0[..bytes.1], (slot.count == ELSEWHERE).then_some(Entry { start, length, dropped }))
+            };
+            if let Some(Entry { start, length, dropped: without }) = kept {
+                ids.extend_from_slice(&self.ids[start as usize..(start + length) as usize]);
+                dropped += u64::from(without);
+                continue;
+            }
+            let before = ids.len();
+            let without = merges.encode(piece, ids, &mut self.scratch);
+            dropped += without;
+            if key != Key::NONE {
+                self.store_short(key, &ids[before..], without as u32);
+            } else if piece.len() <= LONGEST {
+                let entry = self.keep(&ids[before..], without as u32);
                 self.long.insert(piece.into(), entry);
             }
         }
+        ids.extend_from_slice(&self.batch.found[..written]);
+        self.forget_wanted();
+        dropped
     }
 
-    fn put(&mut self, slot: Slot) {
-        let mask = self.slots.len() - 1;
-        let mut at = slot.key.hash() & mask;
-        while self.slots[at].key != EMPTY.key {
-            at = (at + 1) & mask;
+    fn store_short(&mut self, key: Key, ids: &[u32], dropped: u32) {
+        let mut slot = Slot { key, ids: [0; INLINE], count: ids.len() as u32 };
+        if ids.len() <= INLINE && dropped == 0 {
+            slot.ids[..ids.len()].copy_from_slice(ids);
+            self.forget_if_full(0);
+        } else {
+            let Entry { start, length, dropped } = self.keep(ids, dropped);
+            slot.ids = [start, length, dropped];
+            slot.count = ELSEWHERE;
         }
-        self.slots[at] = slot;
+        self.short.put(slot);
+    }
+
+    fn keep(&mut self, ids: &[u32], dropped: u32) -> Entry {
+        self.forget_if_full(ids.len());
+        let start = self.ids.len() as u32;
+        self.ids.extend_from_slice(ids);
+        Entry { start, length: ids.len() as u32, dropped }
+    }
+
+    fn forget_if_full(&mut self, more_ids: usize) {
+        if self.short.used >= MOST_SLOTS / 2 || self.long.len() >= MOST_LONG || self.ids.len() + more_ids > MOST_IDS {
+            self.short.clear();
+            self.long.clear();
+            self.ids.clear();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpe::NONE;
+    use crate::key::SHORT;
+    use crate::simd::{Level, Work, run};
 
-    #[test]
-    fn keys_are_the_same_at_the_end_of_a_text_and_within() {
-        let text = b"abcdefghijklmnopqrstuvwxyz";
-        for length in 1..=SHORT {
-            let piece = &text[..length];
-            assert!(Key::of(piece, text.first_chunk()) == Key::of(piece, None));
+    /// Ask for each of the pieces, one batch at a time. Each byte but "?" is a token, there are no merges.
+    struct Ask<'a>(&'a mut Cache, &'a [String]);
+
+    impl Work for Ask<'_> {
+        type Output = (Vec<u32>, u64);
+
+        #[inline(always)]
+        fn run(self, simd: impl Simd) -> Self::Output {
+            let symbols = std::array::from_fn(|byte| if byte == usize::from(b'?') { NONE } else { byte as u32 });
+            let merges = Merges::new(symbols, &[]);
+            let (mut ids, mut dropped) = (Vec::new(), 0);
+            for piece in self.1 {
+                let text = piece.as_bytes();
+                let key = if text.len() > SHORT { Key::NONE } else { Key::of(text) };
+                self.0.want(simd, 0, text.len(), key);
+                dropped += self.0.answer(text, &merges, &mut ids);
+            }
+            (ids, dropped)
         }
-        assert!(Key::of(b"\0", None) != Key::of(b"\0\0", None));
+    }
+
+    fn expected(pieces: &[String]) -> (Vec<u32>, u64) {
+        let bytes = pieces.iter().flat_map(|piece| piece.bytes());
+        let ids = bytes.clone().filter(|&byte| byte != b'?').map(u32::from).collect();
+        (ids, bytes.filter(|&byte| byte == b'?').count() as u64)
     }
 
     #[test]
-    fn what_is_stored_is_found_until_the_cap() {
+    fn what_was_encoded_once_is_found() {
+        let pieces =
+            ["a", "ab", "abc", "abcd", "?", "a?", "abcdefghijklmno", "abcdefghijklmnop", "a longer? piece of it"]
+                .map(String::from);
+        let long = ["x".repeat(LONGEST), "x".repeat(LONGEST + 1)];
         let mut cache = Cache::default();
-        let mut ids = Vec::new();
+        let all = [pieces.as_slice(), &long].concat();
+        let (ids, dropped) = expected(&all);
+        assert_eq!(run(Level::best(), Ask(&mut cache, &all)), (ids.clone(), dropped));
+        let kept = (cache.short.used, cache.long.len());
+        // All but the longest.
+        assert_eq!(kept, (7, 3));
+        assert_eq!(run(Level::Scalar, Ask(&mut cache, &all)), (ids, dropped));
+        assert_eq!((cache.short.used, cache.long.len()), kept);
+    }
+
+    #[test]
+    fn past_the_cap_all_is_forgotten_and_nothing_wrong() {
+        let mut cache = Cache::default();
         let mut forgotten = 0;
-        for number in 0..(MOST_SLOTS as u32) {
-            let piece = if number % 8 == 0 { format!("a longer piece {number}") } else { number.to_string() };
-            let Found::Miss(place) = cache.find(piece.as_bytes(), None, &mut ids) else { panic!("{piece} is known") };
-            let before = cache.used;
-            cache.store(place, piece.as_bytes(), &[number, 1], 3);
-            forgotten += usize::from(cache.used < before);
-            assert!(matches!(cache.find(piece.as_bytes(), None, &mut ids), Found::Hit(3)));
-            assert_eq!(ids, [number, 1]);
-            ids.clear();
+        let pieces: Vec<String> = (0..MOST_SLOTS as u32 * 2 / 3)
+            .map(|number| if number % 8 == 0 { format!("a longer piece {number}") } else { number.to_string() })
+            .collect();
+        for pieces in pieces.chunks(1000) {
+            let before = cache.short.used;
+            let (ids, dropped) = expected(pieces);
+            assert_eq!(run(Level::best(), Ask(&mut cache, pieces)), (ids, dropped));
+            forgotten += usize::from(cache.short.used < before);
         }
         assert!(forgotten > 0, "the cap was never reached");
-        assert!(cache.slots.len() <= MOST_SLOTS);
-        assert!(matches!(cache.find(&[b'x'; LONGEST + 1], None, &mut ids), Found::Never));
+        assert!(cache.short.slots() <= MOST_SLOTS);
     }
 }

@@ -5,27 +5,24 @@ use std::fmt;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::added::{Added, AddedError, AddedToken, Part};
-use crate::bpe::Merges;
+use crate::bpe::{MOST_MERGES, Merges, NONE};
 use crate::bytes::alphabet;
-use crate::cache::Found;
+use crate::key::{Key, SHORT};
+use crate::nfc::normalize;
 use crate::patterns::{Pattern, gpt2, threes};
-use crate::split::pieces;
+use crate::scan::{Marked, Visit, scan};
+use crate::simd::{Level, Simd, Work, run};
 
 pub use crate::cache::Cache;
-
-/// A byte without a symbol in the vocabulary; no token has this id.
-const NO_SYMBOL: u32 = u32::MAX;
 
 /// A byte-level BPE vocabulary with its merges. It never changes and can serve many threads, each with a [`Cache`].
 pub struct Encoder {
     vocab: FxHashMap<String, u32>,
-    symbols: [u32; 256],
     merges: Merges,
     pattern: Pattern,
     normalize: bool,
-    /// The alphabet, where a piece that is a token has its id whatever the merges say.
-    ignore_merges: Option<[char; 256]>,
     added: Added,
+    level: Level,
 }
 
 /// What tokenizers differ in beside vocabulary and merges; by default what train_tokenizer makes.
@@ -62,6 +59,8 @@ pub enum VocabError {
         /// The missing token.
         token: String,
     },
+    /// More merges than can be.
+    TooManyMerges(usize),
     /// The added tokens do not go with it.
     Added(AddedError),
 }
@@ -79,13 +78,14 @@ impl fmt::Display for VocabError {
                 write!(f, "token {token:?} is in the vocabulary twice; expected each token once")
             }
             Self::IdTwice(id) => write!(f, "two tokens have the id {id}; expected one token for each id"),
-            Self::IdTooLarge(id) => write!(f, "token id {id} is too large; expected at most {}", NO_SYMBOL - 1),
+            Self::IdTooLarge(id) => write!(f, "token id {id} is too large; expected at most {}", NONE - 1),
             Self::NoToken { rank, token } => {
                 write!(
                     f,
                     "merges[{rank}] needs the token {token:?}, which the vocabulary lacks; expected both sides of a merge and what they make to be tokens"
                 )
             }
+            Self::TooManyMerges(merges) => write!(f, "got {merges} merges; expected at most {MOST_MERGES}"),
             Self::Added(error) => error.fmt(f),
         }
     }
@@ -120,7 +120,7 @@ impl Encoder {
     ) -> Result<Self, VocabError> {
         let mut taken = FxHashSet::default();
         for &id in vocab.values() {
-            if id == NO_SYMBOL {
+            if id == NONE {
                 return Err(VocabError::IdTooLarge(id));
             }
             if !taken.insert(id) {
@@ -138,17 +138,28 @@ impl Encoder {
             both.push_str(right.as_ref());
             triples.push((find(left.as_ref())?, find(right.as_ref())?, find(&both)?));
         }
+        if triples.len() > MOST_MERGES {
+            return Err(VocabError::TooManyMerges(triples.len()));
+        }
         let alphabet = alphabet();
-        let symbols = alphabet.map(|symbol| vocab.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NO_SYMBOL));
+        let symbols = alphabet.map(|symbol| vocab.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NONE));
+        let mut made = Merges::new(symbols, &triples);
+        if options.ignore_merges {
+            made.ignore_for(whole_pieces(&alphabet, &vocab));
+        }
         Ok(Self {
-            symbols,
-            merges: Merges::new(triples.into_iter()),
+            merges: made,
             pattern: options.pattern,
             normalize: options.normalize,
-            ignore_merges: options.ignore_merges.then_some(alphabet),
             added: Added::new(&options.added, &vocab, options.normalize)?,
+            level: Level::best(),
             vocab,
         })
+    }
+
+    /// The same at another level, of those that [`Level::available`] tells. The ids are the same.
+    pub fn at_level(self, level: Level) -> Self {
+        Self { level, ..self }
     }
 
     /// How many tokens there are, added ones included.
@@ -167,60 +178,107 @@ impl Encoder {
     /// reference, and the symbols around them may merge. Special tokens in the text are plain text.
     pub fn encode(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
         let mut dropped = 0;
-        self.added.split(text, self.normalize, &mut |part| match part {
-            Part::Token(id) => ids.push(id),
-            Part::Text(text) => {
-                dropped += match self.pattern {
-                    Pattern::Qwen2 => self.encode_pieces(text, pieces(text), cache, ids),
-                    Pattern::Llama3 => self.encode_pieces(text, threes(text), cache, ids),
-                    Pattern::Gpt2 => self.encode_pieces(text, gpt2(text), cache, ids),
+        self.added.split(text, self.normalize, &mut |part| {
+            dropped += match part {
+                Part::Token(id) => {
+                    ids.push(id);
+                    0
                 }
+                Part::Text(text) => self.read(text, false, cache, ids).unwrap_or_default(),
+                Part::Raw(text) => self.normalized(text, cache, ids),
             }
         });
         dropped
     }
 
-    #[inline]
-    fn encode_pieces<'a>(
-        &self,
-        text: &str,
-        pieces: impl Iterator<Item = &'a str>,
-        cache: &mut Cache,
-        ids: &mut Vec<u32>,
-    ) -> u64 {
-        let bytes = text.as_bytes();
-        let mut dropped = 0;
-        let mut start = 0;
-        for piece in pieces {
-            let piece = piece.as_bytes();
-            dropped += match cache.find(piece, bytes[start..].first_chunk(), ids) {
-                Found::Hit(dropped) => dropped,
-                Found::Never => self.encode_piece(piece, cache, ids),
-                Found::Miss(place) => {
-                    let before = ids.len();
-                    let dropped = self.encode_piece(piece, cache, ids);
-                    cache.store(place, piece, &ids[before..], dropped);
-                    dropped
-                }
-            };
-            start += piece.len();
-        }
-        dropped
+    fn normalized(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
+        let start = ids.len();
+        self.read(text, true, cache, ids).unwrap_or_else(|Marked| {
+            // Nearly every text is in NFC already; whether this one is needs a closer look.
+            ids.truncate(start);
+            self.read(&normalize(text), false, cache, ids).unwrap_or_default()
+        })
     }
 
-    fn encode_piece(&self, piece: &[u8], cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
-        if let Some(alphabet) = &self.ignore_merges {
-            let token: String = piece.iter().map(|&byte| alphabet[usize::from(byte)]).collect();
-            if let Some(&id) = self.vocab.get(&token) {
-                ids.push(id);
-                return 0;
+    fn read(&self, text: &str, stop_at_marks: bool, cache: &mut Cache, ids: &mut Vec<u32>) -> Result<u64, Marked> {
+        run(self.level, Read { merges: &self.merges, pattern: self.pattern, text, stop_at_marks, cache, ids })
+    }
+}
+
+/// The tokens that are pieces, by the bytes that the alphabet writes so.
+fn whole_pieces(alphabet: &[char; 256], vocab: &FxHashMap<String, u32>) -> FxHashMap<Box<[u8]>, u32> {
+    let bytes: FxHashMap<char, u8> = alphabet.iter().copied().zip(0..=u8::MAX).collect();
+    let piece = |token: &str| token.chars().map(|symbol| bytes.get(&symbol).copied()).collect::<Option<_>>();
+    vocab.iter().filter_map(|(token, &id)| Some((piece(token)?, id))).collect()
+}
+
+/// The encoding of one text; gives the number of bytes without a symbol.
+struct Read<'a> {
+    merges: &'a Merges,
+    pattern: Pattern,
+    text: &'a str,
+    stop_at_marks: bool,
+    cache: &'a mut Cache,
+    ids: &'a mut Vec<u32>,
+}
+
+impl Work for Read<'_> {
+    type Output = Result<u64, Marked>;
+
+    #[inline(always)]
+    fn run(self, simd: impl Simd) -> Self::Output {
+        let Self { text, stop_at_marks, pattern, .. } = self;
+        let mut reader = Reader { simd, read: self, dropped: 0 };
+        let result = match pattern {
+            Pattern::Qwen2 => scan(simd, text, stop_at_marks, &mut reader),
+            _ if stop_at_marks && !text.is_ascii() => Err(Marked),
+            Pattern::Llama3 => {
+                reader.pieces(threes(text));
+                Ok(())
             }
+            Pattern::Gpt2 => {
+                reader.pieces(gpt2(text));
+                Ok(())
+            }
+        };
+        if result.is_err() {
+            reader.read.cache.forget_wanted();
         }
-        let start = ids.len();
-        ids.extend(piece.iter().map(|&byte| self.symbols[usize::from(byte)]).filter(|&id| id != NO_SYMBOL));
-        let dropped = piece.len() - (ids.len() - start);
-        self.merges.apply(ids, start, &mut cache.scratch);
-        dropped as u64
+        reader.answer();
+        result.map(|()| reader.dropped)
+    }
+}
+
+struct Reader<'a, S> {
+    simd: S,
+    read: Read<'a>,
+    dropped: u64,
+}
+
+impl<S: Simd> Reader<'_, S> {
+    #[inline(always)]
+    fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a str>) {
+        let mut start = 0;
+        for piece in pieces {
+            let end = start + piece.len();
+            self.piece(start, end, if piece.len() > SHORT { Key::NONE } else { Key::of(piece.as_bytes()) });
+            start = end;
+        }
+    }
+
+    #[inline(always)]
+    fn answer(&mut self) {
+        let Read { merges, text, cache, ids, .. } = &mut self.read;
+        self.dropped += cache.answer(text.as_bytes(), merges, ids);
+    }
+}
+
+impl<S: Simd> Visit for Reader<'_, S> {
+    #[inline(always)]
+    fn piece(&mut self, start: usize, end: usize, key: Key) {
+        if self.read.cache.want(self.simd, start, end, key) {
+            self.answer();
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! The contract is identity: the same ids for every text, the same vocabulary and merges for every corpus. Speed comes
 //! second. Nothing here reads a file, knows Python or holds global state, save a table of character classes.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod added;
 mod bpe;
@@ -13,9 +13,16 @@ mod cache;
 mod classes;
 pub mod count;
 pub mod encoder;
+pub mod jsonl;
+mod key;
+mod marks;
 pub mod nfc;
+pub mod pages;
 pub mod patterns;
+pub mod rows;
 pub mod sample;
+mod scan;
+pub mod simd;
 pub mod split;
 mod tables;
 pub mod tokenizer;

@@ -13,7 +13,7 @@ use crate::classes::{Class, Classes};
 
 /// The pieces of `text`, in order; together they are `text`.
 pub fn pieces(text: &str) -> Pieces<'_> {
-    Pieces { text, start: 0, classes: Classes::get() }
+    Pieces::of(text)
 }
 
 /// The iterator of [`pieces`].
@@ -32,12 +32,16 @@ impl<'a> Iterator for Pieces<'a> {
         if start == self.text.len() {
             return None;
         }
-        self.start = self.end_of_piece(start);
+        self.start = self.end_of(start);
         Some(&self.text[start..self.start])
     }
 }
 
-impl Pieces<'_> {
+impl<'a> Pieces<'a> {
+    pub(crate) fn of(text: &'a str) -> Self {
+        Self { text, start: 0, classes: Classes::get() }
+    }
+
     /// The class of the character at `at` and the position after it; `None` at the end of the text.
     #[inline]
     fn at(&self, at: usize) -> Option<(Class, usize)> {
@@ -61,16 +65,17 @@ impl Pieces<'_> {
         at
     }
 
+    /// The end of the piece that begins at `start`.
     #[inline]
-    fn end_of_piece(&self, start: usize) -> usize {
+    pub(crate) fn end_of(&self, start: usize) -> usize {
         let Some((first, after)) = self.at(start) else { return start };
         match first {
             Class::Letter => return self.run(after, Class::Letter),
             Class::Number => return after,
             Class::Other | Class::Space | Class::Newline => {}
         }
-        if let Some(end) = self.contraction(start) {
-            return end;
+        if let Some(length) = contraction(&self.text.as_bytes()[start..]) {
+            return start + length;
         }
         let second = self.at(after);
         // [^\r\n\p{L}\p{N}]?\p{L}+
@@ -91,24 +96,6 @@ impl Pieces<'_> {
         }
     }
 
-    /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)`; case folding makes U+017F (bytes C5 BF) an s.
-    #[inline]
-    fn contraction(&self, start: usize) -> Option<usize> {
-        let bytes = &self.text.as_bytes()[start..];
-        if bytes[0] != b'\'' {
-            return None;
-        }
-        let second = bytes.get(2).copied().unwrap_or(0);
-        let length = match bytes.get(1)? {
-            b's' | b'S' | b't' | b'T' | b'm' | b'M' | b'd' | b'D' => 2,
-            b'r' | b'R' | b'v' | b'V' if second.eq_ignore_ascii_case(&b'e') => 3,
-            b'l' | b'L' if second.eq_ignore_ascii_case(&b'l') => 3,
-            0xC5 if second == 0xBF => 3,
-            _ => return None,
-        };
-        Some(start + length)
-    }
-
     /// `\s*[\r\n]+|\s+(?!\S)|\s+`, where `start` is white space.
     #[inline]
     fn white_space(&self, start: usize) -> usize {
@@ -127,6 +114,24 @@ impl Pieces<'_> {
             None if end == self.text.len() || last == start => end,
             None => last,
         }
+    }
+}
+
+/// The length of the contraction that `bytes` begin with: `(?i:'s|'t|'re|'ve|'m|'ll|'d)`.
+///
+/// Case folding makes U+017F (bytes C5 BF) an s.
+#[inline]
+pub(crate) fn contraction(bytes: &[u8]) -> Option<usize> {
+    if bytes.first() != Some(&b'\'') {
+        return None;
+    }
+    let second = bytes.get(2).copied().unwrap_or(0);
+    match bytes.get(1)? {
+        b's' | b'S' | b't' | b'T' | b'm' | b'M' | b'd' | b'D' => Some(2),
+        b'r' | b'R' | b'v' | b'V' if second.eq_ignore_ascii_case(&b'e') => Some(3),
+        b'l' | b'L' if second.eq_ignore_ascii_case(&b'l') => Some(3),
+        0xC5 if second == 0xBF => Some(3),
+        _ => None,
     }
 }
 

@@ -14,6 +14,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
+use crate::errors::RowError;
+
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 
@@ -25,11 +27,30 @@ pub(crate) enum Texts {
 
 impl Texts {
     pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self::checked(object)?)
+    }
+
+    /// As `import`, of a column of rows: what is wrong with a row is said as a `RowError`.
+    pub(crate) fn import_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+        Self::checked(object).map_err(|refusal| match refusal {
+            Refusal::Row { row, what, got } => RowError::new_err((row, format!("{name} {what}"), got)),
+            Refusal::Array(error) => error,
+        })
+    }
+
+    fn checked(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
         let data = import(object, &[DataType::Utf8, DataType::LargeUtf8], "utf8 or large_utf8")?;
         Ok(match data.data_type() {
             DataType::Utf8 => Self::Small(data.into()),
             _ => Self::Large(data.into()),
         })
+    }
+
+    pub(crate) fn get(&self, row: usize) -> &str {
+        match self {
+            Self::Small(array) => array.value(row),
+            Self::Large(array) => array.value(row),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -52,10 +73,7 @@ impl Texts {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        (0..self.len()).map(|row| match self {
-            Self::Small(array) => array.value(row),
-            Self::Large(array) => array.value(row),
-        })
+        (0..self.len()).map(|row| self.get(row))
     }
 }
 
@@ -67,11 +85,14 @@ pub(crate) enum Words {
 
 impl Words {
     fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let data = import(object, &[DataType::Binary, DataType::LargeBinary], "binary or large_binary")?;
-        Ok(match data.data_type() {
+        Ok(Self::of(import(object, &[DataType::Binary, DataType::LargeBinary], "binary or large_binary")?))
+    }
+
+    fn of(data: ArrayData) -> Self {
+        match data.data_type() {
             DataType::Binary => Self::Small(data.into()),
             _ => Self::Large(data.into()),
-        })
+        }
     }
 
     fn len(&self) -> usize {
@@ -146,12 +167,37 @@ impl ArrowArray {
     }
 }
 
+/// Why an array is not taken.
+enum Refusal {
+    /// Because of one of its rows.
+    Row { row: usize, what: &'static str, got: String },
+    /// As a whole.
+    Array(PyErr),
+}
+
+impl From<PyErr> for Refusal {
+    fn from(error: PyErr) -> Self {
+        Self::Array(error)
+    }
+}
+
+impl From<Refusal> for PyErr {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Row { row, what, got } => {
+                PyValueError::new_err(format!("the Arrow array is not valid: row {row} {what}: {got}"))
+            }
+            Refusal::Array(error) => error,
+        }
+    }
+}
+
 /// The array of `object`, checked in full, UTF-8 included: of one of `types` (which `names` names) and without nulls.
-fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResult<ArrayData> {
+fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> Result<ArrayData, Refusal> {
     let refuse = |got: &str| PyTypeError::new_err(format!("got {got}; expected an Arrow array of {names}"));
     let Some(export) = object.getattr_opt("__arrow_c_array__")? else {
         let kind = object.get_type().fully_qualified_name()?;
-        return Err(refuse(&format!("{kind}, which has no __arrow_c_array__")));
+        return Err(refuse(&format!("{kind}, which has no __arrow_c_array__")).into());
     };
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = export.call0()?.extract()?;
     let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
@@ -163,22 +209,42 @@ fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResul
     // SAFETY: as above. The struct is moved out and marked as released, so that the capsule does not release it too.
     let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr()) };
     if schema.release().is_none() || array.is_released() {
-        return Err(PyValueError::new_err("got an Arrow capsule that was used before; expected a fresh one"));
+        let message = "got an Arrow capsule that was used before; expected a fresh one";
+        return Err(PyValueError::new_err(message).into());
     }
     let data_type = DataType::try_from(schema).map_err(|error| refuse(&error.to_string()))?;
     if !types.contains(&data_type) {
-        return Err(refuse(&format!("an Arrow array of {data_type}")));
+        return Err(refuse(&format!("an Arrow array of {data_type}")).into());
     }
     // SAFETY: the interface makes the producer answer for its pointers and lengths, which nobody can check; all that
     // can be checked is, below, before anything else reads the data.
     let data = unsafe { from_ffi(array, schema) }.map_err(|error| invalid(&error))?;
-    object.py().detach(|| data.validate_full()).map_err(|error| invalid(&error))?;
+    object
+        .py()
+        .detach(|| data.validate_full())
+        .map_err(|error| no_text(&data).unwrap_or_else(|| invalid(&error).into()))?;
     if let Some(nulls) = data.nulls().filter(|nulls| nulls.null_count() > 0) {
         let row = (0..nulls.len()).find(|&row| nulls.is_null(row)).unwrap_or_default();
         let message = format!("row {row} is null ({} of {} are); expected no nulls", nulls.null_count(), data.len());
-        return Err(PyValueError::new_err(message));
+        return Err(PyValueError::new_err(message).into());
     }
     Ok(data)
+}
+
+/// The first row that is not UTF-8, of data that is valid as bytes.
+fn no_text(data: &ArrayData) -> Option<Refusal> {
+    let bytes = match data.data_type() {
+        DataType::Utf8 => DataType::Binary,
+        DataType::LargeUtf8 => DataType::LargeBinary,
+        _ => return None,
+    };
+    let data = data.clone().into_builder().data_type(bytes).build().ok()?;
+    data.validate_full().ok()?;
+    let words = Words::of(data);
+    (0..words.len()).find_map(|row| {
+        let error = std::str::from_utf8(words.get(row)).err()?;
+        Some(Refusal::Row { row, what: "is not UTF-8", got: error.to_string() })
+    })
 }
 
 fn invalid(error: &arrow_schema::ArrowError) -> PyErr {

@@ -1,41 +1,55 @@
 //! Encoding.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::PyArray1;
 use pairmill_core::encoder::{Cache, Encoder as Core};
+use pairmill_core::pages::vec_with_capacity;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
 use crate::arrow::Texts;
-use crate::poll::Poll;
+use crate::poll::watched;
 
 /// What `encode` returns: ids, offsets, dropped bytes.
 type Encoded<'py> = (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<i64>>, u64);
 
 /// A byte-level BPE encoder.
 #[pyclass(frozen, module = "pairmill._native")]
-pub(crate) struct Encoder {
+pub(crate) struct Encoder(Arc<Shared>);
+
+/// The encoder, and word caches not in use; each call takes one, so that threads never share.
+pub(crate) struct Shared {
     core: Core,
-    /// Word caches not in use; each call takes one, so that threads never share.
     caches: Mutex<Vec<Cache>>,
 }
 
 impl From<Core> for Encoder {
     fn from(core: Core) -> Self {
-        Self { core, caches: Mutex::default() }
+        Self(Arc::new(Shared { core, caches: Mutex::default() }))
+    }
+}
+
+impl Shared {
+    /// Lend a cache to `work`. One that a panic went through is not used again.
+    pub(crate) fn with_cache<T>(&self, work: impl FnOnce(&Core, &mut Cache) -> T) -> T {
+        let mut cache = self.caches.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let done = work(&self.core, &mut cache);
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(cache);
+        done
     }
 }
 
 impl Encoder {
-    fn take_cache(&self) -> Cache {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.0)
     }
+}
 
-    fn give_back(&self, cache: Cache) {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(cache);
-    }
+/// How many ids texts of so many bytes will have: English and mathematics have 3 to 4 bytes a token.
+pub(crate) fn expected_ids(bytes: usize) -> usize {
+    bytes / 3
 }
 
 #[pymethods]
@@ -60,31 +74,31 @@ impl Encoder {
 
     #[getter]
     fn vocab_size(&self) -> usize {
-        self.core.vocab_size()
+        self.0.core.vocab_size()
     }
 
     fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.core.token_to_id(token)
+        self.0.core.token_to_id(token)
     }
 
     fn encode<'py>(&self, py: Python<'py>, strings: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {
-        let texts = Texts::import(strings)?;
-        let (ids, offsets, dropped) = py.detach(|| {
-            // English and mathematics have 3 to 4 bytes a token.
-            let mut ids = Vec::with_capacity(texts.bytes() / 3);
+        let shared = self.shared();
+        let (ids, offsets, dropped) = watched(py, Texts::import(strings)?, move |texts, progress| {
+            let mut ids = vec_with_capacity(expected_ids(texts.bytes()));
             let mut offsets = Vec::with_capacity(texts.len() + 1);
             offsets.push(0_i64);
-            let mut dropped = 0;
-            let mut cache = self.take_cache();
-            let mut poll = Poll::new();
-            for text in texts.iter() {
-                dropped += self.core.encode(text, &mut cache, &mut ids);
-                offsets.push(ids.len() as i64);
-                poll.check()?;
-            }
-            self.give_back(cache);
-            PyResult::Ok((ids, offsets, dropped))
-        })?;
+            let dropped = shared.with_cache(|core, cache| {
+                let wanted = texts.iter().enumerate().take_while(|&(row, _)| progress.begin(row));
+                wanted
+                    .map(|(_, text)| {
+                        let dropped = core.encode(text, cache, &mut ids);
+                        offsets.push(ids.len() as i64);
+                        dropped
+                    })
+                    .sum()
+            });
+            (ids, offsets, dropped)
+        })??;
         Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, offsets), dropped))
     }
 }

@@ -7,7 +7,10 @@
 
 mod arrow;
 mod encoder;
+mod errors;
+mod guard;
 mod poll;
+mod rows;
 mod sample;
 mod tokenizer;
 mod train;
@@ -20,11 +23,15 @@ mod _native {
     #[pymodule_export]
     use super::encoder::Encoder;
     #[pymodule_export]
+    use super::errors::{RowError, RowPanic, UnknownTagError};
+    #[pymodule_export]
+    use super::rows::{Layout, json_rows};
+    #[pymodule_export]
     use super::sample::data_io_document_sample;
     #[pymodule_export]
     use super::tokenizer::{tokenizer_encoder, tokenizer_settings};
     #[pymodule_export]
-    use super::train::{WordCounter, train_bpe};
+    use super::train::{Trainer, WordCounter, train_bpe};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -1,8 +1,14 @@
 //! Ctrl-C during work that is detached from the interpreter.
 
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+use crate::guard::{Panic, Progress, guarded};
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -24,4 +30,38 @@ impl Poll {
         self.last = Instant::now();
         Python::attach(|py| py.check_signals())
     }
+}
+
+/// Do `work` on a thread of its own and look for signals meanwhile: one text alone can take longer than somebody who
+/// pressed Ctrl-C waits.
+///
+/// Fails with what a signal handler raised. `work` is then left to itself, and `input` to it for good: the interpreter
+/// that `input` came from may be gone when it ends.
+pub(crate) fn watched<I: Send + 'static, T: Send + 'static>(
+    py: Python<'_>,
+    input: I,
+    work: impl FnOnce(&I, &Progress) -> T + Send + 'static,
+) -> PyResult<Result<T, Panic>> {
+    let progress = Arc::new(Progress::default());
+    let theirs = Arc::clone(&progress);
+    let (send, receive) = sync_channel(1);
+    py.detach(move || {
+        thread::Builder::new().spawn(move || {
+            let done = guarded(&theirs, || work(&input, &theirs));
+            if let Err(unsent) = send.send((done, input)) {
+                std::mem::forget(unsent);
+            }
+        })?;
+        loop {
+            match receive.recv_timeout(INTERVAL) {
+                Ok((done, _)) => return Ok(done),
+                Err(RecvTimeoutError::Timeout) => {
+                    Python::attach(|py| py.check_signals()).inspect_err(|_| progress.abandon())?;
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(PyRuntimeError::new_err("a thread ended without a result"));
+                }
+            }
+        }
+    })
 }

@@ -1,0 +1,88 @@
+//! Panics become values that say at which row they came.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Where work on rows stands, and whether anybody waits for it.
+#[derive(Default)]
+pub(crate) struct Progress {
+    row: AtomicUsize,
+    abandoned: AtomicBool,
+}
+
+impl Progress {
+    /// Say which row begins. False: the work is not wanted any more.
+    pub(crate) fn begin(&self, row: usize) -> bool {
+        self.row.store(row, Ordering::Relaxed);
+        !self.abandoned.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A panic, with its place in the source, and the row at which it came.
+#[derive(Debug)]
+pub(crate) struct Panic {
+    pub(crate) row: usize,
+    pub(crate) message: String,
+}
+
+thread_local! {
+    /// What the hook saw of a panic that will be caught; `None` where nobody catches it.
+    static SEEN: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Do `work`, which says in `progress` where it stands.
+pub(crate) fn guarded<T>(progress: &Progress, work: impl FnOnce() -> T) -> Result<T, Panic> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(install);
+    SEEN.set(Some(String::new()));
+    let done = catch_unwind(AssertUnwindSafe(work));
+    let message = SEEN.take().unwrap_or_default();
+    done.map_err(|_| Panic { row: progress.row.load(Ordering::Relaxed), message })
+}
+
+/// Only a hook learns the place of a panic; and what Rust prints of one would be no line of the log.
+fn install() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
+        let message = format!("{}{place}", text_of(info.payload()));
+        let nobody = SEEN.with_borrow_mut(|seen| seen.as_mut().map(|seen| *seen = message).is_none());
+        if nobody {
+            before(info);
+        }
+    }));
+}
+
+fn text_of(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::panic, clippy::expect_used)]
+    fn a_panic_says_its_row_and_place() {
+        let progress = Progress::default();
+        let broken = guarded(&progress, || {
+            for row in 0..10 {
+                assert!(progress.begin(row));
+                assert!(row != 7, "row {row} breaks it");
+            }
+        });
+        let panic = broken.expect_err("it panicked");
+        assert_eq!(panic.row, 7);
+        assert!(panic.message.starts_with("row 7 breaks it at "), "{}", panic.message);
+        assert!(panic.message.contains("guard.rs:"), "{}", panic.message);
+        assert_eq!(guarded(&progress, || 5).ok(), Some(5));
+    }
+}
