@@ -516,7 +516,7 @@ mod tests {
         let trained = run(&words, Options { min_frequency: 1, ..options(&[]) }).unwrap();
         let bytes: i64 = words.iter().map(|(word, count)| word.len() as i64 * count).sum();
         // Nothing is left to merge: every word is one token.
-        assert_eq!(bytes - trained.replaced.iter().sum::<i64>(), words.iter().map(|(_, count)| count).sum());
+        assert_eq!(bytes - trained.replaced.iter().sum::<i64>(), words.iter().map(|(_, count)| count).sum::<i64>());
         assert!(trained.replaced.iter().all(|&replaced| replaced > 0));
     }
 
