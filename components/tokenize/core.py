@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -252,13 +252,12 @@ class Tokenize(Stage[TokenizeConfig]):
 
 
 def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:
-    parts = []
+    parts: list[rows.Part] = []
     if file.kind == "parquet" and file.size >= _SMALL:
-        try:
+        # A damaged file is its shard's to name, so that all others are committed.
+        with suppress(InputError):
             parts = rows.parts(file.uri, _PIECE_BYTES)
-        except InputError:  # its shard says so, and others are committed
-            parts = []
-    if sum(part.size for part in parts) < 2 * _PIECE_BYTES:
+    if len(parts) < 2 or sum(part.size for part in parts) < 2 * _PIECE_BYTES:
         yield Shard(file.task, content_key(*identity, file.sha256, file.kind), _Work(file), file.size)
         return
     for index, part in enumerate(parts):

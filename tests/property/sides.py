@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from functools import cached_property
 
@@ -44,10 +45,25 @@ def trained(texts: list[str], vocab_size: int, full_alphabet: bool, special_toke
     return tokenizer
 
 
+def pairs(symbols: list[str]) -> Tokenizer:
+    """A tokenizer of the wheel in which any two of some bytes' symbols merge, in an order without a pattern.
+
+    Where a piece ends shows in its ids, whatever stands there: in a trained vocabulary hardly any merge can cross the
+    end of a piece, so that one that is too long has the right ids all the same.
+    """
+    merges = [(left, right) for left in symbols for right in symbols]
+    random.Random(0).shuffle(merges)
+    tokens = symbols + [left + right for left, right in merges]
+    tokenizer = trained([], 0, False, [])
+    tokenizer.model = models.BPE({token: number for number, token in enumerate(tokens)}, merges)
+    return tokenizer
+
+
 class Sides:
     """A tokenizer of the wheel, and ours with its vocabulary.
 
     Attributes:
+        tokenizer: the wheel's.
         vocab: token to id.
         merges: pairs of tokens by rank.
         ids: how many ids were compared so far, all passes together.
@@ -58,7 +74,7 @@ class Sides:
         self.vocab: dict[str, int] = model["vocab"]
         self.merges = [(left, right) for left, right in model["merges"]] if merges is None else merges
         self.ids = 0
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
 
     @cached_property
     def alphabet(self) -> int:
@@ -66,7 +82,7 @@ class Sides:
         return sum(len(token) == 1 for token in self.vocab)
 
     def _expected(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        rows = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        rows = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         return np.fromiter((number for row in rows for number in row), np.uint32, offsets[-1]), offsets

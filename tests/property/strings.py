@@ -1,7 +1,8 @@
 """Strings made to break a tokenizer, from a seed; how long to go on making them; the smallest one that still breaks it.
 
-``make test`` looks at a few, the same each time. ``PAIRMILL_PROPERTY_SECONDS=60`` goes on with new ones for so long in each
-test that makes them, and looks at what is too long for every day; ``PAIRMILL_PROPERTY_SEED=<number>`` repeats such a run.
+``make test`` looks at a few, the same each time. ``PAIRMILL_PROPERTY_SECONDS=60`` goes on with new ones for so long in
+each test that makes them, and looks at what takes too long for every day; ``PAIRMILL_PROPERTY_SEED=<number>`` repeats
+such a run.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ KINDS = [SPACES, CONTRACTIONS, PUNCTUATION, LETTERS, NUMBERS, MARKS, JAMO, OTHER
 PIECES = [piece for kind in KINDS for piece in kind]
 
 # Stretches of scalar values from which one is drawn: ASCII, Latin to Arabic, marks, jamo and syllables, all planes.
-_STRETCHES = [(0, 0x7F), (0x80, 0x6FF), (0x300, 0x36F), (0x8D0, 0x8FF), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF),
-              (0x1100, 0x11FF), (0xAC00, 0xD7A3), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF)]  # fmt: skip
+_STRETCHES = [
+    (0, 0x7F), (0x80, 0x6FF), (0x300, 0x36F), (0x8D0, 0x8FF), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF),
+    (0x1100, 0x11FF), (0xAC00, 0xD7A3), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF),
+]  # fmt: skip
 # On both sides of what caches, scanners and merging treat differently.
 _LENGTHS = [*range(14, 18), *range(30, 34), *range(62, 67), *range(126, 130), 255, 256, 257]
 

@@ -141,6 +141,76 @@ class TestEncode:
             signal.signal(signal.SIGALRM, before)
 
 
+LAYOUT = _native.Layout(10, 11, 12, {"x": 7, "y": 8})
+
+
+def broken(kind: pa.DataType, *rows: bytes) -> pa.Array:
+    """Bytes that say they are text."""
+    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}[kind]
+    return pa.Array.from_buffers(kind, len(rows), pa.array(rows, binary).buffers())
+
+
+class TestLayout:
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    def test_spans_of_rows(self, kind: pa.DataType) -> None:
+        rows = [pa.array(texts, kind) for texts in (["", "x", "y,x,x"], ["", "ab a", "é"], ["", "b", ""])]
+        found, dropped = LAYOUT.encode(_native.Encoder(VOCAB, MERGES), *(column.slice(1) for column in rows), 1000)
+        tokens, *index = found
+        assert tokens.dtype == np.uint32
+        assert tokens.tolist() == [10, 7, 2, 3, 0, 11, 1, 12, 10, 8, 7, 7, 11, 12]
+        assert [array.dtype for array in index] == [np.uint64] * 4
+        assert [array.tolist() for array in index] == [[1000, 1008], [6, 5], [1006, 1013], [2, 1]]
+        assert dropped == 2
+
+    def test_texts_that_were_encoded_elsewhere_are_laid_out_alike(self) -> None:
+        encoder = _native.Encoder(VOCAB, MERGES)
+        condition = pa.array(["x", "y", "x,y"])
+        texts = [pa.array([f"{'ab ' * n}b" for n in numbers], pa.string()) for numbers in ((3, 0, 1), (0, 2, 5))]
+        expected, _ = LAYOUT.encode(encoder, condition, *texts, 5)
+        question, answer = (encoder.encode(column)[:2] for column in texts)
+        found, dropped = LAYOUT.join(condition, question, answer, 5)
+        assert all(np.array_equal(one, two) for one, two in zip(found, expected, strict=True))
+        assert dropped == 0
+
+    def test_no_rows(self) -> None:
+        empty = pa.array([], pa.string())
+        found, dropped = LAYOUT.encode(_native.Encoder(VOCAB, MERGES), empty, empty, empty, 3)
+        assert ([len(array) for array in found], dropped) == ([0] * 5, 0)
+
+    @pytest.mark.parametrize("tag", ["", " x", "z", "é'\""])
+    def test_a_tag_without_a_token_is_named_with_its_row(self, tag: str) -> None:
+        condition, text = pa.array(["x", f"y,{tag}", "zz"]), pa.array(["a"] * 3)
+        with pytest.raises(_native.UnknownTagError) as caught:
+            LAYOUT.encode(_native.Encoder(VOCAB, MERGES), condition, text, text, 0)
+        assert caught.value.args == (1, tag)
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    @pytest.mark.parametrize(("place", "name"), [(0, "condition"), (1, "instruction"), (2, "response")])
+    def test_a_text_that_is_not_utf8_is_named_with_its_row(self, kind: pa.DataType, place: int, name: str) -> None:
+        rows = [pa.array(["x"] * 3, kind)] * 3
+        # The second is whole only together with the row behind it.
+        for bad in (broken(kind, b"x", b"a\xff", b"x"), broken(kind, b"x", b"a\xc3", b"\xa9")):
+            rows[place] = bad
+            with pytest.raises(_native.RowError) as caught:
+                LAYOUT.encode(_native.Encoder(VOCAB, MERGES), *rows, 0)
+            row, what, got = caught.value.args
+            assert (row, what) == (1, f"{name} is not UTF-8")
+            assert "utf-8" in got
+
+    def test_what_does_not_fit_together_is_refused(self) -> None:
+        encoder, text = _native.Encoder(VOCAB, MERGES), pa.array(["x", "x"])
+        with pytest.raises(ValueError, match="got 2 conditions, 2 instructions and 1 responses"):
+            LAYOUT.encode(encoder, text, text, text.slice(1), 0)
+        with pytest.raises(ValueError, match="row 1 is null"):
+            LAYOUT.encode(encoder, text, text, pa.array(["x", None]), 0)
+        ids, good = np.arange(4, dtype=np.uint32), np.array([0, 1, 2])
+        for bad in ([0, 2, 1], [0, 1, 5], [-1, 0, 1], [3, -1, 0], []):
+            with pytest.raises(ValueError, match="got offsets that do not ascend"):
+                LAYOUT.join(text, (ids, good), (ids, np.array(bad, np.int64)), 0)
+        with pytest.raises(ValueError, match="got 2 conditions, 2 instructions and 1 responses"):
+            LAYOUT.join(text, (ids, good), (ids, good[:2]), 0)
+
+
 class TestVocabulary:
     @pytest.mark.parametrize(
         ("vocab", "merges", "message"),
