@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::key::{Key, SHORT};
 use crate::nfc::normalize;
-use crate::split::pieces;
+use crate::scan::{Visit, scan};
+use crate::simd::{Level, Simd, Work, run};
 
 const FIRST_SLOTS: usize = 1 << 12;
 
@@ -132,10 +133,16 @@ impl Words {
 }
 
 /// Counts of distinct pieces, in bytes of NFC text. Special tokens in a text are plain text.
-#[derive(Default)]
 pub struct WordCounter {
     short: Table,
     long: FxHashMap<Box<[u8]>, i64>,
+    level: Level,
+}
+
+impl Default for WordCounter {
+    fn default() -> Self {
+        Self { short: Table::default(), long: FxHashMap::default(), level: Level::best() }
+    }
 }
 
 impl WordCounter {
@@ -145,15 +152,7 @@ impl WordCounter {
     /// A sum past 2^63 − 1.
     pub fn add(&mut self, document: &str) -> Result<(), CountError> {
         let document = normalize(document);
-        let mut rest = document.as_bytes();
-        for piece in pieces(&document) {
-            match rest.first_chunk() {
-                Some(bytes) if piece.len() <= SHORT => self.short.add(Key::within(*bytes, piece.len()), 1)?,
-                _ => self.add_word(piece.as_bytes(), 1)?,
-            }
-            rest = &rest[piece.len()..];
-        }
-        Ok(())
+        run(self.level, Read { text: &document, counter: self })
     }
 
     fn add_long(&mut self, word: &[u8], count: i64) -> Result<(), CountError> {
@@ -213,9 +212,48 @@ impl WordCounter {
     }
 }
 
+/// The counting of one text.
+struct Read<'a> {
+    text: &'a str,
+    counter: &'a mut WordCounter,
+}
+
+impl Work for Read<'_> {
+    type Output = Result<(), CountError>;
+
+    #[inline(always)]
+    fn run(self, simd: impl Simd) -> Self::Output {
+        let Self { text, counter } = self;
+        let mut reader = Reader { text: text.as_bytes(), counter, result: Ok(()) };
+        // It is in NFC: marks are of no account, and the scanner does not stop at them.
+        let _ = scan(simd, text, false, &mut reader);
+        reader.result
+    }
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    counter: &'a mut WordCounter,
+    result: Result<(), CountError>,
+}
+
+impl Visit for Reader<'_> {
+    #[inline(always)]
+    fn piece(&mut self, start: usize, end: usize, key: Key) {
+        let added = match key {
+            Key::NONE => self.counter.add_long(&self.text[start..end], 1),
+            key => self.counter.short.add(key, 1),
+        };
+        if added.is_err() {
+            self.result = added;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::pieces;
 
     fn counted(counter: &WordCounter) -> Vec<(Vec<u8>, i64)> {
         let words = counter.words();
