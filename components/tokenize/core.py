@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from components.tokenize import gather
 from components.tokenize.config import TokenizeConfig
 from pairmill import inputs, rows, storage, tokens
-from pairmill import manifest as manifests
 from pairmill.errors import InputError, InternalError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
+from pairmill.tokenizer_file import NAME, locate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pairmill import _native
     from pairmill.encoder import Encoder
 
-_NAME = "tokenizer.json"
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
 # share a gigabyte.
 _PIECE_BYTES = 64 << 20
@@ -87,7 +86,7 @@ class Tokenize(Stage[TokenizeConfig]):
     config = TokenizeConfig
 
     def plan(self, config: TokenizeConfig) -> Plan:
-        uri = _tokenizer_uri(config.tokenizer)
+        uri = locate(config.tokenizer, storage.normalise(config.root, "root"))
         given = _Given(uri, storage.store_for(uri).read(uri))
         digest = hashlib.sha256(given.data).hexdigest()
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
@@ -202,8 +201,8 @@ class Tokenize(Stage[TokenizeConfig]):
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
-            path = _NAME
-            out.write(_NAME, context.text.encode())
+            path = NAME
+            out.write(NAME, context.text.encode())
         info = {
             "tokenizer_path": path,
             "boq": config.boq,
@@ -250,23 +249,6 @@ class Tokenize(Stage[TokenizeConfig]):
                 Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             ],
         )
-
-
-def _tokenizer_uri(given: str) -> str:
-    uri = storage.normalise(given, "tokenizer")
-    store = storage.store_for(uri)
-    if store.exists(uri):
-        manifests.refuse_unfinished(storage.parent_of(uri))
-        return uri
-    manifests.read(uri)  # refuses a folder that train_tokenizer began and has not finished
-    inside = storage.join(uri, _NAME)
-    if not store.exists(inside):
-        raise InputError(
-            f"no tokenizer there: neither a file nor a folder with {_NAME}",
-            where=f"tokenizer={uri}",
-            hint="check the path",
-        )
-    return inside
 
 
 def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:
