@@ -284,4 +284,4 @@ def test_tokenize(what: str, world: World, tmp_path: Path) -> None:
         MOST_TOKENIZE,
         lambda root: shards.append(len(tools.records(root, "tokenize"))),
     )
-    assert shards == ([1, 3] if "2000" in what else [1, 1])
+    assert shards == ([1, 4] if "2000" in what else [1, 1])
