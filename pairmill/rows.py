@@ -1,7 +1,7 @@
 """Cleaned rows ``{condition, instruction, response}``: writing them, and reading them back in bounded batches.
 
-The files are those of data_io: JSON Lines, or Parquet with string columns. Readers yield Arrow batches of about
-``BATCH_BYTES`` of text, so memory follows neither the file nor its row groups.
+The files are those of data_io: JSON Lines, or Parquet with string columns. Readers yield Arrow batches of about a MB of
+text, so memory follows neither the file nor its row groups.
 
 JSON Lines are parsed by the Rust module as far as it takes them. What it does not take is judged by Python's reader,
 from that row on, so that there is one judge of what a row is and one wording of what is wrong with it.
@@ -30,7 +30,9 @@ BATCH_ROWS = 16_384
 # A dictionary stores a repeated text once, so a row group's size can say little about its rows': decode few at a time.
 _PARQUET_ROWS = 1024
 # Arrow rows cost little beside their text; with fewer to a batch, short ones take a third longer to read.
-_TEXT_ROWS = 4096
+_ARROW_ROWS = 4096
+# Text of an Arrow batch: what is made of it takes several times as much, and more text to a batch is no faster.
+_ARROW_BYTES = 1 << 20
 # A row of JSON longer than this is left to Python's reader, which says that it has no end.
 _LONGEST_JSON = 1 << 28
 
@@ -274,7 +276,12 @@ def open_parquet(uri: str) -> Any:
 
 
 def parquet_batches(
-    uri: str, file: Any, columns: list[str] | None, groups: range | None = None, most: int = _PARQUET_ROWS
+    uri: str,
+    file: Any,
+    columns: list[str] | None,
+    groups: range | None = None,
+    most: int = _PARQUET_ROWS,
+    size: int = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Record batches in order, of at most ``most`` rows, fewer where a row group's rows are large.
 
@@ -284,6 +291,7 @@ def parquet_batches(
         columns: names of the top-level columns to read; None = all.
         groups: row groups to read; None = all.
         most: rows of a batch.
+        size: about as many bytes of a batch, as far as the footer can tell.
 
     Raises:
         InputError: pages do not decode.
@@ -297,8 +305,9 @@ def parquet_batches(
             meta = file.metadata.row_group(group)
             expected += meta.num_rows
             per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
-            size = max(1, min(most, BATCH_BYTES // per_row))
-            for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=columns):
+            count = max(1, min(most, size // per_row))
+            # Shards are what runs at once; threads would take a third more memory and no less time.
+            for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
                 yield batch
                 start += len(batch)
     except (pa.ArrowInvalid, OSError) as error:
@@ -333,11 +342,11 @@ def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
 
 
 def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
-    """Stretches (start, length) of rows whose texts make about BATCH_BYTES."""
+    """Stretches (start, length) of rows whose texts make about _ARROW_BYTES."""
     import numpy as np
 
     ends = sum(offsets[1:].astype(np.int64) - offsets[0] for offsets in map(_offsets, columns))
-    block = ends // BATCH_BYTES
+    block = ends // _ARROW_BYTES
     starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist()]
     for start, end in zip(starts, [*starts[1:], len(block)], strict=True):
         yield start, end - start
@@ -378,7 +387,7 @@ def _read_parquet(uri: str, part: Part | None, checked: bool) -> Iterator[Batch]
                 raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
         start = part.first if part else 0
         groups = range(part.start, part.stop) if part else None
-        for batch in parquet_batches(uri, file, list(FIELDS), groups, _TEXT_ROWS):
+        for batch in parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES):
             texts = [_as_text(batch.column(name)) for name in FIELDS]
             if checked:
                 _check_utf8(uri, start, texts)
@@ -404,7 +413,7 @@ def _read_jsonl(uri: str) -> Iterator[Batch]:
     ended = refused = False
     with storage.store_for(uri).open(uri) as file:
         while not ended and not refused and len(data) < _LONGEST_JSON:
-            more = file.read(max(BATCH_BYTES, len(data)))
+            more = file.read(max(_ARROW_BYTES, len(data)))
             data += more
             ended = not more
             *columns, used, refused = _native.json_rows(data, ended)
@@ -425,7 +434,7 @@ def _read_jsonl_on(uri: str, offset: int, start: int) -> Iterator[Batch]:
         row = _row_of(item, f"{uri} row {index}")
         rows.append(row)
         size += len(row.instruction or "") + len(row.response or "")
-        if size >= BATCH_BYTES or len(rows) >= BATCH_ROWS:
+        if size >= _ARROW_BYTES or len(rows) >= BATCH_ROWS:
             yield _batch(uri, start, rows)
             start, rows, size = index + 1, [], 0
     if rows:

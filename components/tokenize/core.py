@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
 # share a gigabyte.
 _PIECE_BYTES = 64 << 20
-# Below this a Parquet file is taken to be one piece without a look at its footer: texts shrink to an eighth at most.
+# Below this a Parquet file is one piece without a look at its footer: two would be texts shrunk to a sixteenth.
 _SMALL = _PIECE_BYTES // 8
 
 

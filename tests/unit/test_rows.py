@@ -140,12 +140,12 @@ def test_jsonl_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write_jsonl(tmp_path / "x.jsonl", many)
     if reader == "python":
         monkeypatch.setattr(_native, "json_rows", none_taken)
-    monkeypatch.setattr(rows, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 1000)
     batches = list(rows.read(str(tmp_path / "x.jsonl")))
     assert len(batches) >= 10
     assert max(rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response) for batch in batches) <= 1000
     assert read(tmp_path / "x.jsonl") == many
-    monkeypatch.setattr(rows, "BATCH_BYTES", 10)  # far less than a row
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 10)  # far less than a row
     assert read(tmp_path / "x.jsonl") == many
 
 
@@ -179,7 +179,7 @@ BROKEN = (
 
 def test_either_reader_of_jsonl_says_the_same_of_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, native = tmp_path / "x.jsonl", _native.json_rows
-    monkeypatch.setattr(rows, "BATCH_BYTES", 64)
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 64)
     whole = STREAM.encode()
     files = [whole[:cut] for cut in range(len(whole) + 1)]
     files += [whole[:cut] + b"\xff" + whole[cut:] for cut in range(len(whole) + 1)]
@@ -198,7 +198,7 @@ def test_either_reader_of_jsonl_says_the_same_of_any_bytes(tmp_path: Path, monke
 
 
 def test_a_bad_row_far_into_a_file_is_named_with_row_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 1000)
     (tmp_path / "x.jsonl").write_text(GOOD * 500 + "\n" + GOOD[:-2] + "\n" + GOOD)
     with pytest.raises(InputError, match=r"row 500 \(line 503\): is not valid JSON"):
         read(tmp_path / "x.jsonl")
@@ -375,7 +375,7 @@ def text_of(batch: rows.Batch) -> int:
 def test_parquet_batches_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     many = [Row("c", f"{number:06}" * 10, f"{number:05}" * 8) for number in range(1000)]
     write_parquet(tmp_path / "x.parquet", many)
-    monkeypatch.setattr(rows, "BATCH_BYTES", 5000)
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 5000)
     batches = list(rows.read(str(tmp_path / "x.parquet")))
     assert len(batches) >= 20
     assert max(text_of(batch) for batch in batches) <= 2 * 5000
@@ -385,7 +385,7 @@ def test_parquet_batches_are_bounded_by_bytes(tmp_path: Path, monkeypatch: pytes
 def test_parquet_batches_are_bounded_where_texts_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A dictionary stores a repeated text once: the size of the file says nothing about the size of its rows.
     write_parquet(tmp_path / "x.parquet", [Row("c", "i" * 1000, "r")] * 2000)
-    monkeypatch.setattr(rows, "BATCH_BYTES", 5000)
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 5000)
     assert max(text_of(batch) for batch in rows.read(str(tmp_path / "x.parquet"))) <= 4 * 5000
 
 
@@ -393,7 +393,7 @@ def test_parquet_batches_are_bounded_where_rows_grow(tmp_path: Path, monkeypatch
     short = [Row("c", f"{number:04}", "r") for number in range(2000)]
     long = [Row("c", f"{number:04}" * 250, "r") for number in range(200)]
     write_parquet(tmp_path / "x.parquet", short, long)
-    monkeypatch.setattr(rows, "BATCH_BYTES", 5000)
+    monkeypatch.setattr(rows, "_ARROW_BYTES", 5000)
     assert max(text_of(batch) for batch in rows.read(str(tmp_path / "x.parquet"))) <= 4 * 5000
 
 
