@@ -7,6 +7,8 @@ SOURCES ?=
 ROOT ?= build/demo
 OUT ?= /dev/shm/pairmill-demo
 OPTIONS ?=
+FUZZ_SECONDS ?= 60
+FUZZ_SANITIZER ?= address
 CARGO := cargo --locked
 RUST := rust/Cargo.toml rust/Cargo.lock $(shell find rust/core rust/python -name '*.rs' -o -name Cargo.toml)
 
@@ -41,7 +43,7 @@ check: develop ## format, lint, types, stubs, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest pairmill._native
-	cd rust && cargo fmt --all --check
+	cd rust && cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code -- pipelines/compiled components docs README.md
@@ -49,11 +51,29 @@ check: develop ## format, lint, types, stubs, generated files
 .PHONY: test
 test: develop ## unit, contract and integration tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest tests/unit tests/contract tests/golden tests/integration
+	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
 
 .PHONY: conformance
 conformance: develop ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
 	$(BIN)/pytest tests/conformance
+
+build/fuzz/bin/cargo-fuzz:
+	cargo install --quiet --locked --version 0.13.2 --root build/fuzz --target-dir build/fuzz/target cargo-fuzz
+
+# Sanitizers and coverage are switches of a nightly compiler that the stable one has too, under RUSTC_BOOTSTRAP; where it
+# was built without the sanitizer, FUZZ_SANITIZER=none. What is found lies in build/fuzz/found; the next run starts from
+# what this one learned. Needs a C++ compiler.
+.PHONY: fuzz
+fuzz: develop build/fuzz/bin/cargo-fuzz ## random inputs against the reference, each target for FUZZ_SECONDS, and the property tests as long
+	cargo fetch --quiet --locked --manifest-path rust/fuzz/Cargo.toml
+	@mkdir -p build/fuzz/found
+	set -e; for target in encode train bytes; do \
+	  mkdir -p build/fuzz/corpus/$$target; \
+	  PATH="$(CURDIR)/build/fuzz/bin:$$PATH" RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir build/fuzz/target \
+	    --sanitizer $(FUZZ_SANITIZER) $$target build/fuzz/corpus/$$target -- -artifact_prefix=build/fuzz/found/$$target- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -len_control=5 -timeout=20 -verbosity=0 -print_final_stats=1; \
+	done
+	PAIRMILL_PROPERTY_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/property
 
 .PHONY: bench
 bench: develop ## speed against the tokenizers wheel and peak memory of each stage, in one run

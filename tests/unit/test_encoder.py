@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from families import nasty
+from helpers import python
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from pairmill import _native, encoder
@@ -204,6 +205,17 @@ def test_what_was_checked_needs_no_library(tokenizer_json: str, monkeypatch: pyt
     assert (made.path, made.reason) == ("native", "the configuration of train_tokenizer; checked before")
     assert made.vocab_size == expected.vocab_size
     assert same(made.encode(["the cat, don't"]), expected.encode(["the cat, don't"]))
+
+
+def test_loading_imports_no_pandas(tmp_path: Path, tokenizer_json: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json)
+    code = "import sys; from pairmill.encoder import Encoder; Encoder.from_file(sys.argv[1])"
+    done = python(
+        "-c",
+        f"{code}; assert 'tokenizers' in sys.modules; print('pandas' in sys.modules)",
+        str(tmp_path / "tokenizer.json"),
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_another_version_of_the_library_is_refused(tokenizer_json: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,57 +2,79 @@
 
 #![no_main]
 
+use std::sync::LazyLock;
+
 use libfuzzer_sys::fuzz_target;
 use pairmill_core::bytes::alphabet;
 use pairmill_core::count::{WordCounter, truncate};
 use pairmill_core::encoder::{Cache, Encoder};
+use pairmill_core::jsonl;
 use pairmill_core::nfc::normalize;
 use pairmill_core::sample::data_io_document_sample;
+use pairmill_core::simd::Level;
 use pairmill_core::split::pieces;
-use pairmill_core::train::{Options, TrainError, Trained, train};
-use pairmill_fuzz::{SEPARATOR, texts};
+use pairmill_core::train::Options;
+use pairmill_fuzz::{SEPARATOR, learned, pairs, reference, texts, train};
+
+/// For each level an encoder that knows all bytes, and its tokens by id.
+static ENCODERS: LazyLock<Vec<(Encoder, Vec<String>)>> = LazyLock::new(|| {
+    let (vocab, merges) = learned(&reference(pairs(|_| true)));
+    let mut vocab: Vec<_> = vocab.into_iter().collect();
+    vocab.sort_by_key(|&(_, id)| id);
+    let encoder = |level| Encoder::new(vocab.clone(), &merges).unwrap().at_level(level);
+    let tokens: Vec<String> = vocab.iter().map(|(token, _)| token.clone()).collect();
+    Level::available().into_iter().map(|level| (encoder(level), tokens.clone())).collect()
+});
 
 fuzz_target!(|data: &[u8]| {
     let strings = texts(data);
     let number = u64::from_le_bytes(*data.first_chunk().unwrap_or(&[0; 8]));
-    let trained = words(data, number, &strings);
+    words(data, number, &strings);
+    lossless(&strings);
     for text in &strings {
-        lossless(text, &trained);
         assert_eq!(truncate(text, data.len() / 2).chars().count(), text.chars().count().min(data.len() / 2));
     }
-    vocabulary(number, &strings);
+    // An encoder takes longer to make than all the rest.
+    if number % 8 == 0 {
+        vocabulary(number / 8, &strings);
+    }
+    json(data);
+    // Of arbitrary bytes hardly any is a row; of texts between quotes many are.
+    let quoted = strings.join("\",\"");
+    json(format!("[\"{quoted}\"] {{\"condition\":\"{quoted}\"}}").as_bytes());
     let documents = (number % 1_000) as usize;
     let sample = data_io_document_sample(number, &strings[0], documents, data.len()).unwrap();
     assert_eq!(sample.len(), documents.min(data.len()));
 });
 
-/// Words of any bytes with any counts; the words that are accepted train a vocabulary with all bytes.
-fn words(data: &[u8], number: u64, special_tokens: &[String]) -> Trained {
+/// Words of any bytes with any counts can be counted or are refused, and what was counted trained on.
+fn words(data: &[u8], number: u64, special_tokens: &[String]) {
     let mut counter = WordCounter::default();
     for (word, shift) in data.split(|&byte| byte == SEPARATOR).zip((0..64).cycle()) {
         let count = number.rotate_left(shift) as i64;
         assert!(counter.add_word(word, count).is_err() || count > 0);
     }
     let options = Options { vocab_size: 300, special_tokens, min_frequency: number % 3, full_alphabet: true };
-    // Counts of any size sum to too much; of one they never do.
-    let counted = train::<TrainError>(counter.words().into_iter(), options, &mut || Ok(()));
-    let once = counter.words().into_iter().map(|(word, _)| (word, 1));
-    let trained = train::<TrainError>(once, options, &mut || Ok(())).unwrap();
-    counted.unwrap_or(trained)
+    // Counts of any size may sum to too much; of one they never do.
+    let _ = train(&counter.words(), options);
+    let once: Vec<_> = counter.words().into_iter().map(|(word, _)| (word, 1)).collect();
+    assert!(train(&once, options).unwrap().vocab.len() >= 256);
 }
 
 /// The pieces of a text are the text, and its ids stand for its bytes.
-fn lossless(text: &str, trained: &Trained) {
-    let text = normalize(text);
-    assert_eq!(pieces(&text).collect::<String>(), text);
-    let token = |id: &u32| trained.vocab[*id as usize].clone();
-    let merges: Vec<_> = trained.merges.iter().map(|(left, right)| (token(left), token(right))).collect();
-    let encoder = Encoder::new(trained.vocab.iter().cloned().zip(0..).collect(), &merges).unwrap();
-    let mut ids = Vec::new();
-    assert_eq!(encoder.encode(&text, &mut Cache::default(), &mut ids), 0);
+fn lossless(texts: &[String]) {
     let symbols = alphabet();
-    let expected: String = text.bytes().map(|byte| symbols[usize::from(byte)]).collect();
-    assert_eq!(ids.iter().map(token).collect::<String>(), expected);
+    for (encoder, tokens) in ENCODERS.iter() {
+        let mut cache = Cache::default();
+        for text in texts {
+            let text = normalize(text);
+            assert_eq!(pieces(&text).collect::<String>(), text);
+            let mut ids = Vec::new();
+            assert_eq!(encoder.encode(&text, &mut cache, &mut ids), 0);
+            let got: String = ids.iter().map(|&id| &tokens[id as usize][..]).collect();
+            assert_eq!(got, text.bytes().map(|byte| symbols[usize::from(byte)]).collect::<String>());
+        }
+    }
 }
 
 /// A vocabulary with any tokens, ids and merges is refused or serves.
@@ -71,4 +93,25 @@ fn vocabulary(number: u64, strings: &[String]) {
             assert!(ids.len() as u64 + dropped <= normalize(text).len() as u64);
         }
     }
+}
+
+/// Rows that are read in two parts, wherever the cut is, are those read at once.
+fn json(data: &[u8]) {
+    let read = |data: &[u8], last: bool| {
+        let mut rows = Vec::new();
+        let parsed = jsonl::rows(data, last, |a, b, c| rows.push([a, b, c].map(str::to_owned)));
+        assert!(parsed.bytes <= data.len());
+        (rows, parsed)
+    };
+    let (whole, parsed) = read(data, true);
+    let cut = data.len() / 2;
+    let (mut rows, first) = read(&data[..cut], false);
+    if first.refused {
+        assert!(parsed.refused && parsed.bytes == first.bytes, "cut at {cut}");
+    } else {
+        let (rest, second) = read(&data[first.bytes..], true);
+        rows.extend(rest);
+        assert_eq!(second.refused, parsed.refused, "cut at {cut}");
+    }
+    assert_eq!(rows, whole, "cut at {cut}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use pairmill_core::train::{Options, TrainError, Trained};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::unicode::NFC;
@@ -60,35 +61,64 @@ pub fn corpus() -> Vec<String> {
     PIECES.iter().zip(0..).flat_map(|(piece, step)| [after(piece, step), format!("{piece}{piece} {piece}")]).collect()
 }
 
-/// Train the reference.
+/// The reference with a model of its own.
 ///
 /// # Panics
 /// When the reference does.
-pub fn reference(
-    corpus: &[String],
-    vocab_size: usize,
-    min_frequency: u64,
-    special_tokens: &[String],
-    full_alphabet: bool,
-) -> Reference {
+pub fn reference(model: BPE) -> Reference {
     // Its threads would wait for each other longer than these texts take.
     tokenizers::utils::parallelism::set_parallelism(false);
     let split = Split::new(SplitPattern::Regex(SPLIT.into()), SplitDelimiterBehavior::Isolated, false).unwrap();
-    let mut tokenizer = Reference::new(BPE::default());
+    let mut tokenizer = Reference::new(model);
     tokenizer.with_normalizer(Some(NFC));
     tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![
         PreTokenizerWrapper::Split(split),
         PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)),
     ])));
+    tokenizer
+}
+
+/// Train the reference.
+///
+/// # Panics
+/// When the reference does.
+pub fn trained(corpus: &[String], options: Options<'_>) -> Reference {
+    let alphabet = if options.full_alphabet { ByteLevel::alphabet() } else { Default::default() };
+    let mut tokenizer = reference(BPE::default());
     let mut trainer = BpeTrainer::builder()
-        .vocab_size(vocab_size)
-        .min_frequency(min_frequency)
-        .special_tokens(special_tokens.iter().map(|token| AddedToken::from(token, true)).collect())
-        .initial_alphabet(if full_alphabet { ByteLevel::alphabet().into_iter().collect() } else { Default::default() })
+        .vocab_size(options.vocab_size)
+        .min_frequency(options.min_frequency)
+        .special_tokens(options.special_tokens.iter().map(|token| AddedToken::from(token, true)).collect())
+        .initial_alphabet(alphabet.into_iter().collect())
         .show_progress(false)
         .build();
     tokenizer.train(&mut trainer, corpus.iter()).unwrap();
     tokenizer
+}
+
+/// Train on words with their counts.
+///
+/// # Errors
+/// Those of training.
+pub fn train(words: &[(&[u8], i64)], options: Options<'_>) -> Result<Trained, TrainError> {
+    pairmill_core::train::train(words.iter().copied(), options, &mut || Ok(()))
+}
+
+/// A model in which any two bytes of `known` merge, in an order without a pattern: where a piece ends shows in the ids,
+/// whatever stands there. Training never merges across pieces, so a piece that is too long changes none of its ids.
+pub fn pairs(known: impl Fn(u8) -> bool) -> BPE {
+    let symbols: Vec<String> = (0..=u8::MAX)
+        .zip(pairmill_core::bytes::alphabet())
+        .filter(|&(byte, _)| known(byte))
+        .map(|(_, symbol)| symbol.to_string())
+        .collect();
+    let mut merges: Vec<_> =
+        symbols.iter().flat_map(|left| symbols.iter().map(|right| (left.clone(), right.clone()))).collect();
+    let mut places: Vec<u32> = (0..merges.len() as u32).collect();
+    places.sort_by_key(|place| place.wrapping_mul(0x9E37_79B9));
+    merges = places.iter().map(|&place| merges[place as usize].clone()).collect();
+    let tokens = symbols.iter().cloned().chain(merges.iter().map(|(left, right)| format!("{left}{right}")));
+    BPE::new(tokens.zip(0..).collect(), merges)
 }
 
 /// Ids by token, and pairs of tokens by rank.
