@@ -262,7 +262,7 @@ class Curve:
             return left + wide * (math.log2(x) - first), bottom - (bottom - top) * y / ticks[-1]
 
         parts = [_rules(ticks, left, right, top, bottom, self.unit)]
-        for power in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 8))):
+        for power in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5))):
             x, y = place(2**power, 0)
             parts.append(
                 f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{_short(2**power)}</text>'

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pairmill.report import Bars, Histogram, Percent, Report, Samples, Section, Stacked, Table
+from pairmill.report import Bars, Curve, Histogram, Percent, Report, Samples, Section, Stacked, Table
 
 NASTY = '<script>alert("x")</script> & \' http://example.com onload="x"'
 
@@ -66,6 +66,7 @@ def nasty() -> Report:
                 f"section {NASTY}",
                 [
                     Histogram(f"columns {NASTY}", [(f"bin {NASTY}", 5)], f"axis {NASTY}", f"count {NASTY}"),
+                    Curve(f"line {NASTY}", [(1, 5)], f"across {NASTY}", f"up {NASTY}", [(f"mark {NASTY}", 1, 4)]),
                     Samples(f"samples {NASTY}", [{f"tag {NASTY}": f"tagged {NASTY}", f"name {NASTY}": NASTY * 2}]),
                     Samples("tagged", [{"tag": f"drawn above {NASTY}"}], tag="tag"),
                 ],
@@ -102,7 +103,7 @@ def test_every_text_is_escaped() -> None:
     for part in (
         *("title", "figure", "value", "table", "head", "cell", "note", "chart", "bar", "unit", "stack", "part"),
         *("whole", "sum", "section", "columns", "bin", "axis", "count", "samples", "tag", "tagged", "name"),
-        *("drawn above", "summary"),
+        *("drawn above", "summary", "line", "across", "up", "mark"),
     ):
         assert f"{part} {NASTY}" in text, part
 
@@ -232,6 +233,25 @@ def test_many_bins_have_slanted_labels() -> None:
     few, many = ([(f"{2**i:,}–{2 ** (i + 1) - 1:,}", i) for i in range(count)] for count in (3, 20))
     assert "rotate" not in Report("t", {}, [Histogram("h", few)]).html()
     assert Report("t", {}, [Histogram("h", many)]).html().count("rotate") == 20
+
+
+def test_curves_go_up_by_doublings_and_marks_stand_beside_them() -> None:
+    curve = Curve("c", [(256, 1.0), (512, 2), (4096, 3.0)], "tokens", "bytes per token", [("held out", 4096, 1.5)])
+    page = Report("t", {}, [curve]).html()
+    parse(page)
+    (line,) = re.findall(r'<polyline points="([^"]*)"', page)
+    points = [tuple(map(float, point.split(","))) for point in line.split()]
+    # 52 to 446 are four doublings, 192 to 22 three bytes.
+    assert points == [(52, 135.3), (150.5, 78.7), (446, 22)]
+    (mark,) = re.findall(r'<circle class="c2" cx="([\d.]+)" cy="([\d.]+)"', page)
+    assert mark == ("446.0", "107.0")
+    for text in ("256", "512", "1,024", "4,096", "held out", "held out 4,096 tokens: 1.5 bytes per token"):
+        assert f">{text}<" in page
+    said = "c in tokens: 256: 1 bytes per token; 512: 2 bytes per token; 4,096: 3 bytes per token; held out 4,096: 1.5"
+    assert f'aria-label="{said} bytes per token"' in page
+    assert "| 512 | 2 |\n| 4,096 | 3 |\n| 4,096 (held out) | 1.5 |" in Report("t", {}, [curve]).markdown()
+    assert "<svg" not in Report("t", {}, [Curve("c", [], "x", "y")]).html()
+    parse(Report("t", {}, [Curve("c", [(287, 1.0)], "x", "y")]).html())
 
 
 def test_samples_keep_white_space_and_direction_and_are_cut() -> None:
