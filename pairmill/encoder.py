@@ -1,13 +1,15 @@
 """Text to token ids, as tokenizers 0.22.2 does it.
 
-A tokenizer.json of the one configuration that train_tokenizer writes goes to the Rust encoder, which gives the same ids
-some thirty times as fast; any other goes to the tokenizers library itself. Either way special tokens in a text are
-plain text and none are added.
+A tokenizer.json of a kind that the Rust encoder knows goes there, which gives the same ids some thirty times as fast:
+byte-level BPE with the split of Qwen 2 (train_tokenizer's), Llama 3 or GPT-2. Any other goes to the tokenizers library
+itself. Either way special tokens in a text are plain text and none are added; an added token that is not special is
+found in a text.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
     from pairmill import _native
 
-# The split that rust/core/src/split.rs scans; any other expression is the library's business.
+# The splits that rust/core/src/{split,patterns}.rs scan; any other expression is the library's business.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+LLAMA3_SPLIT = SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")
+GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 PRE_TOKENIZER = {
     "type": "Sequence",
@@ -36,20 +40,23 @@ PRE_TOKENIZER = {
     ],
 }
 
+_Pattern = Literal["qwen2", "llama3", "gpt2"]
+_PATTERNS: dict[str, _Pattern] = {SPLIT: "qwen2", LLAMA3_SPLIT: "llama3", GPT2_SPLIT: "gpt2"}
+_FAMILIES = {"qwen2": "Qwen 2 and 3", "llama3": "Llama 3 and GPT-4", "gpt2": "GPT-2"}
+
 # Options of the BPE model that the native encoder does not have, with the values that switch them off.
 _MODEL_OFF: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
     "unk_token": (None,),
     "continuing_subword_prefix": (None, ""),
     "end_of_word_suffix": (None, ""),
-    "fuse_unk": (False, None),
     "byte_fallback": (False, None),
-    "ignore_merges": (False, None),
 }
-_SECTIONS = {
-    "version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder",
-    "model",
-}  # fmt: skip
+# Others that it has, or that change nothing without an unknown token.
+_MODEL_KNOWN = {"type", "vocab", "merges", "ignore_merges", "fuse_unk"}
+
+# The last line of versions with one normaliser and one set of character classes: 1.0 gives other ids.
+_LIBRARY_VERSION = "0.22."
 
 # Rows in one call of the library: bounds its memory, some 200 bytes a token.
 _LIBRARY_ROWS = 1024
@@ -66,8 +73,12 @@ _PROBES = (
     "日本語のテスト。", "Привет, мир", "שָׁלוֹם", "नमस्ते", "ไทย", "😀👩‍👩‍👧🏽",
     "\u200b\u200d\ufeff", "\u0085\u00a0\u2028x", "\u2003!", "\x00\x04\x1c\x7f",
     "\u0378\ue000\U0010ffff", "<think>x</think>", "<|im_end|><|im_start|>", "<tool_call>{}", "a\u0000b",
+    "12 345 678 9012345 ٣٤٥٦ ²³¼½Ⅷ 1a23", "it's IT'S we've 'll ''re ' s", "a  1  !  \u00a0b \n c\t\td",
     "supercalifragilisticexpialidocious", "ab" * 100, "=" * 200, " " * 300 + "x", "\n" * 70, "aaaaaaaaaaaaaaaaa",
 )  # fmt: skip
+# Probes made of a file's own tokens, so many at most: of all added ones, and of all its vocabulary.
+_ADDED_PROBES = 100
+_VOCAB_PROBES = 250
 
 
 class Encoded(NamedTuple):
@@ -76,8 +87,8 @@ class Encoded(NamedTuple):
     Attributes:
         ids: uint32 [n], all texts one after another.
         offsets: int64 [rows + 1]; text i has ids[offsets[i]:offsets[i + 1]].
-        dropped_bytes: UTF-8 bytes (after NFC) that have no symbol in the vocabulary and vanished; None on the library's
-            path, which does not tell.
+        dropped_bytes: UTF-8 bytes (of the texts as they are split) that have no symbol in the vocabulary and vanished;
+            None on the library's path, which does not tell.
     """
 
     ids: NDArray[np.uint32]
@@ -90,61 +101,41 @@ class Encoder:
 
     Attributes:
         path: who encodes, "native" or "library".
-        reason: why.
+        reason: why, in a person's words.
+        native: the native encoder; None on the library's path.
         vocab_size: number of tokens, added ones included.
     """
 
     def __init__(
         self, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
     ) -> None:
+        tokenizer = None if checked and not library else _library(text, where)
+        self.native, self.reason = (None, "asked for") if library else _made_native(text, tokenizer, where)
         self._where = where
-        self._native: _native.Encoder | None = None
         self._tokenizer: Tokenizer | None = None
-        if checked:
-            config = json.loads(text)
-            self._ids: dict[str, int] = dict(config["model"]["vocab"])
-            self._ids |= {token["content"]: token["id"] for token in config["added_tokens"]}
-            self.vocab_size: int = len(self._ids)
-            self.path: Literal["native", "library"] = "native"
-            self.reason = "compared with the library before"
-            self._native = _native_of(config)
-            return
-
-        from tokenizers import Tokenizer
-
-        try:
-            tokenizer = Tokenizer.from_str(text)
-        # The library raises bare Exception for every fault of a file.
-        except Exception as error:
-            raise InputError(
-                "not a tokenizer",
-                where=where,
-                got=str(error),
-                expected="a tokenizer.json that tokenizers 0.22 reads",
-                hint="train it again, or fetch the file again",
-            ) from error
-        tokenizer.encode_special_tokens = True
-        self._ids = tokenizer.get_vocab(with_added_tokens=True)
-        self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
-        self.path = "library"
-        self._tokenizer = tokenizer
-        config = json.loads(text)
-        self.reason = "asked for" if library else _difference(config)
-        if not self.reason:
-            self._go_native(config, tokenizer)
+        self.path: Literal["native", "library"]
+        self.vocab_size: int
+        if self.native is not None:
+            self.path, self.vocab_size = "native", self.native.vocab_size
+        else:
+            self._tokenizer = tokenizer or _library(text, where)
+            self.path, self.vocab_size = "library", self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     @classmethod
-    def from_file(cls, path: str | Path, *, library: bool = False) -> Encoder:
+    def from_file(cls, path: str | Path, *, library: bool = False, checked: bool = False) -> Encoder:
         """Read a tokenizer.json.
 
         Args:
             path: the file, of the format of tokenizers 0.22.
             library: encode with the tokenizers library whatever the configuration.
+            checked: the same text was compared with the library before, which takes most of the time; a native encoder
+                is not compared again.
 
         Raises:
             InputError: the file is absent or not a tokenizer.
             StorageError: it cannot be read.
-            InternalError: the native encoder and the library differ on one of the probes.
+            InternalError: the native encoder and the library differ on one of the probes, or another version of the
+                library is installed.
         """
         try:
             text = Path(path).read_bytes().decode()
@@ -152,26 +143,22 @@ class Encoder:
             raise from_os_error(error, str(path)) from error
         except UnicodeDecodeError as error:
             raise InputError("not a tokenizer", where=str(path), got=str(error), expected="UTF-8 text") from error
-        return cls(text, where=str(path), library=library)
+        return cls(text, where=str(path), library=library, checked=checked)
 
     @classmethod
     def from_json(
         cls, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
     ) -> Encoder:
-        """Take the text of a tokenizer.json; `where` names it in errors. Otherwise as `from_file`.
-
-        `checked`: another encoder of this text said that its path is native, so that the library has no say any more.
-        """
+        """Take the text of a tokenizer.json; `where` names it in errors. Otherwise as `from_file`."""
         return cls(text, where=where, library=library, checked=checked)
-
-    @property
-    def native(self) -> _native.Encoder | None:
-        """The native encoder; None on the library's path."""
-        return self._native
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token, given in byte symbols or, for an added one, as it is; None if there is none."""
-        return self._ids.get(token)
+        if self.native is not None:
+            return self.native.token_to_id(token)
+        assert self._tokenizer is not None
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
 
     def encode(self, strings: pa.Array | pa.ChunkedArray | list[str]) -> Encoded:
         """Encode each string as a document of its own.
@@ -197,38 +184,79 @@ class Encoder:
         return Encoded(
             np.concatenate([np.zeros(0, np.uint32), *(part.ids for part in parts)]),
             np.concatenate(offsets),
-            sum(dropped) if self._native else None,
+            sum(dropped) if self.native else None,
         )
 
     def _encode(self, chunk: pa.Array) -> Encoded:
-        if self._native is not None:
-            return Encoded(*self._native.encode(chunk))
+        if self.native is not None:
+            return Encoded(*self.native.encode(chunk))
         assert self._tokenizer is not None
         return _encode_by_library(self._tokenizer, chunk.to_pylist(), self._where)
 
-    def _go_native(self, config: dict[str, Any], tokenizer: Tokenizer) -> None:
-        """Encode natively from here on, after comparing the two encoders on the probes."""
-        import pyarrow as pa
 
-        try:
-            native = _native_of(config)
-        except ValueError as error:
-            self.reason = f"the native encoder refuses the vocabulary: {error}"
-            return
-        got = Encoded(*native.encode(pa.array(_PROBES, pa.large_string())))
-        expected = _encode_by_library(tokenizer, list(_PROBES), self._where)
-        for row, probe in enumerate(_PROBES):
-            ours, theirs = _row(got, row), _row(expected, row)
-            if ours != theirs:
-                raise InternalError(
-                    "the native encoder differs from the tokenizers library",
-                    where=self._where,
-                    got=f"{ours} for {probe!r}",
-                    expected=str(theirs),
-                    hint="report this with the tokenizer file; tokenizers 0.22.2 must be installed",
-                )
-        self.path, self._native, self._tokenizer = "native", native, None
-        self.reason = f"the configuration of train_tokenizer; equal to the library on {len(_PROBES)} probes"
+def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_native.Encoder | None, str]:
+    """The native encoder of a tokenizer.json, compared with the library unless that is None, or no encoder; and why."""
+    from pairmill import _native
+
+    try:
+        settings = json.loads(_native.tokenizer_settings(text))
+    except ValueError as error:
+        return None, f"the native encoder cannot read it: {error}"
+    known = _recognised(settings)
+    if isinstance(known, str):
+        return None, f"the native encoder does not do its {known}"
+    try:
+        native = _native.tokenizer_encoder(
+            text, pattern=known.pattern, normalize=known.normalize, ignore_merges=known.ignore_merges
+        )
+    except ValueError as error:
+        return None, f"the native encoder refuses it: {error}"
+    if tokenizer is None:
+        return native, f"{known.describe(settings)}; checked before"
+    probes = [*_PROBES, *_probes_of(settings, tokenizer)]
+    _compare(native, tokenizer, probes, where)
+    return native, f"{known.describe(settings)}; equal to the library on {len(probes)} probes"
+
+
+def _compare(native: _native.Encoder, tokenizer: Tokenizer, probes: list[str], where: str) -> None:
+    import pyarrow as pa
+
+    # pyarrow.array() of a list imports pandas where that is installed, which takes longer than all the rest.
+    data = [probe.encode() for probe in probes]
+    offsets = np.cumsum([0, *map(len, data)], dtype=np.int64)
+    texts = pa.LargeStringArray.from_buffers(len(data), pa.py_buffer(offsets), pa.py_buffer(b"".join(data)))
+    got = Encoded(*native.encode(texts))
+    expected = _encode_by_library(tokenizer, probes, where)
+    for row, probe in enumerate(probes):
+        ours, theirs = _row(got, row), _row(expected, row)
+        if ours != theirs:
+            raise InternalError(
+                "the native encoder differs from the tokenizers library",
+                where=where,
+                got=f"{ours} for {probe!r}",
+                expected=str(theirs),
+                hint="report this with the tokenizer file; tokenizers 0.22.2 must be installed",
+            )
+
+
+@dataclass(frozen=True)
+class _Recognised:
+    """A configuration that the native encoder reproduces."""
+
+    pattern: _Pattern
+    normalize: bool
+    ignore_merges: bool
+
+    def describe(self, settings: dict[str, Any]) -> str:
+        added = sum(not token["special"] for token in settings.get("added_tokens") or ())
+        if self == _Recognised("qwen2", True, False) and not added:
+            return "the configuration of train_tokenizer"
+        found = [f"the split of {_FAMILIES[self.pattern]}", "NFC" if self.normalize else "no normalisation"]
+        if self.ignore_merges:
+            found.append("whole tokens before merges")
+        if added:
+            found.append(f"added tokens found in texts: {added}")
+        return ", ".join(found)
 
 
 def _native_of(config: dict[str, Any]) -> _native.Encoder:
@@ -244,27 +272,73 @@ def _row(encoded: Encoded, row: int) -> list[int]:
     return ids
 
 
-def _difference(config: dict[str, Any]) -> str:
-    """Say in what a tokenizer.json that the library reads differs from what the native encoder does; "" if in nothing.
+def _recognised(settings: dict[str, Any]) -> _Recognised | str:
+    """Say what to tell the native encoder so that it does what a tokenizer.json says; or else what it does not do.
 
-    The decoder has no part in encoding, nor has a byte-level post-processor, which moves offsets only.
+    The decoder has no part in encoding.
     """
-    model = config["model"]
-    added = config.get("added_tokens") or []
+    model = settings["model"]
+    pattern = _pattern(_steps(settings.get("pre_tokenizer"), "pretokenizers"))
+    normalizers = _steps(settings.get("normalizer"), "normalizers")
     checks = {
-        "sections": set(config) <= _SECTIONS,
-        "truncation": config.get("truncation") is None,
-        "padding": config.get("padding") is None,
-        "normalizer": config.get("normalizer") == {"type": "NFC"},
-        "pre_tokenizer": config.get("pre_tokenizer") == PRE_TOKENIZER,
-        "post_processor": (config.get("post_processor") or {"type": "ByteLevel"}).get("type") == "ByteLevel",
-        "model": model.get("type") == "BPE" and set(model) <= {"type", "vocab", "merges", *_MODEL_OFF},
+        "truncation": settings.get("truncation") is None,
+        "padding": settings.get("padding") is None,
+        "normalizer": normalizers in ([], [{"type": "NFC"}]),
+        "pre_tokenizer": pattern is not None,
+        "post_processor": all(map(_keeps_ids, _steps(settings.get("post_processor"), "processors"))),
+        # Files of old versions name no type, and are BPE if they have merges.
+        "model": model.get("type", "BPE") == "BPE" and set(model) <= _MODEL_KNOWN | set(_MODEL_OFF),
         **{f"model.{key}": model.get(key) in off for key, off in _MODEL_OFF.items()},
-        "added_tokens": all(token["special"] for token in added)
-        and len({token["content"] for token in added}) == len(added),
     }
     different = [name for name, same in checks.items() if not same]
-    return f"not the configuration of train_tokenizer: {', '.join(different)}" if different else ""
+    if different or pattern is None:
+        return ", ".join(different)
+    return _Recognised(pattern, bool(normalizers), bool(model.get("ignore_merges")))
+
+
+def _steps(section: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
+    """The steps of a section in order, those of sequences within it too."""
+    if section is None:
+        return []
+    if section.get("type") != "Sequence":
+        return [section]
+    return [step for one in section[inside] for step in _steps(one, inside)]
+
+
+def _pattern(steps: list[dict[str, Any]]) -> _Pattern | None:
+    """The split that a pre-tokenizer makes before it turns bytes into symbols, if the native encoder has it."""
+    if not steps or steps[-1].get("type") != "ByteLevel" or steps[-1].get("add_prefix_space") is not False:
+        return None
+    own = steps[-1].get("use_regex", True)
+    if len(steps) == 1:
+        return "gpt2" if own else None
+    split = steps[0]
+    # The expressions leave no gaps, so that removing what lies between their matches changes nothing.
+    isolates = split.get("behavior") == "Isolated" or (split.get("behavior") == "Removed" and split.get("invert"))
+    if len(steps) == 2 and not own and split.get("type") == "Split" and isolates:
+        return _PATTERNS.get(split["pattern"].get("Regex", ""))
+    return None
+
+
+def _keeps_ids(processor: dict[str, Any]) -> bool:
+    """Whether a post-processor leaves the ids of one text as they are where it may add no special tokens."""
+    if processor.get("type") == "TemplateProcessing":
+        texts = [piece["Sequence"]["id"] for piece in processor["single"] if "Sequence" in piece]
+        return texts == ["A"]
+    return processor.get("type") in {"ByteLevel", "RobertaProcessing", "BertProcessing"}
+
+
+def _probes_of(settings: dict[str, Any], tokenizer: Tokenizer) -> list[str]:
+    """Texts made of a file's own tokens: added ones in and beside others, and some of its vocabulary."""
+    from tokenizers import decoders
+
+    added = [token["content"] for token in settings.get("added_tokens") or ()]
+    step = -(-len(added) // _ADDED_PROBES) or 1
+    probes = [f"a{token} {token}{token}  1{token}\n{token[1:]}{token[:-1]}b" for token in added[::step]]
+    size = tokenizer.get_vocab_size(with_added_tokens=False)
+    tokens = map(tokenizer.id_to_token, range(0, size, -(-size // _VOCAB_PROBES) or 1))
+    decoder = decoders.ByteLevel()
+    return probes + [decoder.decode([token]) for token in tokens if token is not None]
 
 
 def _chunks(strings: pa.Array | pa.ChunkedArray | list[str]) -> list[pa.Array]:
@@ -285,6 +359,33 @@ def _chunks(strings: pa.Array | pa.ChunkedArray | list[str]) -> list[pa.Array]:
         row = strings.is_null().index(True).as_py()
         raise ValueError(f"row {row} is null ({strings.null_count} of {len(strings)} are); expected no nulls")
     return strings.chunks if isinstance(strings, pa.ChunkedArray) else [strings]
+
+
+def _library(text: str, where: str) -> Tokenizer:
+    """The tokenizers library's own reading of a tokenizer.json."""
+    import tokenizers
+
+    if not tokenizers.__version__.startswith(_LIBRARY_VERSION):
+        raise InternalError(
+            "another version of the tokenizers package is installed, which gives other ids",
+            where=where,
+            got=tokenizers.__version__,
+            expected=f"{_LIBRARY_VERSION}x",
+            hint="install tokenizers==0.22.2",
+        )
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(text)
+    # The library raises bare Exception for every fault of a file.
+    except Exception as error:
+        raise InputError(
+            "not a tokenizer",
+            where=where,
+            got=str(error),
+            expected="a tokenizer.json that tokenizers 0.22 reads",
+            hint="train it again, or fetch the file again",
+        ) from error
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def _encode_by_library(tokenizer: Tokenizer, texts: list[str], where: str) -> Encoded:

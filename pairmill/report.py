@@ -203,13 +203,7 @@ class Histogram:
         slot = (right - left) / len(self.bins)
         longest = max(len(label) for label, _ in self.bins)
         slanted = 6.6 * longest + 4 > slot
-        parts = [f'<text class="axis" x="{left - 8}" y="10" text-anchor="end">{_esc(self.unit)}</text>']
-        for tick in ticks:
-            y = bottom - (bottom - top) * tick / ticks[-1]
-            parts.append(
-                f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-                f'<text class="axis" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
-            )
+        parts = [_rules(ticks, left, right, top, bottom, self.unit)]
         column = min(48.0, slot - 2)
         for index, (label, number) in enumerate(self.bins):
             middle = left + slot * (index + 0.5)
@@ -235,6 +229,67 @@ class Histogram:
     def markdown(self, level: int) -> list[str]:
         """Nothing."""
         return []
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line through points ``(x, y)`` over an axis of doublings.
+
+    Args:
+        title: heading.
+        points: in order of x, which is 1 or more.
+        axis: what x is.
+        unit: what y is.
+        marks: single points beside the line, ``(label, x, y)``.
+    """
+
+    title: str
+    points: Sequence[tuple[int, float]]
+    axis: str
+    unit: str
+    marks: Sequence[tuple[str, int, float]] = ()
+
+    def html(self, level: int) -> str:
+        """A chart with both axes; nothing if there is no point."""
+        if not self.points:
+            return ""
+        left, right, top, bottom = 52.0, 446.0, 22.0, 192.0
+        ticks = _ticks(max(y for _, y in [*self.points, *(mark[1:] for mark in self.marks)]))
+        first, last = (math.log2(x) for x in (self.points[0][0], self.points[-1][0]))
+        wide = (right - left) / max(1.0, last - first)
+
+        def place(x: float, y: float) -> tuple[float, float]:
+            return left + wide * (math.log2(x) - first), bottom - (bottom - top) * y / ticks[-1]
+
+        parts = [_rules(ticks, left, right, top, bottom, self.unit)]
+        for power in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 8))):
+            x, y = place(2**power, 0)
+            parts.append(
+                f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{_short(2**power)}</text>'
+            )
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in self.points))
+        parts.append(f'<polyline points="{line}"/>')
+        named = [("", *point) for point in self.points] + [*self.marks]
+        for label, *point in named:
+            x, y = place(*point)
+            said = f"{label} {point[0]:,} {self.axis}: {_text(float(point[1]))} {self.unit}".strip()
+            parts.append(
+                f'<circle class="c{2 if label else 0}" cx="{x:.1f}" cy="{y:.1f}" r="{4 if label else 3}">'
+                f"<title>{_esc(said)}</title></circle>"
+            )
+            if label:
+                parts.append(f'<text x="{x - 8:.1f}" y="{y + 18:.1f}" text-anchor="end">{_esc(label)}</text>')
+        parts.append(
+            f'<text class="axis" x="{(left + right) / 2}" y="224" text-anchor="middle">{_esc(self.axis)}</text>'
+        )
+        values = [(f"{label} {x:,}".strip(), y) for label, x, y in named]
+        said = _said(f"{self.title} in {self.axis}", values, self.unit)
+        return f'<div class="half">{_heading(self.title, level)}{_svg(470, 228, said, parts)}</div>'
+
+    def markdown(self, level: int) -> list[str]:
+        """A table of the points, marks last."""
+        rows = [*((f"{x:,}", y) for x, y in self.points), *((f"{x:,} ({label})", y) for label, x, y in self.marks)]
+        return _md_table(self.title, level, (self.axis, self.unit), rows)
 
 
 @dataclass(frozen=True)
@@ -360,7 +415,7 @@ td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 p{color:var(--soft);margin:.25rem 0}svg{display:block;width:100%;height:auto}
 .scroll svg{min-width:40rem}.half svg{min-width:0}
 svg text{fill:var(--ink);font-size:13px}svg .axis{fill:var(--soft);font-size:12px}
-line{stroke:var(--line)}
+line{stroke:var(--line)}polyline{fill:none;stroke:var(--c0);stroke-width:2}
 .c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}.c4{fill:var(--c4)}
 .half{display:inline-block;vertical-align:top;width:50%;box-sizing:border-box;padding-right:1rem}
 details{border:1px solid var(--line);border-radius:.5rem;margin:.75rem 0;padding:0 1rem}
@@ -433,6 +488,18 @@ def _ticks(most: float) -> list[int]:
     """Round numbers from 0 to ``most`` or a little more, at most five steps apart."""
     step = next(base * 10**power for power in count() for base in (1, 2, 5) if most <= 5 * base * 10**power)
     return list(range(0, max(1, math.ceil(most / step)) * step + 1, step))
+
+
+def _rules(ticks: Sequence[int], left: float, right: float, top: float, bottom: float, unit: str) -> str:
+    """The lines across a chart, at these values, with the unit above them."""
+    parts = [f'<text class="axis" x="{left - 8}" y="10" text-anchor="end">{_esc(unit)}</text>']
+    for tick in ticks:
+        y = bottom - (bottom - top) * tick / ticks[-1]
+        parts.append(
+            f'<line x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="axis" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+        )
+    return "".join(parts)
 
 
 def _short(number: int) -> str:

@@ -1,7 +1,7 @@
-"""Real HTTP servers on loopback for tests of what downloads: a Hugging Face Hub for data sets, and plain files.
+"""Real HTTP servers on loopback for tests of what downloads: a Hugging Face Hub, and plain files.
 
-``Hub`` speaks the part of the Hub's API that huggingface_hub 1.33 and datasets 5.2 use for data sets; ``Files`` serves
-archives with Range and If-Range. Both can be told to fail, and write down every request:
+``Hub`` speaks the part of the Hub's API that huggingface_hub 1.33 and datasets 5.2 use for data sets and models;
+``Files`` serves archives with Range and If-Range. Both can be told to fail, and write down every request:
 
     with Hub() as hub:
         commit = hub.add("org/name", {"data/train.parquet": content})
@@ -36,6 +36,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import yaml
 
 Framing = Literal["length", "chunked", "close"]
+Kind = Literal["dataset", "model"]
 
 _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
 _PIECE = 1 << 16
@@ -480,6 +481,7 @@ class _Commit:
 @dataclass
 class _Repository:
     name: str
+    kind: Kind = "dataset"
     gated: Literal["auto", "manual", False] = False
     private: bool = False
     refs: dict[str, str] = field(default_factory=dict)
@@ -496,7 +498,7 @@ def _truth(query: Mapping[str, list[str]], name: str) -> bool:
 
 
 class Hub(_Server):
-    """Data sets as the Hugging Face Hub has them, with what LFS holds on a second server, the "cdn".
+    """Data sets and models as the Hugging Face Hub has them, with what LFS holds on a second server, the "cdn".
 
     The second server is called by another name of the same machine: huggingface_hub compares host names without ports,
     and asks a host of the same name for the headers that only the Hub sends.
@@ -530,6 +532,7 @@ class Hub(_Server):
         repository: str,
         files: Mapping[str, bytes],
         *,
+        kind: Kind = "dataset",
         lfs: Collection[str] | Callable[[str], bool] | None = None,
         revision: str = "main",
         gated: bool | Literal["auto", "manual"] | None = None,
@@ -541,7 +544,7 @@ class Hub(_Server):
         ``lfs`` are the paths that LFS holds, or says so of a path; by default their ending decides. ``revision`` may
         be a ref as ``refs/convert/parquet``. ``aliases`` are former names. What is None stays as it was.
         """
-        taken = self._repositories.setdefault(repository, _Repository(repository))
+        taken = self._repositories.setdefault(repository, _Repository(repository, kind))
         if gated is not None:
             taken.gated = "auto" if gated is True else gated
         if private is not None:
@@ -594,19 +597,18 @@ class Hub(_Server):
         segments = [unquote(segment) for segment in path.split("/")[1:]]
         if segments == ["api", "whoami-v2"] and token:
             return _json({"type": "user", "name": "test", "auth": {"accessToken": {"role": "read"}}})
-        start = 2 if segments[0] == "api" else 1
-        if segments[start - 1] != "datasets" or len(segments) == start:
+        kind: Kind = "dataset" if "datasets" in segments[:2] else "model"
+        start = 2 if segments[0] == "api" else 1 if kind == "dataset" else 0
+        if (segments[0] == "api" and segments[1:2] != [f"{kind}s"]) or len(segments) == start:
             raise _Refusal(404, "", f"Sorry, we can't find the page you are looking for: {path}")
         stop = start + (1 if segments[start + 1 : start + 2] and segments[start + 1] in _ACTIONS else 2)
         name = "/".join(segments[start:stop])
         if name in self._aliases:
-            place = "/".join(
-                ["", *segments[: start - 1], "datasets", self._aliases[name], *path.split("/")[stop + 1 :]]
-            )
+            place = "/".join(["", *segments[:start], self._aliases[name], *path.split("/")[stop + 1 :]])
             place += f"?{request.query}" if request.query else ""
             return _Reply(307, {"Location": place}, f"Temporary Redirect. Redirecting to {place}".encode())
-        repository = self._repository(name, token)
-        match segments[0], segments[stop:]:
+        repository = self._repository(kind, name, token)
+        match "api" if segments[0] == "api" else "files", segments[stop:]:
             case "api", []:
                 return self._info(repository, self._commit(repository, "main"), request)
             case "api", ["revision", revision]:
@@ -622,16 +624,16 @@ class Hub(_Server):
             case "api", ["auth-check"]:
                 self._check_gate(repository, token)
                 return _Reply(200)
-            case "datasets", ["resolve", revision, *inside]:
+            case "files", ["resolve", revision, *inside]:
                 self._check_gate(repository, token)
                 return self._resolve(repository, self._commit(repository, revision), "/".join(inside), request)
         raise _Refusal(404, "", f"Sorry, we can't find the page you are looking for: {path}")
 
     # --- who may ---
 
-    def _repository(self, name: str, token: str) -> _Repository:
+    def _repository(self, kind: Kind, name: str, token: str) -> _Repository:
         found = self._repositories.get(name)
-        if found and (not found.private or name in self._tokens.get(token, ())):
+        if found and found.kind == kind and (not found.private or name in self._tokens.get(token, ())):
             return found
         if token:
             raise _Refusal(404, "RepoNotFound", "Repository not found")
@@ -644,10 +646,10 @@ class Hub(_Server):
         if not repository.gated or name in self._tokens.get(token, ()):
             return
         if token:
-            told = f"and you are not in the authorized list. Visit {self.url}/datasets/{name} to ask for access."
-            raise _Refusal(403, "GatedRepo", f"Access to dataset {name} is restricted {told}")
+            told = f"and you are not in the authorized list. Visit {self.url} to ask for access."
+            raise _Refusal(403, "GatedRepo", f"Access to {repository.kind} {name} is restricted {told}")
         told = "You must have access to it and be authenticated to access it. Please log in."
-        raise _Refusal(401, "GatedRepo", f"Access to dataset {name} is restricted. {told}")
+        raise _Refusal(401, "GatedRepo", f"Access to {repository.kind} {name} is restricted. {told}")
 
     def _commit(self, repository: _Repository, revision: str) -> _Commit:
         oid = repository.refs.get(revision, revision)

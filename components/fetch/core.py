@@ -22,11 +22,11 @@ from components.clean.catalog import chosen
 from components.clean.origin import Git, Given, Hub, HubRows, Manual, Web
 from components.clean.raw import FETCH, RawFolder
 from components.clean.source import Source
-from components.fetch import archive, hub, lock, scratch, web
+from components.fetch import archive, hub_rows, lock, scratch
 from components.fetch.config import FetchConfig
 from components.fetch.lock import Pin
+from pairmill import hub, runner, storage, web
 from pairmill import manifest as manifests
-from pairmill import runner, storage
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
 from pairmill.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
@@ -228,7 +228,7 @@ class Fetch(Stage[FetchConfig]):
                 for split in origin.splits
             ]
         if isinstance(origin, Hub):
-            files = hub.files(origin.repo, pin.revision, source.name)
+            files = hub.files(_data_set(origin.repo, source.name), pin.revision)
             wanted = matching(origin.files, sorted(files))
             if not wanted:
                 raise InputError(
@@ -269,13 +269,13 @@ class Fetch(Stage[FetchConfig]):
         if isinstance(kind, _HubFile):
             with scratch.folder(root, shard.key) as folder:
                 path = _safe(kind.file.path, kind.repo)
-                sha256 = hub.download(
-                    kind.repo, kind.commit, kind.file, source, folder / scratch.CONTENT / path, folder / "version"
-                )
+                content, version = folder / scratch.CONTENT / path, folder / "version"
+                sha256 = hub.download(_data_set(kind.repo, source), kind.commit, kind.file, content, version)
                 out.adopt(str(folder / scratch.CONTENT), File(path, kind.file.size, sha256, source))
         elif isinstance(kind, _HubSplit):
             create = _creator(out, source, kind.origin.repo)
-            hub.stream(kind.origin, kind.commit, kind.split, source, kind.fields, create)
+            repository = _data_set(kind.origin.repo, source)
+            hub_rows.stream(kind.origin, kind.commit, kind.split, repository, kind.fields, create)
         elif kind.uri:
             with storage.store_for(kind.uri).open(kind.uri) as file:
                 _unpack(file, kind.uri, kind, source, out)
@@ -372,11 +372,15 @@ def lock_of(config: FetchConfig, root: str) -> str:
     return storage.normalise(config.lock, "lock") if config.lock else storage.join(root, "sources.lock.yaml")
 
 
+def _data_set(repo: str, source: str) -> hub.Repository:
+    return hub.Repository(repo, "dataset", f"update={source} locks the source to what is published now")
+
+
 def _resolved(source: Source, old: Pin | None) -> Pin:
     """What is published now; the old pin with all it knows if that is still it."""
     origin, name = source.origin, describe(source)
     if isinstance(origin, Hub | HubRows):
-        pin = Pin(name, hub.commit_of(origin.repo, origin.revision, source.name))
+        pin = Pin(name, hub.commit_of(_data_set(origin.repo, source.name), origin.revision))
     elif isinstance(origin, Git):
         pin = Pin(name, web.commit_of(origin.repository, origin.revision))
     else:

@@ -31,7 +31,7 @@ def tokenize(
     Args:
         root: project folder or URI; results go to root/tokenize/fingerprint.
         rows: folders or URIs of rows, joined by commas.
-        tokenizer: a tokenizer.json, or a folder or URI that holds one.
+        tokenizer: a tokenizer.json, a folder or URI that holds one, or owner/name@revision of the Hub.
         rows_manifest: manifest of the stage that made the rows, for lineage.
         tokenizer_manifest: manifest of the stage that made the tokenizer, for lineage.
         boq: token before a question.

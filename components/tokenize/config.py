@@ -13,7 +13,9 @@ class TokenizeConfig(StageConfig):
     """Encode rows into per-task token arrays."""
 
     rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
-    tokenizer: str = option(help="a tokenizer.json, or a folder or URI that holds one", changes_bytes=False)
+    tokenizer: str = option(
+        help="a tokenizer.json, a folder or URI that holds one, or owner/name@revision of the Hub", changes_bytes=False
+    )
     boq: str = option("<|im_start|>", help="token before a question")
     eoq: str = option("<|im_end|>", help="token after a question")
     eoa: str = option("<|box_end|>", help="token after an answer")

@@ -9,19 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from components.tokenize import gather
 from components.tokenize.config import TokenizeConfig
 from pairmill import inputs, rows, storage, tokens
-from pairmill import manifest as manifests
 from pairmill.errors import InputError, InternalError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
+from pairmill.tokenizer_file import NAME, locate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pairmill import _native
     from pairmill.encoder import Encoder
 
-_NAME = "tokenizer.json"
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
 # share a gigabyte.
 _PIECE_BYTES = 64 << 20
@@ -87,7 +86,7 @@ class Tokenize(Stage[TokenizeConfig]):
     config = TokenizeConfig
 
     def plan(self, config: TokenizeConfig) -> Plan:
-        uri = _tokenizer_uri(config.tokenizer)
+        uri = locate(config.tokenizer, storage.normalise(config.root, "root"))
         given = _Given(uri, storage.store_for(uri).read(uri))
         digest = hashlib.sha256(given.data).hexdigest()
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
@@ -202,8 +201,8 @@ class Tokenize(Stage[TokenizeConfig]):
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
-            path = _NAME
-            out.write(_NAME, context.text.encode())
+            path = NAME
+            out.write(NAME, context.text.encode())
         info = {
             "tokenizer_path": path,
             "boq": config.boq,
@@ -252,31 +251,13 @@ class Tokenize(Stage[TokenizeConfig]):
         )
 
 
-def _tokenizer_uri(given: str) -> str:
-    uri = storage.normalise(given, "tokenizer")
-    store = storage.store_for(uri)
-    if store.exists(uri):
-        manifests.refuse_unfinished(storage.parent_of(uri))
-        return uri
-    manifests.read(uri)  # refuses a folder that train_tokenizer began and has not finished
-    inside = storage.join(uri, _NAME)
-    if not store.exists(inside):
-        raise InputError(
-            f"no tokenizer there: neither a file nor a folder with {_NAME}",
-            where=f"tokenizer={uri}",
-            hint="check the path",
-        )
-    return inside
-
-
 def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:
-    parts = []
+    parts: list[rows.Part] = []
     if file.kind == "parquet" and file.size >= _SMALL:
-        try:
+        # A damaged file is its shard's to name, so that all others are committed.
+        with suppress(InputError):
             parts = rows.parts(file.uri, _PIECE_BYTES)
-        except InputError:  # its shard says so, and others are committed
-            parts = []
-    if sum(part.size for part in parts) < 2 * _PIECE_BYTES:
+    if len(parts) < 2 or sum(part.size for part in parts) < 2 * _PIECE_BYTES:
         yield Shard(file.task, content_key(*identity, file.sha256, file.kind), _Work(file), file.size)
         return
     for index, part in enumerate(parts):

@@ -24,6 +24,7 @@ def train_tokenizer(
     prefix_config_path: str = default(TrainTokenizerConfig, "prefix_config_path"),
     limit_mul_factor: int = default(TrainTokenizerConfig, "limit_mul_factor"),
     seed: int = default(TrainTokenizerConfig, "seed"),
+    evaluate: bool = default(TrainTokenizerConfig, "evaluate"),
     profile: str = default(TrainTokenizerConfig, "profile"),
     workers: int = default(TrainTokenizerConfig, "workers"),
 ) -> dsl.ContainerSpec:
@@ -40,6 +41,7 @@ def train_tokenizer(
         prefix_config_path: the sampler's rules; max_per_file limits what is read of a file.
         limit_mul_factor: rows read of a file = this times its max_per_file.
         seed: seed of the random sample of files over that limit.
+        evaluate: train a second time without one row in 100, and measure on those.
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
         output: URI of the finished folder, with tokenizer.json.

@@ -38,6 +38,9 @@ class TrainTokenizerConfig(StageConfig):
         10, help="rows read of a file = this times its max_per_file (data_io: texts, not rows)"
     )
     seed: int = option(0, help="seed of the random sample of files over that limit")
+    evaluate: bool = option(
+        True, help="train a second time without one row in 100, and measure on those; the tokenizer is the same"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,42 +5,58 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
+from components.train_tokenizer.report import report_of
 from pairmill import inputs, rows, storage
-from pairmill.encoder import PRE_TOKENIZER, SPLIT
+from pairmill.encoder import SPLIT
 from pairmill.errors import InputError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.prefixes import Rules
-from pairmill.report import Bars, Report, Table
+from pairmill.report import Report
 from pairmill.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
 
-if TYPE_CHECKING:
-    pass
-
-_COUNTS = "words.parquet"
-_BYTE_LEVEL = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+_WORDS, _HELD_OUT = "words", "held_out"
+_TASK = ("rows", "rows_read", "text_bytes")
+# Row groups of a file to a shard: so many bytes before compression; a file much smaller than that is not opened to see.
+_PART_BYTES = 64 << 20
+_SMALL = 16 << 20
+# One row in so many is held out, and of a file of n times _PART_BYTES one in n times as many: a few thousand rows.
+_HELD_OUT_OF = 100
+# Runs that are merged at once: each holds a file open and some 2 MB.
+_FAN_IN = 32
 
 
 @dataclass(frozen=True)
 class _Work:
     file: inputs.InputFile
+    part: rows.Part | None
     limit: int | None
-    """Texts (data_io) or rows (pairmill) to read; None = all."""
+    """Texts (data_io) or rows (pairmill) to read of the file; None = all."""
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """Runs, by shard and path, that become one."""
+
+    name: str
+    runs: tuple[tuple[str, str], ...]
 
 
 class TrainTokenizer(Stage[TrainTokenizerConfig]):
-    """One shard counts the words of one row file."""
+    """One shard counts the words of one row file, or of some row groups of a large one."""
 
     name: ClassVar[str] = "train_tokenizer"
     folder: ClassVar[str] = "tokenizer"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     config = TrainTokenizerConfig
 
     def plan(self, config: TrainTokenizerConfig) -> Plan:
@@ -53,10 +69,15 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
             # The sample depends on the task's name only where there is a limit.
             sample = None if limit is None else [limit, config.seed, file.task, config.profile]
-            key = content_key(
-                self.name, self.version, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256
-            )
-            shards.append(Shard(file.task, key, _Work(file, limit), file.size))
+            identity = [config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
+            large = file.kind == "parquet" and file.size > _SMALL
+            parts = rows.parts(file.uri, _PART_BYTES) if large else []
+            if len(parts) < 2:
+                key = content_key(self.name, self.version, *identity)
+                shards.append(Shard(file.task, key, _Work(file, None, limit), file.size))
+            for index, part in enumerate(parts if len(parts) > 1 else []):
+                key = content_key(self.name, self.version, *identity, part.start, part.stop)
+                shards.append(Shard(f"{file.task} {index:05}", key, _Work(file, part, limit), part.size))
             limits.append([file.task, limit])
         refs = [*found.refs, InputRef("limits", content_key(limits)[:16])]
         return Plan(shards, refs, found.rows)
@@ -64,29 +85,43 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
     def process(
         self, config: TrainTokenizerConfig, plan_context: Any, shard: Shard, out: Writer
     ) -> tuple[Ledger, dict[str, Any]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from pairmill import _native
-
+        if isinstance(shard.payload, _Merge):
+            folder = storage.parent_of(out.folder)
+            uris = [storage.join(folder, key, path) for key, path in shard.payload.runs]
+            runs.write(out, f"{shard.payload.name}-00000.parquet", runs.merged(uris))
+            return Ledger(), {}
         work: _Work = shard.payload
         ledger = Ledger()
-        counter = _native.WordCounter()
-        texts = text_bytes = 0
-        for batch, question, answer in _sampled(config, work, ledger):
-            for column in (batch.instruction.filter(question), batch.response.filter(answer)):
-                column = column.drop_null()
-                texts += len(column)
-                text_bytes += rows.text_bytes(column)
-                counter.add(column, config.truncate_len)
+        kept, held = (runs.Counter(out, name) for name in (_WORDS, _HELD_OUT))
+        every = _HELD_OUT_OF * -(-work.file.size // _PART_BYTES)
+        texts = text_bytes = held_rows = 0
+        for batch, chosen in _sampled(config, work, ledger):
+            aside = _held_out(batch.start, len(batch), every)
+            held_rows += int((aside & chosen.any(axis=1)).sum())
+            for column, read in ((batch.instruction, chosen[:, 0]), (batch.response, chosen[:, 1])):
+                if column.null_count:  # with data_io alone, where they are empty texts
+                    read = read & column.is_valid().to_numpy(zero_copy_only=False)
+                    column = column.fill_null("")
+                texts += int(read.sum())
+                text_bytes += kept.add(column, config.truncate_len, read & ~aside)
+                text_bytes += held.add(column, config.truncate_len, read & aside)
+        kept.close()
+        held.close()
         ledger.rows_out = ledger.rows_kept
-        ledger.measures = {"texts": texts, "text_bytes": text_bytes}
-        if config.tokenizer_type == "bpe":
-            with out.create(_COUNTS) as path:
-                words, counts = counter.words()
-                table = pa.table({"word": pa.array(words), "count": pa.array(counts)})
-                pq.write_table(table, path, compression="zstd", use_dictionary=False, row_group_size=1 << 18)
+        ledger.measures = {"texts": texts, "text_bytes": text_bytes, "held_out_rows": held_rows}
         return ledger, {}
+
+    def gather(self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
+        """More runs than can be merged at once are merged in groups first."""
+        shards = []
+        for name in (_WORDS, _HELD_OUT):
+            found = [(record.key, path) for record in records for path in runs.paths(record, name)]
+            if len(found) > _FAN_IN:
+                for start in range(0, len(found), _FAN_IN):
+                    group = tuple(found[start : start + _FAN_IN])
+                    key = content_key(self.name, self.version, "merge", name, group)
+                    shards.append(Shard(f"{name} {start // _FAN_IN:05}", key, _Merge(name, group), len(group)))
+        return shards
 
     def accept(self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord]) -> None:
         if not sum(record.ledger.measures["texts"] for record in records):
@@ -97,17 +132,31 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
     def finish(
         self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
     ) -> dict[str, Any]:
+        counted, merged = records[: len(plan.shards)], records[len(plan.shards) :]
+        tasks: dict[str, dict[str, int]] = {}
+        for shard, record in zip(plan.shards, counted, strict=True):
+            task = tasks.setdefault(shard.payload.file.task, dict.fromkeys(_TASK, 0))
+            ledger = record.ledger
+            for key, value in zip(
+                _TASK, (ledger.rows_in, ledger.rows_kept, ledger.measures["text_bytes"]), strict=True
+            ):
+                task[key] += value
+        data = {"asked": config.vocab_size, "tasks": tasks}
         if config.tokenizer_type == "unigram":
-            text, size = _unigram(config, plan)
+            text, vocab = _unigram(config, plan)
             out.write("tokenizer.json", text.encode())
-            return {"vocab_size": size, "asked": config.vocab_size, "merges": 0, "words": 0, "longest": []}
-        tokenizer, words, overflow = _bpe(config, records, shards)
-        text = json.dumps(tokenizer, indent=2, ensure_ascii=False)
-        out.write("tokenizer.json", text.encode())
+            longest = learn.longest(vocab, config.special_tokens)
+            return data | {"vocab_size": len(vocab), "longest": longest, "metrics": {"vocab_size": len(vocab)}}
+
+        def uris(name: str, some: Sequence[ShardRecord]) -> list[str]:
+            return [storage.join(shards, one.key, path) for one in some for path in runs.paths(one, name)]
+
+        words, held_out = (uris(name, merged) or uris(name, counted) for name in (_WORDS, _HELD_OUT))
+        learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
+        out.write("tokenizer.json", learn.tokenizer_json(config, learned).encode())
         out.write("config.json", b'{"model_type": "qwen3"}')
-        model = tokenizer["model"]
-        size = len(model["vocab"])
-        if overflow:
+        size = len(learned.vocab)
+        if learned.overflow:
             event(
                 "train_tokenizer: a pair occurs more than 2,147,483,647 times; the 32-bit counts of the "
                 "reference would have wrapped and lost it, here it is counted right",
@@ -118,55 +167,42 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
                 f"train_tokenizer: the rows give {size:,} tokens only, vocab_size={config.vocab_size} was asked for",
                 level=logging.WARNING,
             )
-        longest = sorted((token for token in model["vocab"] if token not in config.special_tokens), key=len)[-20:]
-        return {
+        metrics: dict[str, float] = {"vocab_size": size, "distinct_words": learned.words}
+        if learned.text_bytes:
+            metrics["tokens_per_byte"] = learned.tokens / learned.text_bytes
+        data |= {
             "vocab_size": size,
-            "asked": config.vocab_size,
-            "merges": len(model["merges"]),
-            "words": words,
-            "longest": longest[::-1],
+            "merges": len(learned.merges),
+            "growth": learned.growth(),
+            "longest": learn.longest(learned.vocab, config.special_tokens),
+            "metrics": metrics,
         }
+        del learned
+        if config.evaluate and held_out:
+            unseen = learn.learn(config, words, full_alphabet=True)
+            by_task: dict[str, list[str]] = {}
+            for shard, record in zip(plan.shards, counted, strict=True):
+                by_task.setdefault(shard.payload.file.task, []).extend(uris(_HELD_OUT, [record]))
+            total = np.zeros(2, np.int64)
+            for name, text_bytes, tokens in learn.encode(unseen, by_task.items()):
+                tasks[name] |= {"held_out_bytes": text_bytes, "held_out_tokens": tokens}
+                total += text_bytes, tokens
+            metrics["held_out_tokens_per_byte"] = int(total[1]) / int(total[0])
+        return data
 
     def report(self, manifest: Manifest) -> Report:
-        data = manifest.data
-        files = [
-            (name, one.rows_in, one.rows_kept, one.measures["text_bytes"])
-            for name, one in sorted(manifest.shards.items())
-        ]
-        return Report(
-            "train_tokenizer",
-            {
-                "Vocabulary": data["vocab_size"],
-                "Asked for": data["asked"],
-                "Merges": data["merges"],
-                "Distinct words": data["words"],
-                "Rows": manifest.ledger.rows_in,
-                "Rows read": manifest.ledger.rows_kept,
-                "Fingerprint": manifest.fingerprint,
-            },
-            [
-                Bars("Text by task", sorted(((item[0], item[3]) for item in files), key=lambda bar: -bar[1]), "bytes"),
-                Table("Tasks", ("Task", "Rows", "Rows read", "Bytes of text"), files),
-                Table(
-                    "Longest tokens",
-                    ("Token", "Bytes"),
-                    [(token, len(token)) for token in data["longest"]],
-                    "Written in the byte-level alphabet: Ġ is a space, Ċ a line feed.",
-                ),
-            ],
-        )
+        return report_of(manifest)
 
 
-def _sampled(config: TrainTokenizerConfig, work: _Work, ledger: Ledger) -> Any:
-    """Batches of a file with, per row, whether its question and its answer are read."""
-    import pyarrow as pa
-
+def _sampled(
+    config: TrainTokenizerConfig, work: _Work, ledger: Ledger
+) -> Iterator[tuple[rows.Batch, NDArray[np.bool_]]]:
+    """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
     uri = work.file.uri
     chosen: NDArray[np.bool_] | None = None
     if work.limit is not None:
-        total = rows.count(uri)
-        chosen = _chosen_texts(config.profile, config.seed, work.file.task, total, work.limit)
-    for batch in rows.read(uri):
+        chosen = _chosen_texts(config.profile, config.seed, work.file.task, rows.count(uri), work.limit)
+    for batch in rows.read(uri, work.part):
         if config.profile == "pairmill":
             rows.refuse_nulls(batch, uri, ("instruction", "response"))
         ledger.rows_in += len(batch)
@@ -175,7 +211,14 @@ def _sampled(config: TrainTokenizerConfig, work: _Work, ledger: Ledger) -> Any:
         ledger.rows_kept += read
         if read < len(batch):
             ledger.drop("over_file_limit", len(batch) - read)
-        yield batch, pa.array(both[:, 0]), pa.array(both[:, 1])
+        yield batch, both
+
+
+def _held_out(start: int, count: int, every: int) -> NDArray[np.bool_]:
+    """Which rows of a batch are held out, bool [count]: one in ``every``, spread evenly, by their index in the file."""
+    numbers = np.arange(start + 1, start + 1 + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    held: NDArray[np.bool_] = (numbers >> np.uint64(32)) % np.uint64(every) == 0
+    return held
 
 
 def _chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int) -> NDArray[np.bool_] | None:
@@ -200,72 +243,29 @@ def _chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int
     return np.repeat(mask[:, None], 2, axis=1)
 
 
-def _bpe(config: TrainTokenizerConfig, records: list[ShardRecord], shards: str) -> tuple[dict[str, Any], int, bool]:
-    from pairmill import _native
-
-    counter = _native.WordCounter()
-    for record in records:
-        uri = storage.join(shards, record.key, _COUNTS)
-        with rows.open_parquet(uri) as file:
-            for batch in file.iter_batches(batch_size=1 << 16):
-                counter.merge(batch.column("word"), batch.column("count"))
-    words, counts = counter.words()
-    vocab, merges, overflow = _native.train_bpe(
-        words,
-        counts,
-        config.vocab_size,
-        config.special_tokens,
-        min_frequency=2,
-        full_alphabet=config.profile == "pairmill",
-    )
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    special = list(dict.fromkeys(config.special_tokens))
-    tokenizer = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": number, "content": token, **plain} for number, token in enumerate(special)],
-        "normalizer": {"type": "NFC"},
-        "pre_tokenizer": PRE_TOKENIZER,
-        "post_processor": {"type": "ByteLevel", **_BYTE_LEVEL},
-        "decoder": {"type": "ByteLevel", **_BYTE_LEVEL},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: number for number, token in enumerate(vocab)},
-            "merges": [list(pair) for pair in merges],
-        },
-    }
-    return tokenizer, len(counts), overflow
-
-
-def _unigram(config: TrainTokenizerConfig, plan: Plan) -> tuple[str, int]:
+def _unigram(config: TrainTokenizerConfig, plan: Plan) -> tuple[str, dict[str, int]]:
+    """The tokenizer.json of the library, and its vocabulary."""
     # The library holds all texts in memory while it trains; the BPE path does not.
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-    def texts() -> Any:
+    def texts() -> Iterator[str]:
         for shard in plan.shards:
-            for batch, question, answer in _sampled(config, shard.payload, Ledger()):
-                for column in (batch.instruction.filter(question), batch.response.filter(answer)):
-                    for text in column.drop_null().to_pylist():
-                        yield text[: config.truncate_len]
+            for batch, chosen in _sampled(config, shard.payload, Ledger()):
+                for column, read in zip((batch.instruction, batch.response), chosen.T, strict=True):
+                    for row in np.flatnonzero(read).tolist():
+                        if (text := column[row].as_py()) is not None:
+                            yield text[: config.truncate_len]
 
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFC()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), byte_level])
-    tokenizer.post_processor = processors.ByteLevel(**_BYTE_LEVEL)
+    tokenizer.post_processor = processors.ByteLevel(**learn.BYTE_LEVEL)
     trainer = trainers.UnigramTrainer(
         vocab_size=config.vocab_size, special_tokens=config.special_tokens, show_progress=False
     )
     tokenizer.train_from_iterator(texts(), trainer)
     # The library's Python decoder takes no settings, the reference's has these.
     raw = json.loads(tokenizer.to_str())
-    raw["decoder"] = {"type": "ByteLevel", **_BYTE_LEVEL}
-    return json.dumps(raw, indent=2, ensure_ascii=False), tokenizer.get_vocab_size()
+    raw["decoder"] = {"type": "ByteLevel", **learn.BYTE_LEVEL}
+    return json.dumps(raw, indent=2, ensure_ascii=False), tokenizer.get_vocab()

@@ -26,8 +26,9 @@ from servers import Files, Hub
 
 from components.clean.origin import Git, Given, HubRows, Manual, Web
 from components.clean.origin import Hub as HubFiles
-from components.fetch import lock, web
+from components.fetch import lock
 from components.fetch.lock import Pin
+from pairmill import web
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 
 PATTERNS = ("data/train-*.jsonl", "data/**/*.parquet")
@@ -471,17 +472,19 @@ import json, sys, time
 from contextlib import contextmanager
 from pathlib import Path
 from components.clean.origin import HubRows
-from components.fetch import hub
+from components.fetch import hub_rows
+from pairmill import hub
 from pairmill.errors import PairmillError
 time.sleep = lambda seconds: None
-hub._PART_BYTES, hub._GROUP_BYTES, hub._BATCH_ROWS = 40_000, 10_000, 100
+hub_rows._PART_BYTES, hub_rows._GROUP_BYTES, hub_rows._BATCH_ROWS = 40_000, 10_000, 100
 @contextmanager
 def create(name):
     yield Path(sys.argv[1]) / name
 said = []
 for repo, commit, split, config, fields in json.loads(sys.argv[2]):
     try:
-        hub.stream(HubRows(repo, (split,), config), commit, split, "made", fields, create)
+        where = hub.Repository(repo, "dataset", "")
+        hub_rows.stream(HubRows(repo, (split,), config), commit, split, where, fields, create)
         said.append([0, ""])
     except PairmillError as error:
         said.append([error.exit_code, str(error)])

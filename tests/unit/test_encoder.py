@@ -1,4 +1,4 @@
-"""Encoder: the native path equals the library's, and only the one configuration takes it."""
+"""Encoder: the native path equals the library's, and what is not proved goes to the library."""
 
 import json
 import random
@@ -9,26 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from families import nasty
+from helpers import python
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-from pairmill import encoder
+from pairmill import _native, encoder
 from pairmill.encoder import SPLIT, Encoder
 from pairmill.errors import InputError, InternalError, StorageError
 
 SPECIAL = ["<|PAD|>", "<|im_start|>", "<think>", "</think>"]
-
-# Letters of several scripts, marks that compose, reorder or are newer than the normaliser, all kinds of white space,
-# contractions with and without folding, control characters, bytes the training never saw.
-NASTY = [
-    *"abcsStTlLrRvVeEmMdD'ſKé\u0301\u0323\u0344\u1ac1\u0898\u0958\uac00\u1100\u1161\u11a8\u212b",
-    *" \t\n\r\v\f\u0085\u00a0\u1680\u2003\u2028\u202f\u3000\u180e\u200b\ufeff\x1c\x00\x04\x7f",
-    *"019²½Ⅷ٣.,!?-_=<>|{}\\日本語Пשх\u0378\ue000\U00011935\U00011930😀\u200d\U0010ffff",
-    "  ", "\r\n", " '", "<think>", "<|im_start|>", "the", " and",
-]  # fmt: skip
-
-
-def nasty(draw: random.Random) -> str:
-    return "".join(draw.choices(NASTY, k=draw.choice([0, 1, 2, 3, 5, 8, 13, 40, 120])))
 
 
 @pytest.fixture(scope="module")
@@ -144,11 +133,14 @@ def test_special_tokens_outside_the_model_count_for_the_vocabulary(tokenizer_jso
 
 ALTERATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
     "normalizer": lambda config: config.update(normalizer={"type": "NFKC"}),
-    "normalizer, none": lambda config: config.update(normalizer=None),
     "pre_tokenizer": lambda config: config["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True),
     "pre_tokenizer, split": lambda config: config["pre_tokenizer"]["pretokenizers"][0].update(
-        pattern={"Regex": SPLIT.replace(r"\p{N}|", r"\p{N}{1,3}|")}
+        pattern={"Regex": SPLIT.replace(r"\p{N}|", r"\p{N}+|")}
     ),
+    "pre_tokenizer, text": lambda config: config["pre_tokenizer"]["pretokenizers"][0].update(pattern={"String": " "}),
+    "pre_tokenizer, merged": lambda config: config["pre_tokenizer"]["pretokenizers"][0].update(behavior="Contiguous"),
+    "pre_tokenizer, twice": lambda config: config["pre_tokenizer"]["pretokenizers"][1].update(use_regex=True),
+    "pre_tokenizer, none": lambda config: config.update(pre_tokenizer=None),
     "post_processor": lambda config: config.update(
         post_processor={"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
     ),
@@ -167,17 +159,17 @@ ALTERATIONS: dict[str, Callable[[dict[str, Any]], object]] = {
     ),
     "model.unk_token": lambda config: config["model"].update({"unk_token": "<|PAD|>"}),
     "model.byte_fallback": lambda config: config["model"].update(byte_fallback=True),
-    "model.ignore_merges": lambda config: config["model"].update(ignore_merges=True),
-    "added_tokens": lambda config: config["added_tokens"][2].update(special=False),
+    "model": lambda config: config["model"].update(end_of_words=""),
 }
 
 
 @pytest.mark.parametrize("name", ALTERATIONS)
 def test_other_configurations_go_to_the_library(tokenizer_json: str, name: str) -> None:
     text = altered(tokenizer_json, ALTERATIONS[name])
-    made = Encoder.from_json(text)
-    assert made.path == "library"
-    assert made.reason == f"not the configuration of train_tokenizer: {name.split(',')[0]}"
+    for checked in (False, True):
+        made = Encoder.from_json(text, checked=checked)
+        assert made.path == "library"
+        assert made.reason == f"the native encoder does not do its {name.split(',')[0]}"
     reference = Tokenizer.from_str(text)
     reference.encode_special_tokens = True
     texts = ["the cat and <think>", "", "a", "\U0010ffff 123", "don't you're the hat"]
@@ -185,6 +177,51 @@ def test_other_configurations_go_to_the_library(tokenizer_json: str, name: str) 
     for row, one in enumerate(texts):
         # One at a time, as data_io does: padding must not depend on the other rows.
         assert encoder._row(got, row) == reference.encode(one, add_special_tokens=False).ids
+
+
+HARMLESS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "sequences of one": lambda config: config.update(
+        normalizer={"type": "Sequence", "normalizers": [config["normalizer"]]},
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [config["pre_tokenizer"]]},
+        post_processor={"type": "Sequence", "processors": [config["post_processor"]]},
+    ),
+    "what is off": lambda config: config["model"].update(
+        dropout=0.0, continuing_subword_prefix="", end_of_word_suffix="", fuse_unk=True
+    ),
+    "no post-processor": lambda config: config.update(post_processor=None, decoder=None),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_changes_no_id_is_native(tokenizer_json: str, name: str) -> None:
+    made = Encoder.from_json(altered(tokenizer_json, HARMLESS[name]))
+    assert made.reason.startswith("the configuration of train_tokenizer; equal to the library on ")
+
+
+def test_what_was_checked_needs_no_library(tokenizer_json: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Encoder.from_json(tokenizer_json)
+    monkeypatch.setattr("tokenizers.Tokenizer", None)
+    made = Encoder.from_json(tokenizer_json, checked=True)
+    assert (made.path, made.reason) == ("native", "the configuration of train_tokenizer; checked before")
+    assert made.vocab_size == expected.vocab_size
+    assert same(made.encode(["the cat, don't"]), expected.encode(["the cat, don't"]))
+
+
+def test_loading_imports_no_pandas(tmp_path: Path, tokenizer_json: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json)
+    code = "import sys; from pairmill.encoder import Encoder; Encoder.from_file(sys.argv[1])"
+    done = python(
+        "-c",
+        f"{code}; assert 'tokenizers' in sys.modules; print('pandas' in sys.modules)",
+        str(tmp_path / "tokenizer.json"),
+    )
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_another_version_of_the_library_is_refused(tokenizer_json: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokenizers.__version__", "1.0.0")
+    with pytest.raises(InternalError, match=r"gives other ids; got 1\.0\.0; expected 0\.22\.x; install tokenizers"):
+        Encoder.from_json(tokenizer_json)
 
 
 def test_another_model_goes_to_the_library() -> None:
@@ -197,7 +234,8 @@ def test_a_plain_added_token_is_recognised(tokenizer_json: str) -> None:
     tokenizer = Tokenizer.from_str(tokenizer_json)
     tokenizer.add_tokens([AddedToken("the cat", special=False)])
     made = Encoder.from_json(tokenizer.to_str())
-    assert made.path == "library"
+    assert made.path == "native"
+    assert "the split of Qwen 2 and 3, NFC, added tokens found in texts: 1;" in made.reason
     assert made.token_to_id("the cat") in made.encode(["see the cat"]).ids.tolist()
 
 
@@ -207,14 +245,12 @@ def test_two_tokens_with_one_id_go_to_the_library(tokenizer_json: str) -> None:
     assert "two tokens have the id 5" in made.reason
 
 
-def test_a_difference_on_a_probe_is_an_error(tokenizer_json: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong:
-        def __init__(self, vocab: object, merges: object) -> None: ...
-
-        def encode(self, strings: pa.Array) -> encoder.Encoded:
-            return encoder.Encoded(np.zeros(0, np.uint32), np.zeros(len(strings) + 1, np.int64), 0)
-
-    monkeypatch.setattr("pairmill._native.Encoder", Wrong)
+@pytest.mark.parametrize("wrong", [{"pattern": "gpt2"}, {"normalize": False}])
+def test_a_difference_on_a_probe_is_an_error(
+    tokenizer_json: str, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    real = _native.tokenizer_encoder
+    monkeypatch.setattr(_native, "tokenizer_encoder", lambda text, **settings: real(text, **settings | wrong))
     with pytest.raises(InternalError, match="differs from the tokenizers library"):
         Encoder.from_json(tokenizer_json)
 

@@ -24,10 +24,9 @@ from fetching import ask_here
 from huggingface_hub import constants
 from servers import Files, Framing, Hub
 
-from components.fetch import archive, hub, lock, scratch, web
-from components.fetch.hub import RemoteFile
+from components.fetch import archive, lock, scratch
 from components.fetch.lock import Pin
-from pairmill import storage
+from pairmill import hub, storage, web
 from pairmill.errors import InputError, PairmillError, StorageError
 
 LONG = os.urandom(300_000)
@@ -50,7 +49,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_fetch_reads_the_declarations_of_clean_and_nothing_else_of_it() -> None:
     # docs/decisions/0005-fetch-reads-declarations.md
-    folder = Path(web.__file__).parent
+    folder = Path(lock.__file__).parent
     texts = [path.read_text() for path in folder.glob("*.py")]
     imported = {name for text in texts for name in re.findall(r"components\.clean(?:\.| import )(\w+)", text)}
     assert imported == {"card", "catalog", "origin", "raw", "source"}
@@ -549,7 +548,7 @@ def test_a_long_download_says_how_far_it_is(
     for framing, content, total in cases:
         url = files.add("a", content, framing=framing)
         get(url)
-        assert f"fetch: {url}: 300,000 of {total} bytes" in caplog.messages
+        assert f"{url}: 300,000 of {total} bytes" in caplog.messages
 
 
 def test_a_server_that_asks_for_time_gets_it(files: Files, get: Get) -> None:
@@ -716,13 +715,19 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         yield made
 
 
+def data_set(name: str) -> hub.Repository:
+    return hub.Repository(name, "dataset", "ask for another")
+
+
 @pytest.fixture
 def bring(tmp_path: Path) -> Callable[[str, str, str], bytes]:
     """Downloads a file of a data set; its bytes."""
 
     def work(repo: str, commit: str, path: str) -> bytes:
         target = tmp_path / "content" / path
-        sha256 = hub.download(repo, commit, hub.files(repo, commit, "s")[path], "s", target, tmp_path / "version")
+        sha256 = hub.download(
+            data_set(repo), commit, hub.files(data_set(repo), commit)[path], target, tmp_path / "version"
+        )
         assert sha256 == hashlib.sha256(target.read_bytes()).hexdigest()
         return target.read_bytes()
 
@@ -735,11 +740,11 @@ Bring = Callable[[str, str, str], bytes]
 def test_a_branch_of_the_hub_becomes_a_commit_with_its_files(server: Hub) -> None:
     commit = server.add("o/n", {"a.json": b"{}", **{f"d/{number}.parquet": LONG for number in range(5)}})
     converted = server.add("o/n", {"x.parquet": LONG}, revision="refs/convert/parquet")
-    assert hub.commit_of("o/n", "main", "s") == commit
-    assert hub.commit_of("o/n", "refs/convert/parquet", "s") == converted
-    files = hub.files("o/n", commit, "s")
+    assert hub.commit_of(data_set("o/n"), "main") == commit
+    assert hub.commit_of(data_set("o/n"), "refs/convert/parquet") == converted
+    files = hub.files(data_set("o/n"), commit)
     assert sorted(files) == ["a.json", *(f"d/{number}.parquet" for number in range(5))]
-    assert files["a.json"] == RemoteFile("a.json", 2, hashlib.sha1(b"blob 2\0{}").hexdigest())
+    assert files["a.json"] == hub.RemoteFile("a.json", 2, hashlib.sha1(b"blob 2\0{}").hexdigest())
     assert files["d/0.parquet"].sha256 == hashlib.sha256(LONG).hexdigest()
     assert len(server.seen("/api/*/tree/*")) == 3  # pages
 
@@ -783,8 +788,8 @@ def test_a_damaged_beginning_is_found_when_the_rest_has_come(server: Hub, bring:
 @pytest.mark.parametrize("digest", [hashlib.sha1(LONG), hashlib.sha256(LONG)])
 def test_a_mirror_may_state_another_digest_of_a_small_file(server: Hub, tmp_path: Path, digest: Any) -> None:
     commit = server.add("o/n", {"file": LONG}, lfs=[])
-    file = RemoteFile("file", len(LONG), digest.hexdigest())
-    hub.download("o/n", commit, file, "s", tmp_path / "file", tmp_path / "version")
+    file = hub.RemoteFile("file", len(LONG), digest.hexdigest())
+    hub.download(data_set("o/n"), commit, file, tmp_path / "file", tmp_path / "version")
     assert (tmp_path / "file").read_bytes() == LONG
 
 
@@ -805,7 +810,7 @@ def test_the_hub_gets_the_time_that_it_asks_for(server: Hub, bring: Bring, pause
     server.fail("/api/*/tree/*", 429, headers={"RateLimit": '"api";r=0;t=22'}, times=1)
     server.fail("*/resolve/*", 429, retry_after=33, times=1)
     server.fail("/cdn/*", 503, retry_after=44, times=1)
-    assert hub.commit_of("o/n", "main", "s") == commit
+    assert hub.commit_of(data_set("o/n"), "main") == commit
     assert bring("o/n", commit, "a.parquet") == LONG
     assert pauses == [11, 22, 33, 44]
 
@@ -814,7 +819,7 @@ def test_a_burst_of_errors_of_the_hub_passes(server: Hub, bring: Bring, pauses: 
     commit = server.add("o/n", {"a.parquet": LONG})
     for pattern in ("/api/*/revision/*", "/api/*/tree/*", "*/resolve/*", "/cdn/*"):
         server.fail(pattern, 502, times=3)
-    assert hub.commit_of("o/n", "main", "s") == commit
+    assert hub.commit_of(data_set("o/n"), "main") == commit
     assert bring("o/n", commit, "a.parquet") == LONG
     assert len(pauses) == 12
 
@@ -826,7 +831,7 @@ def test_a_silent_hub_is_asked_again(
     commit = server.add("o/n", {"a.parquet": LONG})
     for pattern in ("/api/*/revision/*", "/api/*/tree/*", "*/resolve/*", "/cdn/*"):
         server.stall(pattern, 30, times=1)
-    assert hub.commit_of("o/n", "main", "s") == commit
+    assert hub.commit_of(data_set("o/n"), "main") == commit
     assert bring("o/n", commit, "a.parquet") == LONG
     assert len(pauses) == 4
 
@@ -858,7 +863,7 @@ def test_a_private_data_set_is_as_one_that_is_not_there(
 ) -> None:
     server.add("o/private", {"a.parquet": LONG}, private=True)
     for repo in ("o/private", "o/none"):
-        text = refused(server, token, monkeypatch, lambda repo=repo: hub.commit_of(repo, "main", "s"))
+        text = refused(server, token, monkeypatch, lambda repo=repo: hub.commit_of(data_set(repo), "main"))
         assert text.startswith(f"{repo}: no such data set, or a private one; got ")
         assert said in text
 
@@ -876,34 +881,34 @@ def test_a_login_is_taken_to_the_hub_alone(server: Hub, bring: Bring, monkeypatc
 def test_a_token_that_the_hub_does_not_know_is_said(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     server.add("o/n", {"a.parquet": LONG})
     monkeypatch.setenv("HF_TOKEN", "hf_mistyped")
-    text = refused(server, "", monkeypatch, lambda: hub.commit_of("o/n", "main", "s"))
+    text = refused(server, "", monkeypatch, lambda: hub.commit_of(data_set("o/n"), "main"))
     assert "o/n: may not be read; got status 401; check HF_TOKEN" in text
 
 
 def test_a_revision_that_is_gone_says_how_to_go_on(server: Hub, bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
     old = server.add("o/n", {"a.parquet": LONG})
     server.add("o/n", {"a.parquet": LONG[::-1]})
-    file = hub.files("o/n", old, "s")["a.parquet"]
+    file = hub.files(data_set("o/n"), old)["a.parquet"]
     server.remove("o/n", old)
     asked = [
-        lambda: hub.commit_of("o/n", "no-branch", "name"),
-        lambda: hub.files("o/n", old, "name"),
-        lambda: hub.download("o/n", old, file, "name", Path("x"), Path("y")),
+        lambda: hub.commit_of(data_set("o/n"), "no-branch"),
+        lambda: hub.files(data_set("o/n"), old),
+        lambda: hub.download(data_set("o/n"), old, file, Path("x"), Path("y")),
     ]
     for work in asked:
         text = refused(server, "", monkeypatch, work)
-        assert "this revision is not published, or no longer; update=name locks the source to" in text
+        assert "this revision is not published, or no longer; ask for another" in text
 
 
 def test_a_file_that_is_gone_is_an_input_error(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = server.add("o/n", {"a.parquet": LONG})
-    file = RemoteFile("b.parquet", 3, "")
-    work = lambda: hub.download("o/n", commit, file, "s", tmp_path / "b", tmp_path / "version")  # noqa: E731
+    file = hub.RemoteFile("b.parquet", 3, "")
+    work = lambda: hub.download(data_set("o/n"), commit, file, tmp_path / "b", tmp_path / "version")  # noqa: E731
     assert "o/n b.parquet: no such file at this revision" in refused(server, "", monkeypatch, work)
 
 
 def test_a_name_that_is_none_is_an_input_error(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = refused(server, "", monkeypatch, lambda: hub.commit_of("https://huggingface.co/o/n", "main", "s"))
+    text = refused(server, "", monkeypatch, lambda: hub.commit_of(data_set("https://huggingface.co/o/n"), "main"))
     assert "is no name of a data set" in text
 
 
@@ -911,11 +916,11 @@ def test_a_name_that_is_none_is_an_input_error(server: Hub, monkeypatch: pytest.
 def test_an_endpoint_that_is_no_hub_is_said(server: Hub, body: bytes) -> None:
     server.fail("/api/*", 200, body=body)
     with pytest.raises(PairmillError, match=r"the Hub gives no answer|the Hub names no commit"):
-        hub.commit_of("o/n", "main", "s")
+        hub.commit_of(data_set("o/n"), "main")
 
 
 def test_offline_is_offline(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(StorageError, match="HF_HUB_OFFLINE; unset it"):
-        hub.commit_of("o/n", "main", "s")
+        hub.commit_of(data_set("o/n"), "main")
     assert not server.requests

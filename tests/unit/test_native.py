@@ -141,6 +141,76 @@ class TestEncode:
             signal.signal(signal.SIGALRM, before)
 
 
+LAYOUT = _native.Layout(10, 11, 12, {"x": 7, "y": 8})
+
+
+def broken(kind: pa.DataType, *rows: bytes) -> pa.Array:
+    """Bytes that say they are text."""
+    binary = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}[kind]
+    return pa.Array.from_buffers(kind, len(rows), pa.array(rows, binary).buffers())
+
+
+class TestLayout:
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    def test_spans_of_rows(self, kind: pa.DataType) -> None:
+        rows = [pa.array(texts, kind) for texts in (["", "x", "y,x,x"], ["", "ab a", "é"], ["", "b", ""])]
+        found, dropped = LAYOUT.encode(_native.Encoder(VOCAB, MERGES), *(column.slice(1) for column in rows), 1000)
+        tokens, *index = found
+        assert tokens.dtype == np.uint32
+        assert tokens.tolist() == [10, 7, 2, 3, 0, 11, 1, 12, 10, 8, 7, 7, 11, 12]
+        assert [array.dtype for array in index] == [np.uint64] * 4
+        assert [array.tolist() for array in index] == [[1000, 1008], [6, 5], [1006, 1013], [2, 1]]
+        assert dropped == 2
+
+    def test_texts_that_were_encoded_elsewhere_are_laid_out_alike(self) -> None:
+        encoder = _native.Encoder(VOCAB, MERGES)
+        condition = pa.array(["x", "y", "x,y"])
+        texts = [pa.array([f"{'ab ' * n}b" for n in numbers], pa.string()) for numbers in ((3, 0, 1), (0, 2, 5))]
+        expected, _ = LAYOUT.encode(encoder, condition, *texts, 5)
+        question, answer = (encoder.encode(column)[:2] for column in texts)
+        found, dropped = LAYOUT.join(condition, question, answer, 5)
+        assert all(np.array_equal(one, two) for one, two in zip(found, expected, strict=True))
+        assert dropped == 0
+
+    def test_no_rows(self) -> None:
+        empty = pa.array([], pa.string())
+        found, dropped = LAYOUT.encode(_native.Encoder(VOCAB, MERGES), empty, empty, empty, 3)
+        assert ([len(array) for array in found], dropped) == ([0] * 5, 0)
+
+    @pytest.mark.parametrize("tag", ["", " x", "z", "é'\""])
+    def test_a_tag_without_a_token_is_named_with_its_row(self, tag: str) -> None:
+        condition, text = pa.array(["x", f"y,{tag}", "zz"]), pa.array(["a"] * 3)
+        with pytest.raises(_native.UnknownTagError) as caught:
+            LAYOUT.encode(_native.Encoder(VOCAB, MERGES), condition, text, text, 0)
+        assert caught.value.args == (1, tag)
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    @pytest.mark.parametrize(("place", "name"), [(0, "condition"), (1, "instruction"), (2, "response")])
+    def test_a_text_that_is_not_utf8_is_named_with_its_row(self, kind: pa.DataType, place: int, name: str) -> None:
+        rows = [pa.array(["x"] * 3, kind)] * 3
+        # The second is whole only together with the row behind it.
+        for bad in (broken(kind, b"x", b"a\xff", b"x"), broken(kind, b"x", b"a\xc3", b"\xa9")):
+            rows[place] = bad
+            with pytest.raises(_native.RowError) as caught:
+                LAYOUT.encode(_native.Encoder(VOCAB, MERGES), *rows, 0)
+            row, what, got = caught.value.args
+            assert (row, what) == (1, f"{name} is not UTF-8")
+            assert "utf-8" in got
+
+    def test_what_does_not_fit_together_is_refused(self) -> None:
+        encoder, text = _native.Encoder(VOCAB, MERGES), pa.array(["x", "x"])
+        with pytest.raises(ValueError, match="got 2 conditions, 2 instructions and 1 responses"):
+            LAYOUT.encode(encoder, text, text, text.slice(1), 0)
+        with pytest.raises(ValueError, match="row 1 is null"):
+            LAYOUT.encode(encoder, text, text, pa.array(["x", None]), 0)
+        ids, good = np.arange(4, dtype=np.uint32), np.array([0, 1, 2])
+        for bad in ([0, 2, 1], [0, 1, 5], [-1, 0, 1], [3, -1, 0], []):
+            with pytest.raises(ValueError, match="got offsets that do not ascend"):
+                LAYOUT.join(text, (ids, good), (ids, np.array(bad, np.int64)), 0)
+        with pytest.raises(ValueError, match="got 2 conditions, 2 instructions and 1 responses"):
+            LAYOUT.join(text, (ids, good), (ids, good[:2]), 0)
+
+
 class TestVocabulary:
     @pytest.mark.parametrize(
         ("vocab", "merges", "message"),
@@ -187,6 +257,14 @@ class TestCount:
         counter.add(pa.array(["gone"]), 0)
         assert pa.array(counter.words()[0]).to_pylist() == [b"ab", "éé".encode(), "😀".encode()]
 
+    def test_rows_may_be_chosen_and_their_bytes_are_told(self) -> None:
+        counter = _native.WordCounter()
+        assert counter.add(arrow(["é", "b", "c"]).slice(1), 0, np.array([False, True])) == 1
+        assert counter.add(arrow(["éé", "b", "c"]), 1, np.array([True, False, True])) == 5
+        assert pa.array(counter.words()[0]).to_pylist() == [b"c", "é".encode()]
+        with pytest.raises(ValueError, match="got 2 choices for 1 rows; expected one for each"):
+            counter.add(arrow(["a"]), 1, np.array([True, False]))
+
     @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
     def test_counts_may_be_arrow_or_numpy(self, kind: pa.DataType) -> None:
         counter = _native.WordCounter()
@@ -199,6 +277,7 @@ class TestCount:
         [
             (pa.array([b"a"]), pa.array([1, 2]), ValueError, "got 1 words and 2 counts"),
             (pa.array([b"a"]), pa.array([0]), ValueError, "got the count 0; expected at least 1"),
+            (pa.array([b""]), pa.array([1]), ValueError, "got an empty word"),
             (pa.array([b"a", b"a"]), pa.array([2**63 - 1, 1]), ValueError, "below 2\\^63"),
             (pa.array([None, b"a"]), pa.array([1, 1]), ValueError, "row 0 is null"),
             (pa.array(["a"]), pa.array([1]), TypeError, "Utf8; expected an Arrow array of binary or large_binary"),
@@ -216,19 +295,49 @@ class TestCount:
 class TestTrain:
     def test_random_corpora_against_the_library(self) -> None:
         draw = random.Random(1)
+        alphabets = [
+            *("ab", "abc", "a", "aé\u0301 ", "abcdefgh  '\n", "ab12 <>|", "日本語a ", "ab" * 9 + " "),
+            # Marks of which the normaliser does not know, jamo that compose, what folds to an s, every white space.
+            *("e\u0301\u0898\u1ac1\u0323", "\u1100\u1161\u11a8가", "'sſS'lLrReE t", " \t\r\n\x85\u2003\u2028a!"),
+            *("\0\x04 \x7f\xad", "😀👩\u200d🏽 x", "\u0378\ue000\U0010ffff"),
+        ]
         merged = 0
-        for case in range(150):
-            alphabet = draw.choice(["ab", "abc", "aé\u0301 ", "abcdefgh  '\n", "ab12 <>|", "日本語a "])
-            texts = ["".join(draw.choices(alphabet, k=draw.randrange(40))) for _ in range(draw.randrange(30))]
+        for case in range(250):
+            alphabet = draw.choice(alphabets)
+            longest = draw.choice([3, 40, 40, 400])
+            texts = ["".join(draw.choices(alphabet, k=draw.randrange(longest))) for _ in range(draw.randrange(30))]
+            texts *= draw.choice([1, 1, 3])
             options = {
-                "vocab_size": draw.choice([0, 1, 5, 12, 20, 60, 300]),
+                "vocab_size": draw.choice([0, 1, 5, 12, 20, 60, 300, 10_000]),
                 "min_frequency": draw.choice([0, 1, 2, 2, 2, 5]),
-                "special_tokens": draw.choice([[], ["<|PAD|>"], ["<x>", "ab", "<x>", "b"], ["abc", "Ġa", "aa"]]),
+                "special_tokens": draw.choice(
+                    [[], ["<|PAD|>"], ["<x>", "ab", "<x>", "b"], ["abc", "Ġa", "aa", "aaaa"], ["", "Ġ", "ĠĠ", "'s"]]
+                ),
             }
             expected = by_library(texts, **options)
             assert natively(texts, **options) == expected, (case, options, texts)
             merged += len(expected[1])
-        assert merged > 1_000
+        assert merged > 5_000
+
+    def test_replacements_tell_the_length_of_the_text_at_every_size(self) -> None:
+        draw = random.Random(2)
+        texts = ["".join(draw.choices("aaab '", k=60)) for _ in range(50)]
+        counter = _native.WordCounter()
+        counter.add(arrow(texts), sys.maxsize)
+        trainer = _native.Trainer()
+        trainer.add(*counter.words())
+        assert len(trainer) == len(counter)
+        total = trainer.text_bytes
+        assert total == sum(map(len, texts))
+        vocab, merges, replaced, overflow = trainer.train(10**15, [], min_frequency=1)
+        assert replaced.dtype == np.int64
+        assert len(replaced) == len(merges) > 100
+        assert not overflow
+        for kept in (0, 1, 7, 50, len(merges)):
+            size = len(vocab) - len(merges) + kept
+            encoder = _native.Encoder({token: i for i, token in enumerate(vocab[:size])}, merges[:kept])
+            assert len(encoder.encode(arrow(texts))[0]) == total - replaced[:kept].sum()
+        assert (len(trainer), trainer.text_bytes) == (0, 0)
 
     @pytest.mark.parametrize("vocab_size", [10, 257, 300])
     def test_full_alphabet_against_the_library(self, vocab_size: int) -> None:
@@ -248,6 +357,10 @@ class TestTrain:
     def test_bad_counts_are_refused(self) -> None:
         with pytest.raises(ValueError, match="row 1 has the count -3; expected at least 1"):
             _native.train_bpe(pa.array([b"a", b"b"]), pa.array([1, -3]), 5, [])
+        trainer = _native.Trainer()
+        trainer.add(pa.array([b"a"]), pa.array([1]))
+        with pytest.raises(ValueError, match="row 1 has the count 0; expected at least 1"):
+            trainer.add(pa.array([b"b"]), pa.array([0]))
         with pytest.raises(ValueError, match="too much to train on"):
             _native.train_bpe(pa.array([b"ab"]), pa.array([2**63 - 1]), 5, [])
 

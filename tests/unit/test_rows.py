@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairmill import rows
+from pairmill import _native, rows
 from pairmill.errors import InputError
 from pairmill.rows import JsonlWriter, ParquetWriter, Row
 
@@ -29,7 +29,7 @@ def read(path: Path) -> list[Row]:
         assert batch.start == len(found)
         assert len(batch) > 0
         for column in (batch.condition, batch.instruction, batch.response):
-            assert column.type == pa.large_string()
+            assert column.type in (pa.string(), pa.large_string())
             assert len(column) == len(batch)
         found += [Row(*item) for item in zip(*(getattr(batch, name).to_pylist() for name in rows.FIELDS), strict=True)]
     return found
@@ -134,20 +134,79 @@ def test_a_surrogate_pair_is_a_character(tmp_path: Path) -> None:
     assert read(tmp_path / "x.jsonl") == [Row("c", "😀", "r")]
 
 
-def test_jsonl_batches_are_bounded_by_text_and_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [Row("c", "i" * 60, "r" * 40)] * 100
+@pytest.mark.parametrize("reader", ["rust", "python"])
+def test_jsonl_batches_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    many = [Row("c", f"{number:02}" + "i" * 58, "r" * 40) for number in range(100)]
     write_jsonl(tmp_path / "x.jsonl", many)
+    if reader == "python":
+        monkeypatch.setattr(_native, "json_rows", none_taken)
     monkeypatch.setattr(rows, "BATCH_BYTES", 1000)
-    sizes = [len(batch) for batch in rows.read(str(tmp_path / "x.jsonl"))]
-    assert sizes == [10] * 10
-    monkeypatch.setattr(rows, "BATCH_ROWS", 7)
-    sizes = [len(batch) for batch in rows.read(str(tmp_path / "x.jsonl"))]
-    assert sizes == [7] * 14 + [2]
+    batches = list(rows.read(str(tmp_path / "x.jsonl")))
+    assert len(batches) >= 10
+    assert max(rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response) for batch in batches) <= 1000
     assert read(tmp_path / "x.jsonl") == many
+    monkeypatch.setattr(rows, "BATCH_BYTES", 10)  # far less than a row
+    assert read(tmp_path / "x.jsonl") == many
+
+
+def none_taken(_data: bytes, _last: bool) -> tuple[pa.Array, pa.Array, pa.Array, int, bool]:
+    empty = pa.array([], pa.large_string())
+    return empty, empty, empty, 0, True
+
+
+def outcome(path: Path) -> list[Row] | str:
+    """The rows of a file, or what is wrong with it."""
+    try:
+        return read(path)
+    except InputError as error:
+        return str(error)
+
+
+STREAM = (
+    '{"response":"\\u00e9\\n","x":[{"condition":5},-1.5e+99],"instruction":"日","condition":"cot"} \r\n'
+    '["c","","\\ud83d\\ude00"]{"condition":"c","instruction":"i","response":"r"}'
+)
+BROKEN = (
+    STREAM.replace('"i"', "null"),
+    STREAM.replace('"x":', '"instruction":"i","x":'),
+    STREAM.replace("ude00", "u0041"),
+    STREAM.replace("-1.5", "NaN"),
+    STREAM.replace('"i"', '"i\n"'),
+    STREAM + "]",
+    "\ufeff" + STREAM,
+)
+
+
+def test_either_reader_of_jsonl_says_the_same_of_any_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, native = tmp_path / "x.jsonl", _native.json_rows
+    monkeypatch.setattr(rows, "BATCH_BYTES", 64)
+    whole = STREAM.encode()
+    files = [whole[:cut] for cut in range(len(whole) + 1)]
+    files += [whole[:cut] + b"\xff" + whole[cut:] for cut in range(len(whole) + 1)]
+    files += [text.encode() for text in BROKEN]
+    rows_seen = []
+    for data in files:
+        path.write_bytes(data)
+        monkeypatch.setattr(_native, "json_rows", native)
+        by_rust = outcome(path)
+        monkeypatch.setattr(_native, "json_rows", none_taken)
+        assert outcome(path) == by_rust, data
+        rows_seen.append(by_rust)
+    assert rows_seen[len(whole)] == [Row("cot", "日", "é\n"), Row("c", "", "😀"), Row("c", "i", "r")]
+    assert sum(isinstance(seen, str) for seen in rows_seen) > 2 * len(whole) - 10
+    assert all(isinstance(seen, str) for seen in rows_seen[-len(BROKEN) :])
+
+
+def test_a_bad_row_far_into_a_file_is_named_with_row_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BATCH_BYTES", 1000)
+    (tmp_path / "x.jsonl").write_text(GOOD * 500 + "\n" + GOOD[:-2] + "\n" + GOOD)
+    with pytest.raises(InputError, match=r"row 500 \(line 503\): is not valid JSON"):
+        read(tmp_path / "x.jsonl")
 
 
 def test_the_row_of_a_surrogate_is_right_in_a_later_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "BATCH_ROWS", 4)
+    monkeypatch.setattr(_native, "json_rows", none_taken)
     bad = GOOD.replace('"i"', '"\\ud800"')
     (tmp_path / "x.jsonl").write_text(GOOD * 9 + bad + GOOD)
     with pytest.raises(InputError, match="row 9: an unpaired surrogate"):
@@ -233,7 +292,28 @@ def test_nulls_are_passed_on(tmp_path: Path, kind: pa.DataType) -> None:
     pq.write_table(pa.table({"instruction": nulls, "response": text, "condition": text}), tmp_path / "x.parquet")
     (batch,) = rows.read(str(tmp_path / "x.parquet"))
     assert batch.instruction.to_pylist() == [None, None]
-    assert batch.instruction.type == pa.large_string()
+    assert batch.instruction.type in (pa.string(), pa.large_string())
+    assert rows.text_bytes(batch.instruction) == 0
+    assert rows.text_bytes(batch.response.slice(1)) == 1
+
+
+def test_parts_of_a_parquet_file_are_its_row_groups_in_order(tmp_path: Path) -> None:
+    many = [Row("c", f"{number:04}" * 20, "r") for number in range(1000)]
+    path = tmp_path / "x.parquet"
+    groups = write_parquet(path, *(many[start : start + 90] for start in range(0, 1000, 90))).metadata.num_row_groups
+    assert groups == 12
+    parts = rows.parts(str(path), 20_000)
+    assert [(part.start, part.stop, part.first) for part in parts] == [
+        (start, min(start + 3, 12), start * 90) for start in range(0, 12, 3)
+    ]
+    assert sum(part.size for part in parts) == sum(part.size for part in rows.parts(str(path), 1)) > 80_000
+    found: list[Row] = []
+    for part in parts:
+        for batch in rows.read(str(path), part):
+            assert batch.start == len(found)
+            found += map(Row, *(getattr(batch, name).to_pylist() for name in rows.FIELDS))
+    assert found == many
+    assert rows.parts(str(path), 1 << 30) == [rows.Part(0, 12, 0, sum(part.size for part in parts))]
 
 
 @pytest.mark.parametrize("name", rows.FIELDS)

@@ -102,6 +102,25 @@ def test_a_second_run_does_nothing(bench: Bench) -> None:
     assert contents(bench.root) == before
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stage_prepares_once_and_only_for_work(bench: Bench, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    calls = []
+    prepare = Toy.prepare
+
+    def counted(stage: Toy, config: ToyConfig, plan: Plan) -> Plan:
+        calls.append(len(plan.shards))
+        return prepare(stage, config, plan)
+
+    monkeypatch.setattr(Toy, "prepare", counted)
+    # The greeting of each record is what the stage prepared.
+    assert not bench.run(workers=workers).reused
+    assert calls == [4]
+    records = [json.loads((bench.shard(name) / RECORD).read_bytes()) for name in TEXTS]
+    assert [record["data"]["greeting"] for record in records] == ["hello"] * 4
+    assert bench.run(workers=workers).reused
+    assert calls == [4]
+
+
 def test_a_plan_without_shards_gives_a_folder_without_files(bench: Bench) -> None:
     for name in TEXTS:
         (bench.source / name).unlink()

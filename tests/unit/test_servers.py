@@ -271,7 +271,21 @@ def test_a_former_name_and_an_unknown_token_are_answered_as_by_the_hub(hub: Hub)
         assert (status, headers["location"]) == (307, f"/api/datasets/org/name/{place}".rstrip("/"))
     status, headers, _ = ask(f"{hub.url}/api/datasets/org/name", Authorization="Bearer hf_unknown")
     assert (status, headers["x-error-message"]) == (401, "Invalid credentials in Authorization header")
-    assert ask(f"{hub.url}/api/models/org/name")[0] == 404
+    assert ask(f"{hub.url}/api/spaces/org/name")[0] == 404
+
+
+def test_a_model_is_no_data_set(hub: Hub) -> None:
+    commit = hub.add("org/model", {"a.json": b"[1]"}, kind="model", aliases=["old/model"])
+    assert json.loads(ask(f"{hub.url}/api/models/org/model/revision/main")[2])["sha"] == commit
+    assert ask(f"{hub.url}/org/model/resolve/main/a.json")[2] == b"[1]"
+    assert ask(f"{hub.url}/old/model/resolve/main/a.json")[1]["location"] == "/org/model/resolve/main/a.json"
+    assert (
+        ask(f"{hub.url}/api/datasets/org/model")[0]
+        == ask(f"{hub.url}/datasets/org/model/resolve/main/a.json")[0]
+        == 401
+    )
+    hub.add("org/set", {"a.json": b"[1]"})
+    assert ask(f"{hub.url}/api/models/org/set")[0] == ask(f"{hub.url}/org/set/resolve/main/a.json")[0] == 401
 
 
 # --- Files ----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import os
 import secrets
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,7 +49,10 @@ class Toy(Stage[ToyConfig]):
             key = content_key(self.name, self.version, config.suffix, digests[-1])
             shards.append(Shard(entry.path, key, (uri, config.marks), entry.size))
         expected = None if config.expect < 0 else config.expect
-        return Plan(shards, [InputRef("source", content_key(digests)[:16])], expected, context={"greeting": "hello"})
+        return Plan(shards, [InputRef("source", content_key(digests)[:16])], expected)
+
+    def prepare(self, config: ToyConfig, plan: Plan) -> Plan:
+        return replace(plan, context={"greeting": "hello"})
 
     def process(self, config: ToyConfig, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         uri, marks = shard.payload

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use rustc_hash::FxHashMap;
+
 /// Pieces up to this many symbols are scanned for the best merge again and again: no allocation, and quicker than a
 /// heap. Beyond, scanning would be quadratic: a "word" of a megabyte takes hours.
 const SCAN_AT_MOST: usize = 64;
@@ -44,6 +46,8 @@ pub(crate) struct Merges {
     ids: Vec<u32>,
     /// The id of rank 0, if those of all ranks follow each other, as in a vocabulary just trained.
     consecutive: Option<u32>,
+    /// Pieces that are tokens, whatever the merges would make of them.
+    whole: FxHashMap<Box<[u8]>, u32>,
 }
 
 /// Buffers used again from piece to piece.
@@ -61,7 +65,8 @@ impl Merges {
         let pairs = vec![EMPTY; (merges.len() * 2 + 1).next_power_of_two()];
         let ids: Vec<u32> = merges.iter().map(|&(_, _, id)| id).collect();
         let consecutive = ids.first().copied().filter(|&first| ids.iter().copied().eq(first..first + ids.len() as u32));
-        let mut made = Self { symbols, bytes: vec![NONE; 1 << 16], pairs, ids, consecutive };
+        let mut made =
+            Self { symbols, bytes: vec![NONE; 1 << 16], pairs, ids, consecutive, whole: FxHashMap::default() };
         for (rank, &(left, right, _)) in (0..).zip(merges) {
             let place = made.place(left, right);
             made.pairs[place] = Pair { left, right, rank };
@@ -72,6 +77,11 @@ impl Merges {
             made.bytes.push(made.rank(symbols[left], symbols[right]));
         }
         made
+    }
+
+    /// Have these pieces become these ids without merges.
+    pub(crate) fn ignore_for(&mut self, whole: FxHashMap<Box<[u8]>, u32>) {
+        self.whole = whole;
     }
 
     /// Where the pair stands, or where it would.
@@ -107,6 +117,12 @@ impl Merges {
     /// Returns how many bytes have no symbol; they vanish, and the symbols around them may merge.
     #[inline(always)]
     pub(crate) fn encode(&self, piece: &[u8], ids: &mut Vec<u32>, scratch: &mut Scratch) -> u64 {
+        if !self.whole.is_empty()
+            && let Some(&id) = self.whole.get(piece)
+        {
+            ids.push(id);
+            return 0;
+        }
         let left = if piece.len() <= SCAN_AT_MOST {
             self.encode_by_scan(piece, ids)
         } else {

@@ -4,19 +4,30 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
+use crate::key::{Key, SHORT};
 use crate::nfc::normalize;
-use crate::split::pieces;
+use crate::scan::{Visit, scan};
+use crate::simd::{Level, Simd, Work, run};
 
-/// A count that is not positive, or a sum past 2^63 − 1.
+const FIRST_SLOTS: usize = 1 << 12;
+
+/// Why a word cannot be counted.
 #[derive(Debug, PartialEq, Eq)]
-pub struct CountError {
-    /// The count added.
-    pub count: i64,
+pub enum CountError {
+    /// A count that is not positive, or a sum past 2^63 − 1.
+    Count(i64),
+    /// A word without bytes; no text has such a piece.
+    Empty,
 }
 
 impl fmt::Display for CountError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "got the count {}; expected at least 1, and a sum for each word below 2^63", self.count)
+        match self {
+            Self::Count(count) => {
+                write!(f, "got the count {count}; expected at least 1, and a sum for each word below 2^63")
+            }
+            Self::Empty => f.write_str("got an empty word; expected at least one byte"),
+        }
     }
 }
 
@@ -30,10 +41,108 @@ pub fn truncate(text: &str, most: usize) -> &str {
     text.char_indices().nth(most).map_or(text, |(end, _)| &text[..end])
 }
 
+#[inline]
+fn increase(sum: &mut i64, count: i64) -> Result<(), CountError> {
+    *sum = sum.checked_add(count).ok_or(CountError::Count(count))?;
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    key: Key,
+    count: i64,
+}
+
+const EMPTY: Slot = Slot { key: Key::NONE, count: 0 };
+
+/// Counts by key: open addressing, at most half full.
+struct Table {
+    slots: Vec<Slot>,
+    used: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self { slots: vec![EMPTY; FIRST_SLOTS], used: 0 }
+    }
+}
+
+impl Table {
+    #[inline]
+    fn add(&mut self, key: Key, count: i64) -> Result<(), CountError> {
+        let mask = self.slots.len() - 1;
+        let mut at = key.hash() & mask;
+        loop {
+            let slot = &mut self.slots[at];
+            if slot.key == key {
+                return increase(&mut slot.count, count);
+            }
+            if slot.key == Key::NONE {
+                *slot = Slot { key, count };
+                self.used += 1;
+                if self.used > mask / 2 {
+                    self.grow();
+                }
+                return Ok(());
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let doubled = vec![EMPTY; self.slots.len() * 2];
+        let mask = doubled.len() - 1;
+        for slot in std::mem::replace(&mut self.slots, doubled) {
+            if slot.key != Key::NONE {
+                let mut at = slot.key.hash() & mask;
+                while self.slots[at].key != Key::NONE {
+                    at = (at + 1) & mask;
+                }
+                self.slots[at] = slot;
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| slot.key != Key::NONE)
+    }
+}
+
+/// Distinct words with their counts, sorted by bytes.
+#[derive(Debug, Default)]
+pub struct Words {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    /// The count of each word.
+    pub counts: Vec<i64>,
+}
+
+impl Words {
+    fn push(&mut self, word: &[u8], count: i64) {
+        self.bytes.extend_from_slice(word);
+        self.ends.push(self.bytes.len());
+        self.counts.push(count);
+    }
+
+    /// The words in order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        starts.zip(&self.ends).map(|(&start, &end)| &self.bytes[start..end])
+    }
+}
+
 /// Counts of distinct pieces, in bytes of NFC text. Special tokens in a text are plain text.
-#[derive(Default)]
 pub struct WordCounter {
-    counts: FxHashMap<Box<[u8]>, i64>,
+    short: Table,
+    long: FxHashMap<Box<[u8]>, i64>,
+    level: Level,
+}
+
+impl Default for WordCounter {
+    fn default() -> Self {
+        Self { short: Table::default(), long: FxHashMap::default(), level: Level::best() }
+    }
 }
 
 impl WordCounter {
@@ -43,64 +152,159 @@ impl WordCounter {
     /// A sum past 2^63 − 1.
     pub fn add(&mut self, document: &str) -> Result<(), CountError> {
         let document = normalize(document);
-        pieces(&document).try_for_each(|piece| self.add_word(piece.as_bytes(), 1))
+        run(self.level, Read { text: &document, counter: self })
+    }
+
+    fn add_long(&mut self, word: &[u8], count: i64) -> Result<(), CountError> {
+        match self.long.get_mut(word) {
+            Some(sum) => increase(sum, count),
+            None => {
+                self.long.insert(word.into(), count);
+                Ok(())
+            }
+        }
     }
 
     /// Add `count` to the count of `word`.
     ///
     /// # Errors
-    /// A count below 1, or a sum past 2^63 − 1.
+    /// An empty word, a count below 1, or a sum past 2^63 − 1.
     pub fn add_word(&mut self, word: &[u8], count: i64) -> Result<(), CountError> {
         if count < 1 {
-            return Err(CountError { count });
+            return Err(CountError::Count(count));
         }
-        match self.counts.get_mut(word) {
-            Some(sum) => *sum = sum.checked_add(count).ok_or(CountError { count })?,
-            None => {
-                self.counts.insert(word.into(), count);
-            }
+        match word.len() {
+            0 => Err(CountError::Empty),
+            1..=SHORT => self.short.add(Key::of(word), count),
+            _ => self.add_long(word, count),
         }
-        Ok(())
     }
 
     /// How many words differ.
     pub fn len(&self) -> usize {
-        self.counts.len()
+        self.short.used + self.long.len()
     }
 
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
+        self.len() == 0
     }
 
     /// The words with their counts, sorted by bytes.
-    pub fn words(&self) -> Vec<(&[u8], i64)> {
-        let mut words: Vec<(&[u8], i64)> = self.counts.iter().map(|(word, &count)| (&**word, count)).collect();
-        words.sort_unstable();
+    pub fn words(&self) -> Words {
+        // A key read from its first byte on is ordered as its piece is: of two pieces that differ in zeros at the end
+        // the length, which comes last, decides. A long piece stands behind all of the short ones that begin it.
+        let mut order: Vec<(u128, &[u8], i64)> = Vec::with_capacity(self.len());
+        order.extend(self.short.iter().map(|slot| (u128::from_be_bytes(slot.key.bytes().0), &[][..], slot.count)));
+        order.extend(self.long.iter().map(|(word, &count)| {
+            let mut first = [u8::MAX; 16];
+            first[..SHORT].copy_from_slice(&word[..SHORT]);
+            (u128::from_be_bytes(first), &**word, count)
+        }));
+        order.sort_unstable();
+        let mut words = Words::default();
+        for (key, long, count) in order {
+            let bytes = key.to_be_bytes();
+            let word = if long.is_empty() { &bytes[..usize::from(bytes[SHORT])] } else { long };
+            words.push(word, count);
+        }
         words
+    }
+}
+
+/// The counting of one text.
+struct Read<'a> {
+    text: &'a str,
+    counter: &'a mut WordCounter,
+}
+
+impl Work for Read<'_> {
+    type Output = Result<(), CountError>;
+
+    #[inline(always)]
+    fn run(self, simd: impl Simd) -> Self::Output {
+        let Self { text, counter } = self;
+        let mut reader = Reader { text: text.as_bytes(), counter, result: Ok(()) };
+        // It is in NFC: marks are of no account, and the scanner does not stop at them.
+        let _ = scan(simd, text, false, &mut reader);
+        reader.result
+    }
+}
+
+struct Reader<'a> {
+    text: &'a [u8],
+    counter: &'a mut WordCounter,
+    result: Result<(), CountError>,
+}
+
+impl Visit for Reader<'_> {
+    #[inline(always)]
+    fn piece(&mut self, start: usize, end: usize, key: Key) {
+        let added = match key {
+            Key::NONE => self.counter.add_long(&self.text[start..end], 1),
+            key => self.counter.short.add(key, 1),
+        };
+        if added.is_err() {
+            self.result = added;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::split::pieces;
+
+    fn counted(counter: &WordCounter) -> Vec<(Vec<u8>, i64)> {
+        let words = counter.words();
+        words.iter().map(<[u8]>::to_vec).zip(words.counts.iter().copied()).collect()
+    }
 
     #[test]
-    fn words_are_sorted_and_in_nfc() {
+    fn words_are_in_nfc_and_counted_to_the_end_of_a_document() {
         let mut counter = WordCounter::default();
         counter.add("b e\u{301} b").unwrap();
         counter.add(" b").unwrap();
         counter.add("").unwrap();
-        assert_eq!(counter.words(), [(&b" b"[..], 2), (" é".as_bytes(), 1), (b"b", 1)]);
+        assert_eq!(counted(&counter), [(b" b".to_vec(), 2), (" é".into(), 1), (b"b".to_vec(), 1)]);
+    }
+
+    #[test]
+    fn many_words_of_all_lengths_are_counted_as_a_map_does_and_sorted_by_bytes() {
+        let mut counter = WordCounter::default();
+        let mut expected = std::collections::BTreeMap::new();
+        let mut text = String::new();
+        for number in 0..40_000_u32 {
+            let word = format!(" {}", "abc".repeat(1 + number as usize % 9) + &"\0x".repeat(number as usize % 3));
+            let word = format!("{word}{}", number.wrapping_mul(0x9E37_79B1) >> (number % 25));
+            text.push_str(&word);
+            for piece in pieces(&word) {
+                *expected.entry(piece.as_bytes().to_vec()).or_insert(0) += 1;
+            }
+        }
+        counter.add(&text).unwrap();
+        for number in 0..10_000 {
+            for word in [format!("{number}"), format!("a word of its own {number}"), "\0".repeat(1 + number % 40)] {
+                counter.add_word(word.as_bytes(), 3).unwrap();
+                *expected.entry(word.into()).or_insert(0) += 3;
+            }
+        }
+        assert!(expected.len() > 3 * FIRST_SLOTS && expected.keys().any(|word| word.len() == SHORT));
+        assert_eq!(counter.len(), expected.len());
+        assert_eq!(counted(&counter), expected.into_iter().collect::<Vec<_>>());
     }
 
     #[test]
     fn counts_neither_wrap_nor_shrink() {
         let mut counter = WordCounter::default();
-        counter.add_word(b"a", i64::MAX).unwrap();
-        assert_eq!(counter.add_word(b"a", 1), Err(CountError { count: 1 }));
-        assert_eq!(counter.add_word(b"b", 0), Err(CountError { count: 0 }));
-        assert_eq!(counter.words(), [(&b"a"[..], i64::MAX)]);
+        for word in ["a", "a word of its own"] {
+            counter.add_word(word.as_bytes(), i64::MAX).unwrap();
+            assert_eq!(counter.add_word(word.as_bytes(), 1), Err(CountError::Count(1)));
+            assert_eq!(counter.add_word(word.as_bytes(), 0), Err(CountError::Count(0)));
+        }
+        assert_eq!(counter.add("a"), Err(CountError::Count(1)));
+        assert_eq!(counter.add_word(b"", 1), Err(CountError::Empty));
+        assert_eq!(counter.words().counts, [i64::MAX; 2]);
     }
 
     #[test]

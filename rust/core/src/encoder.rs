@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bpe::{Merges, NONE};
+use crate::added::{Added, AddedError, AddedToken, Part};
+use crate::bpe::{MOST_MERGES, Merges, NONE};
 use crate::bytes::alphabet;
-use crate::key::Key;
+use crate::key::{Key, SHORT};
 use crate::nfc::normalize;
+use crate::patterns::{Pattern, gpt2, threes};
 use crate::scan::{Marked, Visit, scan};
 use crate::simd::{Level, Simd, Work, run};
 
@@ -15,9 +17,30 @@ pub use crate::cache::Cache;
 
 /// A byte-level BPE vocabulary with its merges. It never changes and can serve many threads, each with a [`Cache`].
 pub struct Encoder {
+    vocab: FxHashMap<String, u32>,
     merges: Merges,
-    vocab_size: usize,
+    pattern: Pattern,
+    normalize: bool,
+    added: Added,
     level: Level,
+}
+
+/// What tokenizers differ in beside vocabulary and merges; by default what train_tokenizer makes.
+pub struct Options {
+    /// How a text is split.
+    pub pattern: Pattern,
+    /// Whether a text is brought into NFC first.
+    pub normalize: bool,
+    /// Whether a piece that is a token is not merged.
+    pub ignore_merges: bool,
+    /// Found before the split.
+    pub added: Vec<AddedToken>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { pattern: Pattern::default(), normalize: true, ignore_merges: false, added: Vec::new() }
+    }
 }
 
 /// Why a vocabulary and its merges do not make an encoder.
@@ -36,6 +59,16 @@ pub enum VocabError {
         /// The missing token.
         token: String,
     },
+    /// More merges than can be.
+    TooManyMerges(usize),
+    /// The added tokens do not go with it.
+    Added(AddedError),
+}
+
+impl From<AddedError> for VocabError {
+    fn from(error: AddedError) -> Self {
+        Self::Added(error)
+    }
 }
 
 impl fmt::Display for VocabError {
@@ -52,6 +85,8 @@ impl fmt::Display for VocabError {
                     "merges[{rank}] needs the token {token:?}, which the vocabulary lacks; expected both sides of a merge and what they make to be tokens"
                 )
             }
+            Self::TooManyMerges(merges) => write!(f, "got {merges} merges; expected at most {MOST_MERGES}"),
+            Self::Added(error) => error.fmt(f),
         }
     }
 }
@@ -64,30 +99,62 @@ impl Encoder {
     /// # Errors
     /// A token or id given twice, or a merge of or into something that is no token.
     pub fn new(vocab: Vec<(String, u32)>, merges: &[(String, String)]) -> Result<Self, VocabError> {
-        let vocab_size = vocab.len();
-        let mut ids: FxHashMap<String, u32> = FxHashMap::default();
-        let mut taken: FxHashMap<u32, ()> = FxHashMap::default();
+        let mut ids = FxHashMap::default();
         for (token, id) in vocab {
-            if id == NONE {
-                return Err(VocabError::IdTooLarge(id));
-            }
-            if taken.insert(id, ()).is_some() {
-                return Err(VocabError::IdTwice(id));
-            }
             if ids.contains_key(&token) {
                 return Err(VocabError::TokenTwice(token));
             }
             ids.insert(token, id);
         }
+        Self::with_options(ids, merges, &Options::default())
+    }
+
+    /// As `new`, of another configuration.
+    ///
+    /// # Errors
+    /// As `new`; or added tokens that cannot be found as the reference finds them.
+    pub fn with_options(
+        vocab: FxHashMap<String, u32>,
+        merges: &[(impl AsRef<str>, impl AsRef<str>)],
+        options: &Options,
+    ) -> Result<Self, VocabError> {
+        let mut taken = FxHashSet::default();
+        for &id in vocab.values() {
+            if id == NONE {
+                return Err(VocabError::IdTooLarge(id));
+            }
+            if !taken.insert(id) {
+                return Err(VocabError::IdTwice(id));
+            }
+        }
         let mut triples = Vec::with_capacity(merges.len());
+        let mut both = String::new();
         for (rank, (left, right)) in merges.iter().enumerate() {
             let find = |token: &str| {
-                ids.get(token).copied().ok_or_else(|| VocabError::NoToken { rank, token: token.to_owned() })
+                vocab.get(token).copied().ok_or_else(|| VocabError::NoToken { rank, token: token.to_owned() })
             };
-            triples.push((find(left)?, find(right)?, find(&format!("{left}{right}"))?));
+            both.clear();
+            both.push_str(left.as_ref());
+            both.push_str(right.as_ref());
+            triples.push((find(left.as_ref())?, find(right.as_ref())?, find(&both)?));
         }
-        let symbols = alphabet().map(|symbol| ids.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NONE));
-        Ok(Self { merges: Merges::new(symbols, &triples), vocab_size, level: Level::best() })
+        if triples.len() > MOST_MERGES {
+            return Err(VocabError::TooManyMerges(triples.len()));
+        }
+        let alphabet = alphabet();
+        let symbols = alphabet.map(|symbol| vocab.get(symbol.encode_utf8(&mut [0; 4])).copied().unwrap_or(NONE));
+        let mut made = Merges::new(symbols, &triples);
+        if options.ignore_merges {
+            made.ignore_for(whole_pieces(&alphabet, &vocab));
+        }
+        Ok(Self {
+            merges: made,
+            pattern: options.pattern,
+            normalize: options.normalize,
+            added: Added::new(&options.added, &vocab, options.normalize)?,
+            level: Level::best(),
+            vocab,
+        })
     }
 
     /// The same at another level, of those that [`Level::available`] tells. The ids are the same.
@@ -95,16 +162,36 @@ impl Encoder {
         Self { level, ..self }
     }
 
-    /// How many tokens the vocabulary has.
+    /// How many tokens there are, added ones included.
     pub fn vocab_size(&self) -> usize {
-        self.vocab_size
+        self.vocab.len() + self.added.new_tokens()
+    }
+
+    /// The id of a token, in byte symbols or, of an added one, as it is.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.added.id(token).or_else(|| self.vocab.get(token).copied())
     }
 
     /// Append the ids of `text`, one whole document, to `ids`.
     ///
-    /// Returns how many bytes (of the text in NFC) have no symbol in the vocabulary. They vanish, as in the reference,
-    /// and the symbols around them may merge. Special tokens in the text are plain text.
+    /// Returns how many bytes (of the text as it is split) have no symbol in the vocabulary. They vanish, as in the
+    /// reference, and the symbols around them may merge. Special tokens in the text are plain text.
     pub fn encode(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
+        let mut dropped = 0;
+        self.added.split(text, self.normalize, &mut |part| {
+            dropped += match part {
+                Part::Token(id) => {
+                    ids.push(id);
+                    0
+                }
+                Part::Text(text) => self.read(text, false, cache, ids).unwrap_or_default(),
+                Part::Raw(text) => self.normalized(text, cache, ids),
+            }
+        });
+        dropped
+    }
+
+    fn normalized(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
         let start = ids.len();
         self.read(text, true, cache, ids).unwrap_or_else(|Marked| {
             // Nearly every text is in NFC already; whether this one is needs a closer look.
@@ -114,13 +201,21 @@ impl Encoder {
     }
 
     fn read(&self, text: &str, stop_at_marks: bool, cache: &mut Cache, ids: &mut Vec<u32>) -> Result<u64, Marked> {
-        run(self.level, Read { merges: &self.merges, text, stop_at_marks, cache, ids })
+        run(self.level, Read { merges: &self.merges, pattern: self.pattern, text, stop_at_marks, cache, ids })
     }
+}
+
+/// The tokens that are pieces, by the bytes that the alphabet writes so.
+fn whole_pieces(alphabet: &[char; 256], vocab: &FxHashMap<String, u32>) -> FxHashMap<Box<[u8]>, u32> {
+    let bytes: FxHashMap<char, u8> = alphabet.iter().copied().zip(0..=u8::MAX).collect();
+    let piece = |token: &str| token.chars().map(|symbol| bytes.get(&symbol).copied()).collect::<Option<_>>();
+    vocab.iter().filter_map(|(token, &id)| Some((piece(token)?, id))).collect()
 }
 
 /// The encoding of one text; gives the number of bytes without a symbol.
 struct Read<'a> {
     merges: &'a Merges,
+    pattern: Pattern,
     text: &'a str,
     stop_at_marks: bool,
     cache: &'a mut Cache,
@@ -132,9 +227,20 @@ impl Work for Read<'_> {
 
     #[inline(always)]
     fn run(self, simd: impl Simd) -> Self::Output {
-        let Self { text, stop_at_marks, .. } = self;
+        let Self { text, stop_at_marks, pattern, .. } = self;
         let mut reader = Reader { simd, read: self, dropped: 0 };
-        let result = scan(simd, text, stop_at_marks, &mut reader);
+        let result = match pattern {
+            Pattern::Qwen2 => scan(simd, text, stop_at_marks, &mut reader),
+            _ if stop_at_marks && !text.is_ascii() => Err(Marked),
+            Pattern::Llama3 => {
+                reader.pieces(threes(text));
+                Ok(())
+            }
+            Pattern::Gpt2 => {
+                reader.pieces(gpt2(text));
+                Ok(())
+            }
+        };
         if result.is_err() {
             reader.read.cache.forget_wanted();
         }
@@ -150,6 +256,16 @@ struct Reader<'a, S> {
 }
 
 impl<S: Simd> Reader<'_, S> {
+    #[inline(always)]
+    fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a str>) {
+        let mut start = 0;
+        for piece in pieces {
+            let end = start + piece.len();
+            self.piece(start, end, if piece.len() > SHORT { Key::NONE } else { Key::of(piece.as_bytes()) });
+            start = end;
+        }
+    }
+
     #[inline(always)]
     fn answer(&mut self) {
         let Read { merges, text, cache, ids, .. } = &mut self.read;
@@ -189,6 +305,39 @@ mod tests {
             assert_eq!(ids, [2, 3, 2]);
         }
         assert_eq!(encoder.encode("", &mut cache, &mut Vec::new()), 0);
+    }
+
+    #[test]
+    fn a_piece_that_is_a_token_is_not_merged_where_merges_are_ignored() {
+        let vocab: FxHashMap<String, u32> = vocab(&["a", "b", "ab", "Ġ", "Ġab", "zb"]).into_iter().collect();
+        let ids = |ignore_merges| {
+            let options = Options { ignore_merges, ..Options::default() };
+            let encoder = Encoder::with_options(vocab.clone(), &merges(&[("a", "b")]), &options).unwrap();
+            let mut ids = Vec::new();
+            let dropped = encoder.encode("zb ab abb", &mut Cache::default(), &mut ids);
+            (dropped, ids)
+        };
+        assert_eq!(ids(false), (1, vec![1, 3, 2, 3, 2, 1]));
+        assert_eq!(ids(true), (0, vec![5, 4, 3, 2, 1]));
+    }
+
+    #[test]
+    fn an_added_token_ends_the_text_before_it() {
+        let vocab: FxHashMap<String, u32> = vocab(&["a", "Ġ", "ĠĠ", "aĠ"]).into_iter().collect();
+        let added: Vec<AddedToken> = serde_json::from_str(
+            r#"[{"content": "<t>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+                "special": false}]"#,
+        )
+        .unwrap();
+        let options = Options { added, ..Options::default() };
+        let encoder = Encoder::with_options(vocab, &merges(&[("Ġ", "Ġ")]), &options).unwrap();
+        let mut ids = Vec::new();
+        encoder.encode("a  a  <t>a", &mut Cache::default(), &mut ids);
+        assert_eq!(ids, [0, 1, 1, 0, 2, 4, 0]);
+        assert_eq!(
+            (encoder.vocab_size(), encoder.token_to_id("<t>"), encoder.token_to_id("aĠ")),
+            (5, Some(4), Some(3))
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Byte-level BPE as `tokenizers` 0.22.2 does it for one configuration: NFC, the split of [`split`], byte symbols,
-//! merges by rank.
+//! Byte-level BPE as `tokenizers` 0.22.2 does it: added tokens, NFC, the split of [`split`] or another of [`patterns`],
+//! byte symbols, merges by rank.
 //!
 //! The contract is identity: the same ids for every text, the same vocabulary and merges for every corpus. Speed comes
 //! second. Nothing here reads a file, knows Python or holds global state, save a table of character classes.
 
 #![deny(unsafe_code)]
 
+pub mod added;
 mod bpe;
 pub mod bytes;
 mod cache;
@@ -17,10 +18,12 @@ mod key;
 mod marks;
 pub mod nfc;
 pub mod pages;
+pub mod patterns;
 pub mod rows;
 pub mod sample;
 mod scan;
 pub mod simd;
 pub mod split;
 mod tables;
+pub mod tokenizer;
 pub mod train;

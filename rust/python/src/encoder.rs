@@ -25,6 +25,12 @@ pub(crate) struct Shared {
     caches: Mutex<Vec<Cache>>,
 }
 
+impl From<Core> for Encoder {
+    fn from(core: Core) -> Self {
+        Self(Arc::new(Shared { core, caches: Mutex::default() }))
+    }
+}
+
 impl Shared {
     /// Lend a cache to `work`. One that a panic went through is not used again.
     pub(crate) fn with_cache<T>(&self, work: impl FnOnce(&Core, &mut Cache) -> T) -> T {
@@ -63,12 +69,16 @@ impl Encoder {
             tokens.push((token, id));
         }
         let core = Core::new(tokens, &merges).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self(Arc::new(Shared { core, caches: Mutex::default() })))
+        Ok(Self::from(core))
     }
 
     #[getter]
     fn vocab_size(&self) -> usize {
         self.0.core.vocab_size()
+    }
+
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.0.core.token_to_id(token)
     }
 
     fn encode<'py>(&self, py: Python<'py>, strings: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {

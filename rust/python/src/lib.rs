@@ -12,6 +12,7 @@ mod guard;
 mod poll;
 mod rows;
 mod sample;
+mod tokenizer;
 mod train;
 
 /// Byte-level BPE, native: encoding, counting, training.
@@ -28,7 +29,9 @@ mod _native {
     #[pymodule_export]
     use super::sample::data_io_document_sample;
     #[pymodule_export]
-    use super::train::{WordCounter, train_bpe};
+    use super::tokenizer::{tokenizer_encoder, tokenizer_settings};
+    #[pymodule_export]
+    use super::train::{Trainer, WordCounter, train_bpe};
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -1,11 +1,12 @@
 //! Counting and training.
 
 use arrow_array::LargeBinaryArray;
-use numpy::PyArray1;
+use numpy::{PyArray1, PyArrayMethods};
 use pairmill_core::count::{CountError, WordCounter as Core, truncate as first};
-use pairmill_core::train::{Options, TrainError, train};
+use pairmill_core::train::{Options, Trained, Trainer as CoreTrainer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::arrow::{ArrowArray, Counted, Texts};
 use crate::poll::Poll;
@@ -25,14 +26,33 @@ impl WordCounter {
         Self(Core::default())
     }
 
-    fn add(&mut self, py: Python<'_>, strings: &Bound<'_, PyAny>, truncate: usize) -> PyResult<()> {
+    #[pyo3(signature = (strings, truncate, chosen = None))]
+    fn add(
+        &mut self,
+        py: Python<'_>,
+        strings: &Bound<'_, PyAny>,
+        truncate: usize,
+        chosen: Option<&Bound<'_, PyArray1<bool>>>,
+    ) -> PyResult<usize> {
         let texts = Texts::import(strings)?;
+        let chosen = chosen.map(PyArrayMethods::to_vec).transpose()?;
+        if let Some(chosen) = &chosen
+            && chosen.len() != texts.len()
+        {
+            let message = format!("got {} choices for {} rows; expected one for each", chosen.len(), texts.len());
+            return Err(PyValueError::new_err(message));
+        }
         py.detach(|| {
             let mut poll = Poll::new();
-            texts.iter().try_for_each(|text| {
-                self.0.add(first(text, truncate)).map_err(|error| count_error(&error))?;
-                poll.check()
-            })
+            let mut bytes = 0;
+            for (row, text) in texts.iter().enumerate() {
+                if chosen.as_ref().is_none_or(|chosen| chosen[row]) {
+                    self.0.add(first(text, truncate)).map_err(|error| count_error(&error))?;
+                    bytes += text.len();
+                }
+                poll.check()?;
+            }
+            Ok(bytes)
         })
     }
 
@@ -50,8 +70,7 @@ impl WordCounter {
     fn words<'py>(&self, py: Python<'py>) -> (ArrowArray, Bound<'py, PyArray1<i64>>) {
         let (words, counts) = py.detach(|| {
             let sorted = self.0.words();
-            let words = LargeBinaryArray::from_iter_values(sorted.iter().map(|(word, _)| word));
-            (ArrowArray::new(&words), sorted.iter().map(|&(_, count)| count).collect())
+            (ArrowArray::new(&LargeBinaryArray::from_iter_values(sorted.iter())), sorted.counts)
         });
         (words, PyArray1::from_vec(py, counts))
     }
@@ -61,44 +80,83 @@ impl WordCounter {
     }
 }
 
-/// What ends a training early.
-enum Stop {
-    Words(TrainError),
-    Signal(PyErr),
-}
+/// Vocabulary by id, merges by rank, replacements by rank, whether 32 bits would have been too few.
+type Learned<'py> = (Bound<'py, PyList>, Bound<'py, PyList>, Bound<'py, PyArray1<i64>>, bool);
 
-impl From<TrainError> for Stop {
-    fn from(error: TrainError) -> Self {
-        Self::Words(error)
+/// Byte-level BPE from counted words.
+#[pyclass(module = "pairmill._native")]
+pub(crate) struct Trainer(CoreTrainer);
+
+#[pymethods]
+impl Trainer {
+    #[new]
+    fn new() -> Self {
+        Self(CoreTrainer::default())
+    }
+
+    fn add(&mut self, py: Python<'_>, words: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
+        let counted = Counted::import(words, counts)?;
+        py.detach(|| {
+            let mut poll = Poll::new();
+            counted.iter().try_for_each(|(word, count)| {
+                self.0.add(word, count).map_err(|error| PyValueError::new_err(error.to_string()))?;
+                poll.check()
+            })
+        })
+    }
+
+    #[pyo3(signature = (vocab_size, special_tokens, min_frequency = 2, full_alphabet = false))]
+    fn train<'py>(
+        &mut self,
+        py: Python<'py>,
+        vocab_size: usize,
+        special_tokens: Vec<String>,
+        min_frequency: u64,
+        full_alphabet: bool,
+    ) -> PyResult<Learned<'py>> {
+        let trainer = std::mem::take(&mut self.0);
+        let trained = py.detach(|| {
+            let options = Options { vocab_size, special_tokens: &special_tokens, min_frequency, full_alphabet };
+            let mut poll = Poll::new();
+            trainer.train(options, &mut || poll.check())
+        })?;
+        learned(py, trained)
+    }
+
+    #[getter]
+    fn text_bytes(&self) -> i64 {
+        self.0.bytes()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.words() as usize
     }
 }
 
-/// Vocabulary by id, merges by rank, whether 32 bits would have been too few.
-type Trained = (Vec<String>, Vec<(String, String)>, bool);
+fn learned(py: Python<'_>, trained: Trained) -> PyResult<Learned<'_>> {
+    // One Python text for each token, which the merges share: a text of its own for each side would be three times the
+    // time and memory.
+    let tokens: Vec<_> = trained.vocab.iter().map(|token| PyString::new(py, token)).collect();
+    let merges =
+        trained.merges.iter().map(|&(left, right)| PyTuple::new(py, [&tokens[left as usize], &tokens[right as usize]]));
+    let merges = PyList::new(py, merges.collect::<PyResult<Vec<_>>>()?)?;
+    Ok((PyList::new(py, tokens)?, merges, PyArray1::from_vec(py, trained.replaced), trained.i32_overflow))
+}
 
 /// Train byte-level BPE on counted words.
 #[pyfunction]
 #[pyo3(signature = (words, counts, vocab_size, special_tokens, min_frequency = 2, full_alphabet = false))]
-pub(crate) fn train_bpe(
-    py: Python<'_>,
-    words: &Bound<'_, PyAny>,
-    counts: &Bound<'_, PyAny>,
+pub(crate) fn train_bpe<'py>(
+    py: Python<'py>,
+    words: &Bound<'py, PyAny>,
+    counts: &Bound<'py, PyAny>,
     vocab_size: usize,
     special_tokens: Vec<String>,
     min_frequency: u64,
     full_alphabet: bool,
-) -> PyResult<Trained> {
-    let counted = Counted::import(words, counts)?;
-    let trained = py.detach(|| {
-        let options = Options { vocab_size, special_tokens: &special_tokens, min_frequency, full_alphabet };
-        let mut poll = Poll::new();
-        train(counted.iter(), options, &mut || poll.check().map_err(Stop::Signal))
-    });
-    let trained = trained.map_err(|stop| match stop {
-        Stop::Words(error) => PyValueError::new_err(error.to_string()),
-        Stop::Signal(error) => error,
-    })?;
-    let token = |id: u32| trained.vocab[id as usize].clone();
-    let merges = trained.merges.iter().map(|&(left, right)| (token(left), token(right))).collect();
-    Ok((trained.vocab, merges, trained.i32_overflow))
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, bool)> {
+    let mut trainer = Trainer::new();
+    trainer.add(py, words, counts)?;
+    let (vocab, merges, _, overflow) = trainer.train(py, vocab_size, special_tokens, min_frequency, full_alphabet)?;
+    Ok((vocab, merges, overflow))
 }

@@ -84,7 +84,7 @@ def retried(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0)
                 ) from error
         if wait is None:
             wait = min(2.0 ** (failed - 1), 30.0) * random.uniform(0.5, 1.0)  # noqa: S311
-        event(f"fetch: {url}: {reason}; again in {wait:.1f} s")
+        event(f"{url}: {reason}; again in {wait:.1f} s")
         time.sleep(wait)
 
 
@@ -167,7 +167,7 @@ def download(
                     file.flush()
                     if time.monotonic() - said > _SAY_SECONDS:
                         said = time.monotonic()
-                        event(f"fetch: {url}: {have():,} of {total} bytes")
+                        event(f"{url}: {have():,} of {total} bytes")
                 os.fsync(file.fileno())
             if have() < _total(response):
                 raise Again(f"{have()} of {_total(response)} bytes came")

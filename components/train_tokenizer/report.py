@@ -1,0 +1,60 @@
+"""What a person sees of a trained tokenizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pairmill.manifest import Manifest
+from pairmill.report import Bars, Block, Cell, Curve, Report, Table
+
+_NOT_MEASURED = "not measured"
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished tokenizer folder."""
+    data, ledger = manifest.data, manifest.ledger
+    metrics: dict[str, float] = data["metrics"]
+    # A manifest that was read again has its keys sorted; its report has to be the same.
+    tasks: list[tuple[str, dict[str, Any]]] = sorted(data["tasks"].items())
+    tested = [(name, task["held_out_bytes"] / task["held_out_tokens"]) for name, task in tasks if _tested(task)]
+    unseen: Cell = metrics.get("held_out_tokens_per_byte", _NOT_MEASURED)
+    figures: dict[str, Cell] = {
+        "Vocabulary": data["vocab_size"],
+        "Asked for": data["asked"],
+        "Merges": data.get("merges", _NOT_MEASURED),
+        "Distinct words": metrics.get("distinct_words", _NOT_MEASURED),
+        "Tokens per byte": metrics.get("tokens_per_byte", _NOT_MEASURED),
+        "Tokens per byte, held out": unseen,
+        "Rows": ledger.rows_in,
+        "Rows read": ledger.rows_kept,
+        "Rows held out": ledger.measures["held_out_rows"],
+        "Fingerprint": manifest.fingerprint,
+    }
+    blocks: list[Block] = []
+    if data.get("growth"):
+        marks = [("held out", data["vocab_size"], 1 / unseen)] if isinstance(unseen, float) else []
+        blocks.append(Curve("Vocabulary growth", data["growth"], "tokens", "bytes per token", marks))
+    blocks += [
+        Bars("Held-out rows by task", sorted(tested, key=lambda bar: -bar[1]), "bytes per token"),
+        Bars(
+            "Text by task",
+            sorted(((name, task["text_bytes"]) for name, task in tasks), key=lambda bar: -bar[1]),
+            "bytes",
+        ),
+        Table(
+            "Tasks",
+            ("Task", "Rows", "Rows read", "Bytes of text", "Bytes per token, held out"),
+            [
+                (name, task["rows"], task["rows_read"], task["text_bytes"], dict(tested).get(name, "–"))
+                for name, task in tasks
+            ],
+            "Held out is what a second vocabulary makes of rows that it has not seen, trained on all the others; "
+            "the tokenizer itself is trained on all.",
+        ),
+        Table("Longest tokens", ("Token", "Bytes"), data["longest"], "Quoted; \ufffd is part of a character."),
+    ]
+    return Report("train_tokenizer", figures, blocks)
+
+
+def _tested(task: dict[str, Any]) -> bool:
+    return bool(task.get("held_out_tokens"))

@@ -1,0 +1,229 @@
+"""Tokenize as a whole: files in pieces, Ctrl-C, what a process loads, and errors that only Rust can name the row of."""
+
+import json
+import pickle
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tools
+from conftest import World
+from helpers import python, until
+
+from components.tokenize import core
+from components.tokenize.config import TokenizeConfig
+from components.tokenize.core import Tokenize
+from pairmill import _native, runner
+from pairmill.errors import InternalError
+from pairmill.manifest import Manifest
+from pairmill.tokens import ARRAYS, INDEX
+
+
+def tokenize(world: World, rows: Path, root: Path, **options: Any) -> tuple[Path, Manifest]:
+    given = {"root": str(root), "rows": [str(rows)], "tokenizer": str(world.tokenizer), **options}
+    config = TokenizeConfig(**given)
+    result = runner.run(Tokenize(), config)
+    return Path(result.uri), result.manifest
+
+
+def arrays(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: np.load(folder / f"{name}.npy") for name in ARRAYS}
+
+
+def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools.write_rows(tmp_path / "rows" / "large.parquet", tools.rows(3000, seed=1), row_group_size=70)
+    tools.write_rows(tmp_path / "rows" / "one_group.parquet", tools.rows(3000, seed=2))
+    tools.write_rows(tmp_path / "rows" / "small.parquet", tools.rows(20, seed=3), row_group_size=7)
+    tools.write_rows(tmp_path / "rows" / "x.jsonl", tools.rows(3000, seed=4))
+    whole, manifest = tokenize(world, tmp_path / "rows", tmp_path / "whole", workers=1)
+    assert "pieces" not in manifest.data
+
+    monkeypatch.setattr(core, "_PIECE_BYTES", 20_000)
+    monkeypatch.setattr(core, "_SMALL", 0)
+    cut, cut_manifest = tokenize(world, tmp_path / "rows", tmp_path / "cut", workers=1)
+    (pieces,) = cut_manifest.data["pieces"].values()
+    assert list(cut_manifest.data["pieces"]) == ["large.parquet"]
+    assert len(pieces) > 5
+    assert len(cut_manifest.shards) == len(pieces) + 3
+    # All that differs is which shards there were.
+    assert cut.name == whole.name
+    assert (cut_manifest.ledger, cut_manifest.tasks()) == (manifest.ledger, manifest.tasks())
+    manifests = (tools.MANIFEST,)
+    assert less(tools.digests(cut), *manifests) == less(tools.digests(whole), *manifests)
+    made = arrays(cut / "large.parquet")
+    assert len(made["inst_start"]) == 3000
+    assert all(made[name].dtype == np.uint64 for name in INDEX)
+
+    again, _ = tokenize(world, tmp_path / "rows", tmp_path / "two", workers=2)
+    assert tools.digests(again) == tools.digests(cut)
+
+
+def test_what_changed_is_encoded_again(world: World, tmp_path: Path) -> None:
+    given, root = tmp_path / "rows", tmp_path / "root"
+    paths = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
+    values = [tools.rows(50, seed=number) for number in range(len(paths))]
+    for path, some in zip(paths, values, strict=True):
+        tools.write_rows(given / path, some)
+    first, manifest = tokenize(world, given, root, workers=1)
+    wanted = tools.digests(first)
+
+    # One row of one file.
+    condition, instruction, response = values[3][17]
+    values[3][17] = (condition, instruction, response[:-1] + "x")
+    tools.write_rows(given / paths[3], values[3])
+    before, outside = tools.records(root, "tokenize"), [tools.stamps(top) for top in (given, world.tokenizer)]
+    _, changed = tokenize(world, given, root, workers=1)
+    after = tools.records(root, "tokenize")
+    assert len(after) == len(before) + 1
+    assert before.items() <= after.items()
+    tasks, others = manifest.tasks(), changed.tasks()
+    assert [task for task in tasks if tasks[task] != others[task]] == ["deep__d.parquet"]
+
+    # Everything. Of the tokenizer only its file counts, even where the ids cannot differ.
+    other = tmp_path / "other" / "tokenizer.json"
+    text = json.loads((world.tokenizer / "tokenizer.json").read_text())
+    tools.write_text(other, json.dumps(text))
+    mapping = ["direct=<|object_ref_end|>", "cot=<|object_ref_start|>", "noisy=<|quad_start|>", "synth=<|quad_end|>"]
+    fingerprints = {manifest.fingerprint, changed.fingerprint}
+    for options in ({"tokenizer": str(other)}, {"conditions": mapping}, {"eoa": "<|im_end|>"}):
+        before = tools.records(root, "tokenize")
+        _, all_new = tokenize(world, given, root, workers=1, **options)
+        after = tools.records(root, "tokenize")
+        assert len(after) == len(before) + len(paths)
+        assert before.items() <= after.items()
+        fingerprints.add(all_new.fingerprint)
+    assert len(fingerprints) == 5
+
+    # What stood there before stands there, the other folders of results too.
+    assert tools.digests(first) == wanted
+    assert [tools.stamps(top) for top in (given, world.tokenizer)] == outside
+
+
+def less(found: dict[str, str], *paths: str) -> dict[str, str]:
+    return {path: digest for path, digest in found.items() if path not in paths}
+
+
+def test_a_damaged_large_file_fails_alone(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the pieces are listed a file is opened for the first time."""
+    monkeypatch.setattr(core, "_SMALL", 0)
+    path = tools.write_rows(tmp_path / "rows" / "bad.parquet", tools.rows(50))
+    path.write_bytes(path.read_bytes()[:-20])
+    tools.write_rows(tmp_path / "rows" / "good.parquet", tools.rows(50))
+    with pytest.raises(runner.StageFailure, match=r"1 of 2 shards failed.*\n.*bad.parquet: is not a readable Parquet"):
+        tokenize(world, tmp_path / "rows", tmp_path / "root", workers=1)
+    assert len(tools.records(tmp_path / "root", "tokenize")) == 1
+
+
+# One word, within which nothing looks for signals: seconds of merging.
+_ENDLESS = "ab" * 15_000_000
+
+
+@pytest.mark.parametrize("what", ["one text", "many rows"])
+def test_ctrl_c_ends_a_run_within_a_second(world: World, tmp_path: Path, what: str) -> None:
+    if what == "one text":
+        text, count = pa.scalar(_ENDLESS), 1
+    else:
+        text, count = pa.scalar("ab" * 600), 400_000
+    column = pa.repeat(text, count)
+    (tmp_path / "rows").mkdir()
+    table = pa.table({"condition": pa.repeat("direct", count), "instruction": column, "response": column})
+    pq.write_table(table, tmp_path / "rows" / "x.parquet")
+    root = tmp_path / "root"
+    process = subprocess.Popen(
+        tools.command("tokenize", rows=tmp_path / "rows", tokenizer=world.tokenizer, root=root, workers=1),
+        cwd=tools.REPOSITORY,
+        env=tools.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: list(root.rglob(".resp_len.npy.*.partial")), "the shard has begun")
+    time.sleep(0.5)
+    assert process.poll() is None
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    took = time.monotonic() - began
+    assert (process.returncode, out) == (130, ""), err
+    assert json.loads(err.splitlines()[-1])["message"] == "tokenize: interrupted; run the same command to resume"
+    assert took < 1
+    assert [path for path in root.rglob("*") if path.is_file()] == []
+
+
+_MODULES = """
+import pickle, sys
+from pathlib import Path
+from components.tokenize.core import Tokenize
+from pairmill import runner
+stage, config, context, shard = pickle.loads(Path(sys.argv[1]).read_bytes())
+record = runner.process_shard(stage, config, context, shard, sys.argv[2])
+print(record.ledger.rows_in, *sorted({"pandas", "pyarrow.compute", "rich", "tokenizers"} & sys.modules.keys()))
+"""
+
+
+def test_a_worker_builds_the_native_encoder_alone(world: World, tmp_path: Path) -> None:
+    for name in ("x.parquet", "y.jsonl"):
+        tools.write_rows(tmp_path / "rows" / name, tools.rows(30))
+    config = TokenizeConfig(
+        root=str(tmp_path / "root"), rows=[str(tmp_path / "rows")], tokenizer=str(world.tokenizer), workers=1
+    )
+    stage = Tokenize()
+    plan = stage.prepare(config, stage.plan(config))
+    for shard in plan.shards:
+        (tmp_path / "given").write_bytes(pickle.dumps((stage, config, plan.context, shard)))
+        done = python("-c", _MODULES, str(tmp_path / "given"), str(tmp_path / "shards"))
+        assert (done.returncode, done.stdout) == (0, "30\n"), done.stderr
+    tokenize(world, tmp_path / "rows", tmp_path / "root", workers=1)
+    for shard in plan.shards:
+        for name in ARRAYS:
+            file = f"{shard.key}/{name}.npy"
+            assert (tmp_path / "shards" / file).read_bytes() == (
+                tmp_path / "root" / "tokenize" / "shards" / file
+            ).read_bytes()
+
+
+_REUSE = """
+import sys
+from components.tokenize.core import Tokenize
+from pairmill.stagecli import main
+code = main(Tokenize())
+print(*sorted({"pandas", "pyarrow", "rich", "tokenizers"} & sys.modules.keys()))
+raise SystemExit(code)
+"""
+
+
+def test_what_is_reused_loads_no_tokenizer(world: World) -> None:
+    rows, root = world.cleaned, world.tokenized.parent.parent
+    options = {"rows": rows, "tokenizer": world.tokenizer, "root": root, "workers": 1}
+    done = python("-c", _REUSE, *(f"{name}={value}" for name, value in options.items()))
+    assert (done.returncode, done.stdout) == (0, f"{world.tokenized}\n\n"), done.stderr
+    assert "reused, nothing to do" in done.stderr
+
+
+def test_a_panic_names_file_and_row(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rust's side, that a panic becomes this exception, is tested there: no input is known that panics."""
+    path = tools.write_rows(tmp_path / "rows" / "x.parquet", tools.rows(500), row_group_size=200)
+    real = core._spans
+
+    def panic(encoder: Any, layout: Any, batch: Any, start: int) -> Any:
+        if batch.start + len(batch) > 450:
+            raise _native.RowPanic(450 - batch.start, "row is bad at rust/core/src/x.rs:1:2")
+        return real(encoder, layout, batch, start)
+
+    monkeypatch.setattr(core, "_spans", panic)
+    with pytest.raises(runner.StageFailure) as caught:
+        tokenize(world, tmp_path / "rows", tmp_path / "root", workers=1)
+    ((_, error),) = caught.value.failures
+    assert isinstance(error, InternalError)
+    assert str(error) == (
+        f"{path} row 450: the encoder panicked; got row is bad at rust/core/src/x.rs:1:2; "
+        "this is a defect of pairmill, please report it with the row"
+    )
