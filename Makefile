@@ -75,8 +75,14 @@ fuzz: develop build/fuzz/bin/cargo-fuzz ## random inputs against the reference, 
 	done
 	PAIRMILL_PROPERTY_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/property
 
+# The peers that cannot share an environment with the wheel that is the reference.
+build/bench/.installed: requirements/bench.txt
+	$(PYTHON) -m venv build/bench
+	build/bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@touch $@
+
 .PHONY: bench
-bench: develop ## speed against the tokenizers wheel and peak memory of each stage, in one run
+bench: develop build/bench/.installed ## speed and memory against the named peers, in one run
 	$(BIN)/python tests/bench/bench.py
 
 .PHONY: generate
@@ -97,6 +103,8 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	  -o requirements/bench.txt requirements/bench.in
 
 .PHONY: images
 images: ## container images (not built yet: images/README.md)
