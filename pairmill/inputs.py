@@ -94,11 +94,12 @@ def _discover_one(uri: str, endings: set[str], role: str) -> tuple[list[InputFil
         ]
         return files, InputRef(role, manifest.fingerprint), manifest.ledger.rows_out
     _refuse_unfinished_parent(uri)
-    files = []
-    for item in store.list(uri):
-        if PurePosixPath(item.path).suffix in endings:
-            target = storage.join(uri, item.path)
-            files.append(InputFile(target, task_name(item.path), item.size, store.digest(target)))
+    items = [item for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
+    targets = [storage.join(uri, item.path) for item in items]
+    files = [
+        InputFile(target, task_name(item.path), item.size, digest)
+        for target, item, digest in zip(targets, items, store.digests(targets), strict=True)
+    ]
     return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None
 
 

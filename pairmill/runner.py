@@ -15,11 +15,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Any, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from pairmill import log, storage
 from pairmill import manifest as manifests
@@ -60,13 +60,17 @@ def run(stage: Stage[C], config: C) -> Result:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
 
-    plan = stage.prepare(config, plan)
     shards = storage.join(base, "shards")
-    records = _process_all(stage, config, plan.context, plan.shards, shards)
-    stage.accept(config, plan, records)
-    second = stage.gather(config, plan, records)
-    _check_plan(stage, second)
-    gathered = _process_all(stage, config, plan.context, second, shards) if second else []
+    todo = _Todo.of(plan.shards, shards)
+    with _Crew(stage, config, shards) as crew:
+        # The processes begin while this one prepares what they need.
+        crew.hire(todo)
+        plan = stage.prepare(config, plan)
+        records = _process(stage, crew, plan.context, todo)
+        stage.accept(config, plan, records)
+        second = stage.gather(config, plan, records)
+        _check_plan(stage, second)
+        gathered = _process(stage, crew, plan.context, _Todo.of(second, shards)) if second else []
     manifest = _finish(stage, config, plan, records, gathered, shards, folder, fingerprint)
     return Result(folder, manifest, False, time.monotonic() - start)
 
@@ -153,105 +157,149 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
     return record
 
 
-def _process_all(stage: Stage[C], config: C, context: Any, planned: list[Shard], shards: str) -> list[ShardRecord]:
-    done: dict[str, ShardRecord] = {}
-    todo: list[Shard] = []
-    for shard in planned:
-        record = _load_record(shards, shard)
-        if record is None:
-            todo.append(shard)
-        else:
-            done[shard.name] = record
-    workers = min(config.workers or available_cores(), len(todo))
+@dataclass
+class _Todo:
+    """Shards in the order planned, the records of those that stand there already, and the others, largest first."""
+
+    planned: list[Shard]
+    done: dict[str, ShardRecord]
+    left: list[Shard]
+
+    @classmethod
+    def of(cls, planned: list[Shard], shards: str) -> _Todo:
+        records = [_load_record(shards, shard) for shard in planned]
+        done = {record.name: record for record in records if record is not None}
+        left = sorted((shard for shard in planned if shard.name not in done), key=lambda shard: -shard.size)
+        return cls(planned, done, left)
+
+
+def _process(stage: Stage[C], crew: _Crew[C], context: Any, todo: _Todo) -> list[ShardRecord]:
+    done = dict(todo.done)
     if done:
-        log.event(f"{stage.name}: {len(done)} of {len(planned)} shards reused", stage=stage.name)
+        log.event(f"{stage.name}: {len(done)} of {len(todo.planned)} shards reused", stage=stage.name)
     failures: list[tuple[str, PairmillError]] = []
-    todo.sort(key=lambda shard: -shard.size)
-    with log.progress(stage.name, len(planned)) as progress:
+    with log.progress(stage.name, len(todo.planned)) as progress:
         progress.advance(len(done), 0, 0)
-        results = _inline if workers <= 1 else _pooled
-        for shard, outcome in results(stage, config, context, todo, shards, workers):
+        for shard, outcome in crew.work(context, todo):
             if isinstance(outcome, PairmillError):
                 failures.append((shard.name, outcome))
             else:
                 done[shard.name] = outcome
                 progress.advance(1, outcome.ledger.rows_in, sum(file.size for file in outcome.files))
     if failures:
-        order = {shard.name: index for index, shard in enumerate(planned)}
-        raise StageFailure(stage.name, sorted(failures, key=lambda item: order[item[0]]), len(planned))
-    return [done[shard.name] for shard in planned]
+        order = {shard.name: index for index, shard in enumerate(todo.planned)}
+        raise StageFailure(stage.name, sorted(failures, key=lambda item: order[item[0]]), len(todo.planned))
+    return [done[shard.name] for shard in todo.planned]
 
 
 Outcome = tuple[Shard, ShardRecord | PairmillError]
 
 
-def _inline(
-    stage: Stage[C], config: C, context: Any, todo: list[Shard], shards: str, _workers: int
-) -> Iterator[Outcome]:
-    for shard in todo:
-        try:
-            yield shard, process_shard(stage, config, context, shard, shards)
-        except PairmillError as error:
-            yield shard, error
+@dataclass
+class _Worker:
+    """A process, the end of its pipe, and whether it was told the context."""
+
+    process: SpawnProcess
+    pipe: Connection
+    told: bool = False
 
 
-def _pooled(
-    stage: Stage[C], config: C, context: Any, todo: list[Shard], shards: str, workers: int
-) -> Iterator[Outcome]:
-    """Outcomes of shards done by worker processes, each at the end of a pipe of its own.
+class _Crew(Generic[C]):
+    """The processes that do a stage's shards, each at the end of a pipe of its own; none where one is enough.
 
     concurrent.futures would do, but for two things: its queues are guarded by named semaphores, which a killed process
     group leaves in /dev/shm for ever; and one killed worker ends the whole pool without telling what it was doing.
     """
-    # Spawned, not forked: pyarrow's threads do not survive a fork.
-    spawn = multiprocessing.get_context("spawn")
-    left = deque(todo)
-    busy: dict[Connection, tuple[SpawnProcess, Shard]] = {}
-    died = done = 0
 
-    def hire() -> tuple[Connection, SpawnProcess]:
-        mine, theirs = spawn.Pipe()
-        process = spawn.Process(target=_serve, args=(theirs, stage, config, context, shards), daemon=True)
-        process.start()
-        theirs.close()
-        return mine, process
+    def __init__(self, stage: Stage[C], config: C, shards: str) -> None:
+        self._stage, self._config, self._shards = stage, config, shards
+        self._most = config.workers or available_cores()
+        self._idle: list[_Worker] = []
+        self._busy: dict[Connection, tuple[_Worker, Shard]] = {}
 
-    def assign(pipe: Connection, process: SpawnProcess) -> None:
-        shard = left.popleft()
-        busy[pipe] = (process, shard)
-        with suppress(OSError):  # a worker that died meanwhile: its pipe's end will be read as such
-            pipe.send(shard)
+    def __enter__(self) -> Self:
+        return self
 
-    try:
-        for _ in range(workers):
-            assign(*hire())
-        while busy:
-            for pipe in wait(list(busy)):
+    def __exit__(self, *_: object) -> None:
+        # Ctrl-C must not wait for shards: they are redone or reused by the next run.
+        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+            worker.process.kill()
+            worker.pipe.close()
+
+    def hire(self, todo: _Todo) -> None:
+        """Start as many processes as can be of use."""
+        wanted = min(self._most, len(todo.left))
+        if wanted > 1:
+            self._idle += [self._start() for _ in range(wanted - len(self._idle))]
+
+    def work(self, context: Any, todo: _Todo) -> Iterator[Outcome]:
+        """Do the shards left; yields each with its outcome when it is done, in any order."""
+        self.hire(todo)
+        if len(self._idle) > 1 and len(todo.left) > 1:
+            return self._share_out(context, todo.left)
+        return self._do(context, todo.left)
+
+    def _do(self, context: Any, left: list[Shard]) -> Iterator[Outcome]:
+        for shard in left:
+            try:
+                yield shard, process_shard(self._stage, self._config, context, shard, self._shards)
+            except PairmillError as error:
+                yield shard, error
+
+    def _share_out(self, context: Any, shards: list[Shard]) -> Iterator[Outcome]:
+        name = self._stage.name
+        left = deque(shards)
+        died = done = 0
+        while left or self._busy:
+            while left and self._idle:
+                self._assign(self._idle.pop(), context, left.popleft())
+            for pipe in wait(list(self._busy)):
                 assert isinstance(pipe, Connection)
-                process, shard = busy.pop(pipe)
+                worker, shard = self._busy.pop(pipe)
                 outcome: ShardRecord | PairmillError
                 try:
                     outcome = pipe.recv()
                     done += 1
+                    self._idle.append(worker)
                 except (EOFError, OSError):
-                    process.join()
-                    outcome = _killed(stage.name, shard, process.exitcode)
+                    worker.process.join()
+                    pipe.close()
+                    outcome = _killed(name, shard, worker.process.exitcode)
                     died += 1
                     if died > max(_DEATHS, done):
                         while left:
-                            yield left.popleft(), InternalError("not begun", where=stage.name, hint="see above")
+                            yield left.popleft(), InternalError("not begun", where=name, hint="see above")
                     if left:
-                        pipe.close()
-                        pipe, process = hire()
-                if left:
-                    assign(pipe, process)
-                else:
-                    pipe.close()
+                        self._idle.append(self._start())
                 yield shard, outcome
+
+    def _start(self) -> _Worker:
+        # Spawned, not forked: pyarrow's threads do not survive a fork.
+        spawn = multiprocessing.get_context("spawn")
+        mine, theirs = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(theirs, self._stage, self._config, self._shards), daemon=True)
+        with _interrupts_held():
+            process.start()
+        theirs.close()
+        return _Worker(process, mine)
+
+    def _assign(self, worker: _Worker, context: Any, shard: Shard) -> None:
+        self._busy[worker.pipe] = (worker, shard)
+        with suppress(OSError):  # a worker that died meanwhile: its pipe's end will be read as such
+            if not worker.told:
+                worker.told = True
+                worker.pipe.send(context)
+            worker.pipe.send(shard)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches the whole group; the parent answers it, for all. What it starts meanwhile never sees one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
-        # Ctrl-C must not wait for shards: they are redone or reused by the next run.
-        for process, _ in busy.values():
-            process.kill()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 # Workers that may be killed, with no more shards done than that, before the rest is given up.
@@ -267,20 +315,17 @@ def _killed(stage: str, shard: Shard, code: int | None) -> InternalError:
     )
 
 
-def _serve(pipe: Connection, stage: Stage[C], config: C, context: Any, shards: str) -> None:
-    # Ctrl-C reaches the whole group; the parent answers it, for all.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _serve(pipe: Connection, stage: Stage[C], config: C, shards: str) -> None:
     log.setup()
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    while True:
-        try:
+    with suppress(EOFError):
+        context = pipe.recv()
+        while True:
             shard: Shard = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send(process_shard(stage, config, context, shard, shards))
-        except PairmillError as error:
-            pipe.send(error)
+            try:
+                pipe.send(process_shard(stage, config, context, shard, shards))
+            except PairmillError as error:
+                pipe.send(error)
 
 
 def _die_with_parent() -> None:

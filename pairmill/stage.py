@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,16 +129,24 @@ class Writer:
         self.files: list[File] = []
 
     @contextmanager
-    def create(self, path: str, *, task: str = "") -> Iterator[Path]:
-        """A local file to fill; it appears at ``path`` below the folder when the block ends without an exception."""
-        import hashlib
+    def create(self, path: str, *, task: str = "", digest: Callable[[], str] | None = None) -> Iterator[Path]:
+        """A local file to fill; it appears at ``path`` below the folder when the block ends without an exception.
 
+        Args:
+            path: of the file below the folder.
+            task: the data set that the file belongs to.
+            digest: says the sha256 of what was written when all is, where the caller took it on the way; without it the
+                file is read once more. That of a file which no folder adopts may be empty.
+        """
         uri = storage.join(self.folder, path)
         with storage.store_for(uri).create(uri) as local:
             yield local
-            with local.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            self.files.append(File(path, local.stat().st_size, digest, task))
+            if digest is None:
+                with local.open("rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            else:
+                sha256 = digest()
+            self.files.append(File(path, local.stat().st_size, sha256, task))
 
     def write(self, path: str, data: bytes, *, task: str = "") -> None:
         """Write these bytes."""

@@ -6,8 +6,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from pairmill import hub, storage
 from pairmill import manifest as manifests
+from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.log import event
 
@@ -65,6 +65,8 @@ def locate(given: str, root: str) -> str:
 
 
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
+    from pairmill import hub
+
     repository = hub.Repository(f"{owner}/{name}", "model", "give the commit, branch or tag of one that is, behind @")
     commit = revision
     if not _COMMIT.fullmatch(revision):

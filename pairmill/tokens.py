@@ -7,8 +7,10 @@ format 1.0, C order, little-endian (numpy.lib.format).
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,7 @@ from pairmill.manifest import content_key
 INFO = "tokenizer_info.json"
 INDEX = ("inst_start", "inst_len", "resp_start", "resp_len")
 ARRAYS = ("tokens", *INDEX)
+DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDEX, np.uint64)}
 
 Ints = NDArray[np.int64]
 
@@ -38,13 +41,7 @@ class NpyWriter:
         self._dtype = np.dtype(dtype)
         self._length = 0
         self._file = path.open("wb")
-        self._head = self._header()
-
-    def _header(self) -> int:
-        self._file.seek(0)
-        fields = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": (self._length,)}
-        npy.write_array_header_1_0(self._file, fields)
-        return self._file.tell()
+        self._head = self._file.write(_header(self._dtype, 0))
 
     def append(self, values: NDArray[Any]) -> None:
         """Append values, cast to the writer's dtype without a check."""
@@ -59,8 +56,44 @@ class NpyWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with self._file:
-            if kind is None and self._header() != self._head:
-                raise AssertionError("numpy pads every one-dimensional header to one size")
+            if kind is None:
+                self._file.seek(0)
+                if self._file.write(_header(self._dtype, self._length)) != self._head:
+                    raise AssertionError("numpy pads every one-dimensional header to one size")
+
+
+def _header(dtype: np.dtype[Any], length: int) -> bytes:
+    out = io.BytesIO()
+    npy.write_array_header_1_0(out, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)})
+    return out.getvalue()
+
+
+def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable[NDArray[Any]]) -> str:
+    """Write a one-dimensional ``.npy`` of ``length`` values given in chunks; returns the sha256 of the file.
+
+    Chunks are made, cast to ``dtype`` without a check, and digested by a thread of their own, one ahead of what is
+    written: either takes about as long.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    head = _header(np.dtype(dtype), length)
+    digest = hashlib.sha256(head)
+    given = iter(chunks)
+
+    def following() -> memoryview | None:
+        for values in given:
+            data = np.ascontiguousarray(values, dtype).data
+            digest.update(data)
+            return data
+        return None
+
+    with path.open("wb") as file, ThreadPoolExecutor(1) as ahead:
+        file.write(head)
+        pending = ahead.submit(following)
+        while (data := pending.result()) is not None:
+            pending = ahead.submit(following)
+            file.write(data)
+    return digest.hexdigest()
 
 
 @contextmanager
@@ -68,10 +101,8 @@ def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[d
     """The five arrays of a task by name, to append to; ``create`` gives the local file for the name of an array's."""
     with ExitStack() as stack:
         yield {
-            name: stack.enter_context(
-                NpyWriter(stack.enter_context(create(f"{name}.npy")), np.uint32 if name == "tokens" else np.uint64)
-            )
-            for name in ARRAYS
+            name: stack.enter_context(NpyWriter(stack.enter_context(create(f"{name}.npy")), dtype))
+            for name, dtype in DTYPES.items()
         }
 
 
@@ -202,7 +233,7 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
         tasks = [Task(name, storage.join(uri, name)) for name in names]
         return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out)
     tasks = []
-    digests = [[INFO, store.digest(storage.join(uri, INFO))]]
+    read = [INFO]
     for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
         files = [f"{name}/{array}.npy" for array in ARRAYS]
         missing = [path for path in files if path not in paths]
@@ -211,8 +242,9 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
         if missing:
             raise InputError("an array of this task is missing", where=storage.join(uri, name), got=", ".join(missing))
         tasks.append(Task(name, storage.join(uri, name)))
-        digests += [[path, store.digest(storage.join(uri, path))] for path in files]
-    return Folder(uri, tasks, info, content_key(digests)[:16], None)
+        read += files
+    digests = store.digests([storage.join(uri, path) for path in read])
+    return Folder(uri, tasks, info, content_key([list(pair) for pair in zip(read, digests, strict=True)])[:16], None)
 
 
 def gather(

@@ -7,7 +7,6 @@ or, as fetch lays them out, in a folder named after their revision.
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +16,6 @@ from pairmill import manifest as manifests
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.manifest import MANIFEST, STARTED
-from pairmill.runner import available_cores
 
 FETCH = "fetch"
 """Name of the stage whose folders are an index of raw data."""
@@ -49,10 +47,8 @@ class RawFolder:
     def digest(self, paths: list[str]) -> None:
         """Make sure that the digests of these files are known."""
         unknown = [path for path in dict.fromkeys(paths) if path not in self.digests]
-        # hashlib releases the interpreter's lock, so threads do.
-        with ThreadPoolExecutor(max(1, min(available_cores(), len(unknown)))) as pool:
-            uris = [storage.join(self.uri, path) for path in unknown]
-            self.digests |= dict(zip(unknown, pool.map(storage.store_for(self.uri).digest, uris), strict=True))
+        found = storage.store_for(self.uri).digests([storage.join(self.uri, path) for path in unknown])
+        self.digests |= dict(zip(unknown, found, strict=True))
 
 
 def index(raw: str) -> dict[str, RawFolder] | None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from components.tokenize import gather
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from pairmill.encoder import Encoder
 
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
-# share a gigabyte.
-_PIECE_BYTES = 64 << 20
-# Below this a Parquet file is one piece without a look at its footer: two would be texts shrunk to a sixteenth.
-_SMALL = _PIECE_BYTES // 8
+# share half a gigabyte.
+_PIECE_BYTES = 32 << 20
+# Below this a Parquet file is one piece without a look at its footer: two would be texts shrunk to an eighth.
+_SMALL = _PIECE_BYTES // 4
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ class Tokenize(Stage[TokenizeConfig]):
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
-        with tokens.writers(out.create) as arrays:
+        # Pieces are read once more when they are put together, and digested then.
+        create = out.create if work.part is None else partial(out.create, digest=str)
+        with tokens.writers(create) as arrays:
             for batch in rows.read(uri, work.part, checked=not context.native):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)

@@ -5,12 +5,16 @@ Values are copied a few MB at a time, and starts moved by the tokens before them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pairmill import storage, tokens
 from pairmill.manifest import Ledger, content_key
 from pairmill.stage import Shard, ShardRecord, Writer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,18 @@ def shard(task: str, pieces: Sequence[ShardRecord]) -> Shard:
 def process(work: Work, out: Writer) -> Ledger:
     """Put a task together from shards that stand beside ``out``'s folder."""
     shards = storage.parent_of(out.folder)
-    with tokens.writers(out.create) as arrays:
-        for name, array in arrays.items():
-            before = 0
-            for key, count in work.pieces:
-                shift = before if name.endswith("_start") else 0
-                for values in tokens.chunks(storage.join(shards, key, f"{name}.npy")):
-                    array.append(values + values.dtype.type(shift) if shift else values)
-                before += count
+    for name, dtype in tokens.DTYPES.items():
+        length = sum(count for _, count in work.pieces) if name == "tokens" else work.rows
+        digests: list[str] = []
+        with out.create(f"{name}.npy", digest=digests.pop) as path:
+            digests.append(tokens.write_npy(path, dtype, length, _values(work, shards, name)))
     return Ledger(work.rows, work.rows, work.rows)
+
+
+def _values(work: Work, shards: str, name: str) -> Iterator[NDArray[Any]]:
+    before = 0
+    for key, count in work.pieces:
+        shift = before if name.endswith("_start") else 0
+        for values in tokens.chunks(storage.join(shards, key, f"{name}.npy")):
+            yield values + values.dtype.type(shift) if shift else values
+        before += count

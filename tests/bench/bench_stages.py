@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import statistics
 import sys
 from collections.abc import Iterator
@@ -61,33 +62,34 @@ def bench_tokenize(tokenizer: Path, rows: Path, folder: Path) -> None:
             for copy in range(times):
                 writer.write_table(_turned(table, copy), row_group_size=10_000)
     size = sum(measure.megabytes(table[name].combine_chunks().cast(pa.large_string())) for name in TEXTS)
-    made = 0
 
     def ours(name: str, workers: int) -> tuple[measure.Run, str]:
-        """One run from nothing, and a digest of its arrays."""
-        nonlocal made
-        made += 1
+        """One run from nothing, and a digest of its arrays. What it wrote is removed, not written to the disk later."""
+        root = folder / "once"
         arguments = (f"rows={files[name].parent}", f"tokenizer={tokenizer}", f"workers={workers}")
-        done = stage("tokenize", *arguments, f"root={folder / f'root-{made}'}")
-        return done, _digest(Path(done.out) / files[name].name)
+        done = stage("tokenize", *arguments, f"root={root}")
+        digest = _digest(Path(done.out) / files[name].name)
+        shutil.rmtree(root)
+        return done, digest
 
     alone: dict[str, list[float]] = {"one": [], "ten": [], "wheel": [], "work": []}
     peaks: dict[str, list[float]] = {"one": [], "ten": []}
     same = []
     with measure.one_core():
-        for turn in range(ROUNDS):
+        for _ in range(ROUNDS):
             for name in ("one", "ten"):
                 done, digest = ours(name, 1)
                 alone[name].append(done.seconds)
                 peaks[name].append(done.peak)
                 if name == "one":
                     same.append(digest)
-            out = folder / f"wheel-{turn}"
+            out = folder / "wheel"
             script = Path(__file__).with_name("peer_tokenize.py")
             peer = measure.run([sys.executable, str(script), str(files["one"].parent), str(tokenizer), str(out)])
             alone["wheel"].append(peer.seconds)
             alone["work"].append(json.loads(peer.out)["work"])
             same.append(_digest(out / files["one"].name))
+            shutil.rmtree(out)
     equal = "yes" if len(set(same)) == 1 else "NO"
     # What nine more copies take, by copy: nothing of it is start-up.
     more = [(ten - one) / (TIMES - 1) for one, ten in zip(alone["one"], alone["ten"], strict=True)]

@@ -82,26 +82,27 @@ class Run(NamedTuple):
     out: str
 
 
-def run(command: list[str], **environment: str) -> Run:
+# A small process stands between: what a process counts as its peak begins with that of the one which started it.
+_BETWEEN = """
+import resource, subprocess, sys, time
+start = time.perf_counter()
+code = subprocess.call(sys.argv[1:])
+print()
+print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+sys.exit(code)
+"""
+
+
+def run(command: list[str]) -> Run:
     """Run a program from the repository to its end, on one thread unless it starts more itself."""
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false", "PAIRMILL_LOG": "json", **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        start = time.perf_counter()
-        assert process.stdout is not None
-        assert process.stderr is not None
-        out = process.stdout.read().decode()
-        message = process.stderr.read().decode()
-        _, status, usage = os.wait4(process.pid, 0)
-        took = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if status:
-        raise SystemExit(f"{command} failed:\n{message}")
-    return Run(took, usage.ru_maxrss / 1024, out.strip())
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PAIRMILL_LOG": "json"}
+    between = [sys.executable, "-S", "-c", _BETWEEN, *command]
+    done = subprocess.run(between, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} failed:\n{done.stderr}")
+    out, _, said = done.stdout.rstrip().rpartition("\n")
+    seconds, peak = map(float, said.split())
+    return Run(seconds, peak, out.strip())
 
 
 def stage(name: str, *arguments: str) -> Run:

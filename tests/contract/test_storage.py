@@ -274,6 +274,16 @@ def test_an_empty_object_is_an_object(place: str, store: Store) -> None:
     assert store.list(place) == [Entry("object", 0)]
 
 
+def test_digests_of_many_are_in_their_order(place: str, store: Store) -> None:
+    uris = [storage.join(place, f"{number}") for number in range(40)]
+    for number, uri in enumerate(uris):
+        store.write(uri, bytes(number) * 1000)
+    assert list(store.digests(uris)) == [hashlib.sha256(bytes(number) * 1000).hexdigest() for number in range(40)]
+    assert list(store.digests([])) == []
+    with pytest.raises(InputError):
+        store.digests([*uris, storage.join(place, "none")])
+
+
 @pytest.mark.parametrize(
     ("begin", "length", "expected"),
     [(0, 3, b"012"), (4, 100, b"456789"), (10, 5, b""), (50, 5, b""), (3, 0, b""), (0, 10, b"0123456789")],

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -491,6 +492,35 @@ def test_an_interrupt_ends_the_run_and_its_workers_at_once_and_the_next_run_goes
     bench.processed()
     bench.run()
     assert bench.processed() == ["b.txt"]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_with_one_message(bench: Bench) -> None:
+    process = bench.process(workers=2, prepared="endless")
+    until(lambda: bench.workers() == {process.pid}, "prepare()")
+    started = children(process.pid)
+    assert len(started) >= 2
+    # Ctrl-C reaches the whole group, workers that are still importing included.
+    for pid in [process.pid, *started]:
+        os.kill(pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=10)
+    assert (process.returncode, output) == (130, "")
+    assert "run the same command to resume" in errors
+    assert "Traceback" not in errors
+    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run", seconds=5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_cannot_be_prepared_is_an_error_and_no_shard_is_done(bench: Bench, workers: int) -> None:
+    with pytest.raises(InputError, match="bad text"):
+        bench.run(workers=workers, prepared="input error")
+    assert bench.workers() == {os.getpid()}
+    assert not list(bench.root.rglob(RECORD))
+    until(lambda: not multiprocessing.active_children(), "workers outlive the run", seconds=5)
 
 
 def _kill_at(bench: Bench, marks: int) -> None:

@@ -1,8 +1,9 @@
 """Token-array folders: .npy bytes as numpy writes them, what is refused, and reading spans."""
 
+import hashlib
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from pairmill import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.manifest import File, Ledger, Manifest
-from pairmill.tokens import ARRAYS, INFO, NpyWriter, Task, gather, load, open_folder
+from pairmill.tokens import ARRAYS, INFO, NpyWriter, Task, gather, load, open_folder, write_npy
 
 
 def saved(values: np.ndarray[Any, Any]) -> bytes:
@@ -37,6 +38,25 @@ def test_values_are_cast_and_made_contiguous(tmp_path: Path) -> None:
         out.append(np.arange(20, dtype=np.int64)[::2])
         out.append(np.array([5], ">u4"))
     assert (tmp_path / "x.npy").read_bytes() == saved(np.array([*range(0, 20, 2), 5], np.uint16))
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 7])
+def test_an_array_of_known_length_equals_one_that_is_saved_and_its_digest_is_that_of_the_file(
+    tmp_path: Path, pieces: int
+) -> None:
+    values = np.arange(100_000 if pieces else 0, dtype=np.int64)
+    digest = write_npy(tmp_path / "x.npy", np.uint32, len(values), np.array_split(values, pieces) if pieces else [])
+    assert (tmp_path / "x.npy").read_bytes() == saved(values.astype(np.uint32))
+    assert digest == hashlib.sha256((tmp_path / "x.npy").read_bytes()).hexdigest()
+
+
+def test_an_error_in_the_midst_of_an_array_is_raised(tmp_path: Path) -> None:
+    def chunks() -> Iterator[Any]:
+        yield np.arange(5)
+        raise InputError("is gone", where="the third chunk")
+
+    with pytest.raises(InputError, match="is gone"):
+        write_npy(tmp_path / "x.npy", np.uint32, 10, chunks())
 
 
 def write(path: Path, values: Any) -> str:

@@ -29,6 +29,7 @@ class ToyConfig(StageConfig):
     marks: str = option(help="folder that gets one file per shard processed", changes_bytes=False)
     suffix: str = option("!", help="put behind every line")
     refuse: str = option("", help="what accept() raises; empty = nothing", changes_bytes=False)
+    prepared: str = option("", help="a text that misbehaves in prepare()", changes_bytes=False)
     expect: int = option(-1, help="rows that the stage before wrote; -1 = unknown", changes_bytes=False)
 
 
@@ -52,6 +53,9 @@ class Toy(Stage[ToyConfig]):
         return Plan(shards, [InputRef("source", content_key(digests)[:16])], expected)
 
     def prepare(self, config: ToyConfig, plan: Plan) -> Plan:
+        if config.prepared:
+            Path(config.marks, f"prepare.{os.getpid()}.").touch()
+        _misbehave(config.prepared)
         return replace(plan, context={"greeting": "hello"})
 
     def process(self, config: ToyConfig, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
