@@ -20,6 +20,7 @@ def main() -> None:
         tokenizer = bench_stages.bench_all(rows, folder)
         bench_encode.bench(tokenizer, rows, folder)
         bench_stages.bench_tokenize(tokenizer, rows, folder)
+        bench_stages.bench_cores(tokenizer, rows, folder)
         bench_train.bench(rows)
     bench_clean.main()
 

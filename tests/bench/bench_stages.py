@@ -22,6 +22,7 @@ from measure import TEXTS, ratio, spread, stage
 
 ROUNDS = 3
 TIMES = 10
+COPIES = 30
 
 
 def bench_all(rows: Path, folder: Path) -> Path:
@@ -53,44 +54,31 @@ def bench_all(rows: Path, folder: Path) -> Path:
 
 
 def bench_tokenize(tokenizer: Path, rows: Path, folder: Path) -> None:
-    """Print what tokenize takes for Parquet to npy, and how that grows with the file and shrinks with cores."""
-    files = {"one": folder / "one" / "rows.parquet", "ten": folder / "ten" / "rows.parquet"}
-    table = pa.concat_tables(pq.read_table(path) for path in sorted(rows.glob("*.parquet")))
-    for name, times in (("one", 1), ("ten", TIMES)):
-        files[name].parent.mkdir()
-        with pq.ParquetWriter(files[name], table.schema) as writer:
-            for copy in range(times):
-                writer.write_table(_turned(table, copy), row_group_size=10_000)
-    size = sum(measure.megabytes(table[name].combine_chunks().cast(pa.large_string())) for name in TEXTS)
-
-    def ours(name: str, workers: int) -> tuple[measure.Run, str]:
-        """One run from nothing, and a digest of its arrays. What it wrote is removed, not written to the disk later."""
-        root = folder / "once"
-        arguments = (f"rows={files[name].parent}", f"tokenizer={tokenizer}", f"workers={workers}")
-        done = stage("tokenize", *arguments, f"root={root}")
-        digest = _digest(Path(done.out) / files[name].name)
-        shutil.rmtree(root)
-        return done, digest
-
+    """Print the time and memory of Parquet to npy on one core, and how they grow with the file."""
+    table = _table(rows)
+    size = _megabytes(table)
+    given = {name: folder / name for name in ("one", "ten")}
+    _write(table, given["one"], 1)
+    _write(table, given["ten"], TIMES)
     alone: dict[str, list[float]] = {"one": [], "ten": [], "wheel": [], "work": []}
     peaks: dict[str, list[float]] = {"one": [], "ten": []}
-    same = []
+    same = set()
     with measure.one_core():
         for _ in range(ROUNDS):
             for name in ("one", "ten"):
-                done, digest = ours(name, 1)
+                done, digest = _tokenize(given[name], tokenizer, folder / "once", 1)
                 alone[name].append(done.seconds)
                 peaks[name].append(done.peak)
                 if name == "one":
-                    same.append(digest)
+                    same.add(digest)
             out = folder / "wheel"
             script = Path(__file__).with_name("peer_tokenize.py")
-            peer = measure.run([sys.executable, str(script), str(files["one"].parent), str(tokenizer), str(out)])
+            peer = measure.run([sys.executable, str(script), str(given["one"]), str(tokenizer), str(out)])
             alone["wheel"].append(peer.seconds)
             alone["work"].append(json.loads(peer.out)["work"])
-            same.append(_digest(out / files["one"].name))
+            same.add(_digest(out))
             shutil.rmtree(out)
-    equal = "yes" if len(set(same)) == 1 else "NO"
+    equal = "yes" if len(same) == 1 else "NO"
     # What nine more copies take, by copy: nothing of it is start-up.
     more = [(ten - one) / (TIMES - 1) for one, ten in zip(alone["one"], alone["ten"], strict=True)]
 
@@ -112,21 +100,57 @@ def bench_tokenize(tokenizer: Path, rows: Path, folder: Path) -> None:
         f"{size:.0f} MB|{TIMES} times as large|",
         [(*(f"{spread(values, '.0f')} MiB" for values in peaks.values()), ratio(peaks["ten"], peaks["one"]))],
     )
+
+
+def bench_cores(tokenizer: Path, rows: Path, folder: Path) -> None:
+    """Print how much less tokenize takes on two cores, for many files and for one."""
     if len(os.sched_getaffinity(0)) < 2:
         return
-    cores: dict[int, list[float]] = {1: [], 2: []}
-    digests = set()
-    for _ in range(ROUNDS):
-        for workers, values in cores.items():
-            done, digest = ours("ten", workers)
-            values.append(done.seconds)
-            digests.add(digest)
-    equal = "yes" if len(digests) == 1 else "NO"
+    table = _table(rows)
+    lines = []
+    for name, files in (("files", COPIES), ("file", 1)):
+        given = folder / f"cores-{files}"
+        _write(table, given, COPIES, files)
+        seconds: dict[int, list[float]] = {1: [], 2: []}
+        digests = set()
+        for _ in range(ROUNDS):
+            for workers, values in seconds.items():
+                done, digest = _tokenize(given, tokenizer, folder / "once", workers)
+                values.append(done.seconds)
+                digests.add(digest)
+        shutil.rmtree(given)
+        one, two = (f"{spread(values, '.2f')} s" for values in seconds.values())
+        lines.append((f"{files} {name}", one, two, ratio(seconds[1], seconds[2]), "yes" if len(digests) == 1 else "NO"))
     measure.table(
-        f"tokenize, one file of {size * TIMES:.0f} MB of text, median of {ROUNDS} (from to)",
-        "1 worker|2 workers||same arrays",
-        [(*(f"{spread(values, '.2f')} s" for values in cores.values()), ratio(cores[1], cores[2]), equal)],
+        f"tokenize, {_megabytes(table) * COPIES:.0f} MB of text, median of {ROUNDS} (from to)",
+        "|1 worker|2 workers||same arrays",
+        lines,
     )
+
+
+def _table(rows: Path) -> pa.Table:
+    return pa.concat_tables(pq.read_table(path) for path in sorted(rows.glob("*.parquet")))
+
+
+def _megabytes(table: pa.Table) -> float:
+    return sum(measure.megabytes(table[name].combine_chunks().cast(pa.large_string())) for name in TEXTS)
+
+
+def _write(table: pa.Table, folder: Path, copies: int, files: int = 1) -> None:
+    """So many copies of the rows, no two alike, in so many files."""
+    folder.mkdir()
+    for file in range(files):
+        with pq.ParquetWriter(folder / f"rows-{file:02}.parquet", table.schema) as writer:
+            for copy in range(file * copies // files, (file + 1) * copies // files):
+                writer.write_table(_turned(table, copy), row_group_size=10_000)
+
+
+def _tokenize(given: Path, tokenizer: Path, root: Path, workers: int) -> tuple[measure.Run, str]:
+    """One run from nothing, and a digest of its arrays. What it wrote is removed, not written to the disk later."""
+    done = stage("tokenize", f"rows={given}", f"tokenizer={tokenizer}", f"root={root}", f"workers={workers}")
+    digest = _digest(Path(done.out))
+    shutil.rmtree(root)
+    return done, digest
 
 
 def _turned(table: pa.Table, copy: int) -> pa.Table:
@@ -148,11 +172,11 @@ def _turned(table: pa.Table, copy: int) -> pa.Table:
     return pa.table(list(columns), schema=table.schema)
 
 
-def _digest(task: Path) -> str:
-    """Of the values of a task's five arrays."""
+def _digest(folder: Path) -> str:
+    """Of the values of all tasks' arrays."""
     digest = hashlib.sha256()
-    for name in ("tokens", "inst_start", "inst_len", "resp_start", "resp_len"):
-        values = np.load(task / f"{name}.npy", mmap_mode="r")
-        digest.update(f"{name} {values.dtype} {values.shape}".encode())
+    for path in sorted(folder.glob("*/*.npy")):
+        values = np.load(path, mmap_mode="r")
+        digest.update(f"{path.parent.name} {path.stem} {values.dtype} {values.shape}".encode())
         digest.update(values.data)
     return digest.hexdigest()
