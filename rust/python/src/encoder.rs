@@ -83,8 +83,10 @@ impl Encoder {
 
     fn encode<'py>(&self, py: Python<'py>, strings: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {
         let shared = self.shared();
-        let (ids, offsets, dropped) = watched(py, Texts::import(strings)?, move |texts, progress| {
-            let mut ids = vec_with_capacity(expected_ids(texts.bytes()));
+        let texts = Texts::import(strings)?;
+        let bytes = texts.bytes();
+        let (ids, offsets, dropped) = watched(py, texts, bytes, move |texts, progress| {
+            let mut ids = vec_with_capacity(expected_ids(bytes));
             let mut offsets = Vec::with_capacity(texts.len() + 1);
             offsets.push(0_i64);
             let dropped = shared.with_cache(|core, cache| {

@@ -11,6 +11,9 @@ use pyo3::prelude::*;
 use crate::guard::{Panic, Progress, guarded};
 
 const INTERVAL: Duration = Duration::from_millis(50);
+/// Bytes of text that no work takes longer with than anybody notices. To start a thread for each batch of 1 MB would
+/// take a tenth of the time of encoding it.
+const BRIEF: usize = 2 << 20;
 
 /// Looks for signals, at most every 50 ms.
 pub(crate) struct Poll {
@@ -32,17 +35,21 @@ impl Poll {
     }
 }
 
-/// Do `work` on a thread of its own and look for signals meanwhile: one text alone can take longer than somebody who
-/// pressed Ctrl-C waits.
+/// Do `work` on texts of so many `bytes`: on a thread of its own, and look for signals meanwhile, if they are not few.
+/// One text alone can take longer than somebody who pressed Ctrl-C waits.
 ///
 /// Fails with what a signal handler raised. `work` is then left to itself, and `input` to it for good: the interpreter
 /// that `input` came from may be gone when it ends.
 pub(crate) fn watched<I: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     input: I,
+    bytes: usize,
     work: impl FnOnce(&I, &Progress) -> T + Send + 'static,
 ) -> PyResult<Result<T, Panic>> {
     let progress = Arc::new(Progress::default());
+    if bytes <= BRIEF {
+        return Ok(py.detach(move || guarded(&progress, || work(&input, &progress))));
+    }
     let theirs = Arc::clone(&progress);
     let (send, receive) = sync_channel(1);
     py.detach(move || {

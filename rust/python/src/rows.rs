@@ -45,9 +45,10 @@ impl Layout {
         let question = Texts::import_column(instruction, "instruction")?;
         let answer = Texts::import_column(response, "response")?;
         same_length([condition.len(), question.len(), answer.len()])?;
-        let room = expected_ids(question.bytes() + answer.bytes());
+        let bytes = condition.bytes() + question.bytes() + answer.bytes();
+        let room = expected_ids(bytes);
         let (layout, shared) = (Arc::clone(&self.0), encoder.shared());
-        let made = watched(py, (condition, question, answer), move |(condition, question, answer), progress| {
+        let made = watched(py, (condition, question, answer), bytes, move |(condition, question, answer), progress| {
             shared.with_cache(|core, cache| {
                 spans(&layout, condition, start, room, progress, |row, part, tokens| {
                     let text = if part == Part::Question { question.get(row) } else { answer.get(row) };
@@ -72,7 +73,8 @@ impl Layout {
         same_length([condition.len(), question.rows(), answer.rows()])?;
         let room = question.ids.len() + answer.ids.len();
         let layout = Arc::clone(&self.0);
-        let made = watched(py, (condition, question, answer), move |(condition, question, answer), progress| {
+        let bytes = condition.bytes() + room * size_of::<u32>();
+        let made = watched(py, (condition, question, answer), bytes, move |(condition, question, answer), progress| {
             spans(&layout, condition, start, room, progress, |row, part, tokens| {
                 tokens.extend_from_slice(if part == Part::Question { question.get(row) } else { answer.get(row) });
                 0
