@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -81,8 +81,13 @@ _ADDED_PROBES = 100
 _VOCAB_PROBES = 250
 
 
-class Encoded(NamedTuple):
-    """Token ids of some texts.
+class _Pair(NamedTuple):
+    ids: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+
+
+class Encoded(_Pair):
+    """Token ids of some texts: the pair (ids, offsets).
 
     Attributes:
         ids: uint32 [n], all texts one after another.
@@ -91,9 +96,12 @@ class Encoded(NamedTuple):
             None on the library's path, which does not tell.
     """
 
-    ids: NDArray[np.uint32]
-    offsets: NDArray[np.int64]
     dropped_bytes: int | None
+
+    def __new__(cls, ids: NDArray[np.uint32], offsets: NDArray[np.int64], dropped_bytes: int | None) -> Self:
+        made = super().__new__(cls, ids, offsets)
+        made.dropped_bytes = dropped_bytes
+        return made
 
 
 class Encoder:

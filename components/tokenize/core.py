@@ -289,7 +289,7 @@ def _spans(
     if encoder.native is not None:
         return layout.encode(encoder.native, batch.condition, batch.instruction, batch.response, start)
     question, answer = encoder.encode(batch.instruction), encoder.encode(batch.response)
-    return layout.join(batch.condition, question[:2], answer[:2], start)
+    return layout.join(batch.condition, question, answer, start)
 
 
 @contextmanager

@@ -67,6 +67,14 @@ def test_random_strings_against_the_library(tokenizer_json: str) -> None:
     assert same(native.encode(texts), got), "a warm cache changed ids"
 
 
+@pytest.mark.parametrize("library", [False, True])
+def test_ids_and_offsets_are_a_pair(tokenizer_json: str, library: bool) -> None:
+    ids, offsets = Encoder.from_json(tokenizer_json, library=library).encode(pa.array(["the cat", "", "the"]))
+    assert (ids.dtype, ids.shape) == (np.uint32, (offsets[-1],))
+    assert (offsets.dtype, offsets.shape) == (np.int64, (4,))
+    assert np.array_equal(ids[offsets[2] : offsets[3]], ids[:1])
+
+
 def test_dropped_bytes_are_counted(tokenizer_json: str) -> None:
     native = Encoder.from_json(tokenizer_json)
     assert native.encode(["the\U0010ffffcat"]).dropped_bytes in (1, 2, 3, 4)
