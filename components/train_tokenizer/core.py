@@ -153,7 +153,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
 
         words, held_out = (uris(name, merged) or uris(name, counted) for name in (_WORDS, _HELD_OUT))
         learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
-        out.write("tokenizer.json", learn.tokenizer_json(config, learned).encode())
+        with out.create("tokenizer.json") as local, local.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(learn.tokenizer_json(config, learned))
         out.write("config.json", b'{"model_type": "qwen3"}')
         size = len(learned.vocab)
         if learned.overflow:
