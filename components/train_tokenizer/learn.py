@@ -61,11 +61,11 @@ def learn(config: TrainTokenizerConfig, uris: Sequence[str], *, full_alphabet: b
 
     from pairmill import _native
 
-    # Arrow keeps what it once took, for batches of rows 40 MB, and the training would come on top of it.
-    pa.default_memory_pool().release_unused()
     trainer = _native.Trainer()
     for batch in runs.merged(uris):
         trainer.add(*batch)
+    # Arrow keeps what it once took, for batches of rows 40 MB, and the training would come on top of it.
+    pa.default_memory_pool().release_unused()
     words, text_bytes = len(trainer), trainer.text_bytes
     vocab, merges, replaced, overflow = trainer.train(config.vocab_size, config.special_tokens, 2, full_alphabet)
     return Learned(words, text_bytes, vocab, merges, replaced, overflow)
