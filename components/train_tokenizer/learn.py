@@ -12,6 +12,7 @@ import numpy as np
 from components.train_tokenizer import runs
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.encoder import PRE_TOKENIZER
+from pairmill.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,14 +57,25 @@ class Learned(NamedTuple):
 
 
 def learn(config: TrainTokenizerConfig, uris: Sequence[str], *, full_alphabet: bool) -> Learned:
-    """Train BPE on the words of these runs; ``full_alphabet``: with all bytes, not only those that occur."""
+    """Train BPE on the words of these runs; ``full_alphabet``: with all bytes, not only those that occur.
+
+    Raises:
+        InputError: there is more than can be counted.
+    """
     import pyarrow as pa
 
     from pairmill import _native
 
     trainer = _native.Trainer()
     for batch in runs.merged(uris):
-        trainer.add(*batch)
+        try:
+            trainer.add(*batch)
+        except ValueError as error:
+            raise InputError(
+                str(error),
+                where="train_tokenizer",
+                hint="read less of the files: max_per_file in prefix_config_path, or limit_mul_factor",
+            ) from error
     # Arrow keeps what it once took, for batches of rows 40 MB, and the training would come on top of it.
     pa.default_memory_pool().release_unused()
     words, text_bytes = len(trainer), trainer.text_bytes
