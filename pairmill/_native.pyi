@@ -203,7 +203,10 @@ class WordCounter:
         """
 
     def words(self) -> tuple[ArrowArray, NDArray[np.int64]]:
-        """Return the distinct pieces, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n]."""
+        """Return the distinct pieces, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n].
+
+        They are gone from the counter thereafter.
+        """
 
 @final
 class Trainer:

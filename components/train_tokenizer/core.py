@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,7 +32,7 @@ _PART_BYTES = 64 << 20
 _SMALL = 16 << 20
 # One row in so many is held out, and of a file of n times _PART_BYTES one in n times as many: a few thousand rows.
 _HELD_OUT_OF = 100
-# Runs that are merged at once: each holds a file open and some 2 MB.
+# Runs that are merged at once, or of very many the square root: each holds a file open and some 2 MB.
 _FAN_IN = 32
 
 
@@ -117,10 +118,11 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
         for name in (_WORDS, _HELD_OUT):
             found = [(record.key, path) for record in records for path in runs.paths(record, name)]
             if len(found) > _FAN_IN:
-                for start in range(0, len(found), _FAN_IN):
-                    group = tuple(found[start : start + _FAN_IN])
+                size = max(_FAN_IN, math.isqrt(len(found)))
+                for start in range(0, len(found), size):
+                    group = tuple(found[start : start + size])
                     key = content_key(self.name, self.version, "merge", name, group)
-                    shards.append(Shard(f"{name} {start // _FAN_IN:05}", key, _Merge(name, group), len(group)))
+                    shards.append(Shard(f"{name} {start // size:05}", key, _Merge(name, group), len(group)))
         return shards
 
     def accept(self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord]) -> None:
@@ -153,7 +155,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
 
         words, held_out = (uris(name, merged) or uris(name, counted) for name in (_WORDS, _HELD_OUT))
         learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
-        out.write("tokenizer.json", learn.tokenizer_json(config, learned).encode())
+        with out.create("tokenizer.json") as local, local.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(learn.tokenizer_json(config, learned))
         out.write("config.json", b'{"model_type": "qwen3"}')
         size = len(learned.vocab)
         if learned.overflow:

@@ -11,14 +11,13 @@ import numpy as np
 
 from components.train_tokenizer import runs
 from components.train_tokenizer.config import TrainTokenizerConfig
-from pairmill import rows
 from pairmill.encoder import PRE_TOKENIZER
+from pairmill.errors import InputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BYTE_LEVEL = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-_BATCH = 1 << 14
 _LONGEST = 20
 
 
@@ -58,12 +57,27 @@ class Learned(NamedTuple):
 
 
 def learn(config: TrainTokenizerConfig, uris: Sequence[str], *, full_alphabet: bool) -> Learned:
-    """Train BPE on the words of these runs; ``full_alphabet``: with all bytes, not only those that occur."""
+    """Train BPE on the words of these runs; ``full_alphabet``: with all bytes, not only those that occur.
+
+    Raises:
+        InputError: there is more than can be counted.
+    """
+    import pyarrow as pa
+
     from pairmill import _native
 
     trainer = _native.Trainer()
     for batch in runs.merged(uris):
-        trainer.add(*batch)
+        try:
+            trainer.add(*batch)
+        except ValueError as error:
+            raise InputError(
+                str(error),
+                where="train_tokenizer",
+                hint="read less of the files: max_per_file in prefix_config_path, or limit_mul_factor",
+            ) from error
+    # Arrow keeps what it once took, for batches of rows 40 MB, and the training would come on top of it.
+    pa.default_memory_pool().release_unused()
     words, text_bytes = len(trainer), trainer.text_bytes
     vocab, merges, replaced, overflow = trainer.train(config.vocab_size, config.special_tokens, 2, full_alphabet)
     return Learned(words, text_bytes, vocab, merges, replaced, overflow)
@@ -83,18 +97,20 @@ def encode(learned: Learned, tasks: Iterable[tuple[str, Sequence[str]]]) -> Iter
         tokens = 0
         text = _native.Trainer()
         for uri in uris:
-            with rows.open_parquet(uri) as file:
-                for batch in file.iter_batches(batch_size=_BATCH):
-                    words, counts = batch.columns
-                    texts = pa.Array.from_buffers(pa.large_string(), len(words), words.buffers(), offset=words.offset)
-                    _, offsets, _ = encoder.encode(texts)
-                    tokens += int(np.diff(offsets) @ runs.values(counts))
-                    text.add(words, counts)
+            for batch in runs.batches(uri):
+                words, counts = batch.columns
+                texts = pa.Array.from_buffers(pa.large_string(), len(words), words.buffers(), offset=words.offset)
+                _, offsets, _ = encoder.encode(texts)
+                tokens += int(np.diff(offsets) @ runs.values(counts))
+                text.add(words, counts)
         yield task, text.text_bytes, tokens
 
 
-def tokenizer_json(config: TrainTokenizerConfig, learned: Learned) -> str:
-    """The file that every tool of Hugging Face reads, byte for byte as tokenizers 0.22.2 writes it."""
+def tokenizer_json(config: TrainTokenizerConfig, learned: Learned) -> Iterator[str]:
+    """Pieces of the file that every tool of Hugging Face reads, byte for byte as tokenizers 0.22.2 writes it.
+
+    As one text it would take more memory than the training.
+    """
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     special = list(dict.fromkeys(config.special_tokens))
     head = {
@@ -119,22 +135,23 @@ def tokenizer_json(config: TrainTokenizerConfig, learned: Learned) -> str:
     }
     # json writes indented text in Python, element by element: a third of the stage's time.
     quoted = json.encoder.encode_basestring
-    vocab = [f"      {quoted(token)}: {number}" for number, token in enumerate(learned.vocab)]
-    merges = [f"      [\n        {quoted(left)},\n        {quoted(right)}\n      ]" for left, right in learned.merges]
+    vocab = (f"      {quoted(token)}: {number}" for number, token in enumerate(learned.vocab))
+    merges = (f"      [\n        {quoted(left)},\n        {quoted(right)}\n      ]" for left, right in learned.merges)
     end = "\n  }\n}"
-    parts = [
-        json.dumps(head, indent=2, ensure_ascii=False).removesuffix(end),
-        ',\n    "vocab": ',
-        _lines("{", vocab, "}"),
-        ',\n    "merges": ',
-        _lines("[", merges, "]"),
-        end,
-    ]
-    return "".join(parts)
+    yield json.dumps(head, indent=2, ensure_ascii=False).removesuffix(end)
+    yield ',\n    "vocab": '
+    yield from _lines("{", vocab, "}")
+    yield ',\n    "merges": '
+    yield from _lines("[", merges, "]")
+    yield end
 
 
-def _lines(first: str, lines: Sequence[str], last: str) -> str:
-    return "\n".join([first, ",\n".join(lines), f"    {last}"]) if lines else first + last
+def _lines(first: str, lines: Iterable[str], last: str) -> Iterator[str]:
+    before = first + "\n"
+    for line in lines:
+        yield before + line
+        before = ",\n"
+    yield f"\n    {last}" if before == ",\n" else first + last
 
 
 def longest(tokens: Iterable[str], special: Iterable[str]) -> list[tuple[str, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 
 from pairmill.manifest import Manifest
 from pairmill.report import Bars, Block, Cell, Curve, Report, Table
@@ -15,8 +17,11 @@ def report_of(manifest: Manifest) -> Report:
     data, ledger = manifest.data, manifest.ledger
     metrics: dict[str, float] = data["metrics"]
     # A manifest that was read again has its keys sorted; its report has to be the same.
-    tasks: list[tuple[str, dict[str, Any]]] = sorted(data["tasks"].items())
-    tested = [(name, task["held_out_bytes"] / task["held_out_tokens"]) for name, task in tasks if _tested(task)]
+    tasks: list[tuple[str, dict[str, int]]] = sorted(data["tasks"].items())
+    sources: dict[str, Counter[str]] = {}
+    for name, task in tasks:
+        sources.setdefault(_source(name), Counter()).update(task)
+    tested, tested_tasks = _tested(sources.items()), _tested(tasks)
     unseen: Cell = metrics.get("held_out_tokens_per_byte", _NOT_MEASURED)
     figures: dict[str, Cell] = {
         "Vocabulary": data["vocab_size"],
@@ -35,17 +40,17 @@ def report_of(manifest: Manifest) -> Report:
         marks = [("held out", data["vocab_size"], 1 / unseen)] if isinstance(unseen, float) else []
         blocks.append(Curve("Vocabulary growth", data["growth"], "tokens", "bytes per token", marks))
     blocks += [
-        Bars("Held-out rows by task", sorted(tested, key=lambda bar: -bar[1]), "bytes per token"),
+        Bars("Held-out rows by source", sorted(tested.items(), key=lambda bar: -bar[1]), "bytes per token"),
         Bars(
-            "Text by task",
-            sorted(((name, task["text_bytes"]) for name, task in tasks), key=lambda bar: -bar[1]),
+            "Text by source",
+            sorted(((name, sums["text_bytes"]) for name, sums in sources.items()), key=lambda bar: -bar[1]),
             "bytes",
         ),
         Table(
             "Tasks",
             ("Task", "Rows", "Rows read", "Bytes of text", "Bytes per token, held out"),
             [
-                (name, task["rows"], task["rows_read"], task["text_bytes"], dict(tested).get(name, "–"))
+                (name, task["rows"], task["rows_read"], task["text_bytes"], tested_tasks.get(name, "–"))
                 for name, task in tasks
             ],
             "Held out is what a second vocabulary makes of rows that it has not seen, trained on all the others; "
@@ -56,5 +61,14 @@ def report_of(manifest: Manifest) -> Report:
     return Report("train_tokenizer", figures, blocks)
 
 
-def _tested(task: dict[str, Any]) -> bool:
-    return bool(task.get("held_out_tokens"))
+def _source(task: str) -> str:
+    """What a task is of: the folder that its name begins with, or else the name of its file."""
+    folder, below, _ = task.partition("__")
+    return folder if below else PurePath(task).stem
+
+
+def _tested(sums: Iterable[tuple[str, Mapping[str, int]]]) -> dict[str, float]:
+    """Bytes a token, by name, of those of which anything was held out."""
+    return {
+        name: some["held_out_bytes"] / some["held_out_tokens"] for name, some in sums if some.get("held_out_tokens")
+    }

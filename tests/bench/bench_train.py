@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # before the wheel counts its threads: one on either side
 
 import measure
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
-from measure import TEXTS, ratio, spread
+from measure import ratio, spread
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from pairmill import _native
+from components.train_tokenizer.config import TrainTokenizerConfig
+from components.train_tokenizer.core import TrainTokenizer
+from pairmill import _native, rows, runner
 from pairmill.encoder import SPLIT
 
 ROUNDS = 3
 VOCABULARY = 65_536
+TIMES = 10
 
 
-def bench(rows: Path) -> None:
-    """Print both tables."""
-    files = sorted(rows.glob("*.parquet"))
-    whole = measure.texts(files)
+def bench(folder: Path) -> None:
+    """Print both tables, for a folder of row files."""
+    whole = measure.texts(sorted(folder.glob("*.parquet")))
     strings = whole.to_pylist()
     found: dict[str, list[tuple[str, str]]] = {}
 
@@ -59,33 +66,76 @@ def bench(rows: Path) -> None:
             ("tokenizers 0.22.2", spread(peer, ".2f"), ratio(peer, mine), same),
         ],
     )
-    said = json.loads(measure.run([sys.executable, __file__, str(rows)]).out)
-    before, after, words = said["before"], said["after"], said["words"]
+    with tempfile.TemporaryDirectory() as name:
+        lines = [_line("corpus", work, folder) for work in WORK]
+        made = _random_words(Path(name), TIMES * int(lines[0][2].replace(",", "")))
+        lines += [_line("random letters", work, made) for work in WORK]
     measure.table(
-        "memory of counting and training",
-        "unique words|batches, MiB|peak, MiB|bytes a word",
-        [(f"{words:,}", f"{before / 2**20:.0f}", f"{after / 2**20:.0f}", f"{(after - before) / words:.0f}")],
+        f"memory of training {VOCABULARY:,} in one process, above what reading the rows takes",
+        "words||unique words|batches, MiB|peak, MiB|bytes a word",
+        lines,
     )
 
 
+def _random_words(folder: Path, count: int) -> Path:
+    """A folder of rows of so many words of 5 to 12 random letters; nearly all of them differ."""
+    draw = np.random.default_rng(0)
+    letters = draw.integers(ord("a"), ord("z") + 1, (count, 12), np.uint8)
+    ends = draw.integers(5, 13, count)
+    words = [row[:end].tobytes().decode() for row, end in zip(letters, ends.tolist(), strict=True)]
+    texts = pa.array([" ".join(words[start : start + 100]) for start in range(0, count, 100)])
+    columns = {
+        "condition": pa.array(["direct"] * len(texts)),
+        "instruction": texts,
+        "response": pa.array([""] * len(texts)),
+    }
+    pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=2_000)
+    return folder
+
+
+def _line(words: str, work: str, folder: Path) -> tuple[str, ...]:
+    said = json.loads(measure.run([sys.executable, __file__, work, str(folder)]).out)
+    before, after, unique = said["before"], said["after"], said["words"]
+    mebibytes = (f"{size / 2**20:.0f}" for size in (before, after))
+    return (words, work, f"{unique:,}", *mebibytes, f"{(after - before) / unique:.0f}")
+
+
+def _batches(folder: str) -> Iterator[rows.Batch]:
+    for path in sorted(Path(folder).glob("*.parquet")):
+        yield from rows.read(str(path))
+
+
+def _count_and_train(folder: str) -> int:
+    counter = _native.WordCounter()
+    for batch in _batches(folder):
+        counter.add(batch.instruction, sys.maxsize)
+        counter.add(batch.response, sys.maxsize)
+    words = len(counter)
+    _native.train_bpe(*counter.words(), VOCABULARY, [])
+    return words
+
+
+def _stage(folder: str) -> int:
+    with tempfile.TemporaryDirectory() as root:
+        config = TrainTokenizerConfig(root=root, rows=[folder], vocab_size=VOCABULARY, workers=1)
+        return int(runner.run(TrainTokenizer(), config).manifest.data["metrics"]["distinct_words"])
+
+
+WORK: dict[str, Callable[[str], int]] = {"count and train": _count_and_train, "the stage, with its evaluation": _stage}
+
+
 def _peak() -> int:
-    """Most resident bytes of this process so far."""
+    """Most resident bytes of this process so far. What the system says of it when it ends begins with its parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
-def memory(rows: str) -> None:
-    """Read all batches, then count and train on them; print the peak before and after."""
-    counter = _native.WordCounter()
-    before = 0
-    for count in (False, True):
-        for path in sorted(Path(rows).glob("*.parquet")):
-            for batch in pq.ParquetFile(path).iter_batches(columns=list(TEXTS)):
-                for column in batch.columns if count else []:
-                    counter.add(column, sys.maxsize)
-        before = before or _peak()
-    _native.train_bpe(*counter.words(), VOCABULARY, [])
-    print(json.dumps({"words": len(counter), "before": before, "after": _peak()}))
+def memory(work: str, folder: str) -> None:
+    """Read all rows, then do the work, which tells how many words differ; print that, and the peak before and after."""
+    deque(_batches(folder), maxlen=0)
+    before = _peak()
+    words = WORK[work](folder)
+    print(json.dumps({"words": words, "before": before, "after": _peak()}))
 
 
 if __name__ == "__main__":

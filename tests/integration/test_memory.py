@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import random
+import string
 import subprocess
 import sys
 import tarfile
@@ -267,6 +268,43 @@ def test_clean_of_hundreds_of_megabytes(what: str, tmp_path: Path) -> None:
         tmp_path,
         lambda raw, root: tools.command("clean", raw=raw, root=root, workers=2),
     )
+
+
+def test_train_tokenizer(tmp_path: Path) -> None:
+    compare(
+        "train_tokenizer rows parquet, row groups of 2000",
+        lambda path, size: rows_parquet(path, size, 2000),
+        "x.parquet",
+        60 * MB,
+        tmp_path,
+        lambda rows, root: tools.command("train_tokenizer", rows=rows, root=root, workers=1, vocab_size=2000),
+    )
+
+
+_READ = """
+import sys
+from collections import deque
+from pairmill import rows
+deque(rows.read(sys.argv[1]), maxlen=0)
+"""
+
+
+def test_train_tokenizer_of_many_words(tmp_path: Path) -> None:
+    """Half a KB for each word that differs, its tokens and all that is written included, above what reading takes."""
+    path, root = tmp_path / "given" / "x.parquet", tmp_path / "root"
+    rng = random.Random(1)
+    words = ["".join(rng.choices(string.ascii_lowercase, k=rng.randint(5, 12))) for _ in range(150_000)]
+    texts = [" ".join(words[start : start + 100]) for start in range(0, len(words), 100)]
+    tools.write_rows(path, [("direct", text, "") for text in texts], row_group_size=500)
+    before = peak([sys.executable, "-c", _READ, str(path)])
+    after = peak(tools.command("train_tokenizer", rows=path.parent, root=root, workers=1))
+    (made,) = root.glob(f"tokenizer/*/{tools.MANIFEST}")
+    metrics = tools.read_manifest(made.parent)["data"]["metrics"]
+    assert metrics["vocab_size"] > 40_000
+    assert metrics["distinct_words"] > 149_000
+    each = (after - before) / metrics["distinct_words"]
+    print(f"\ntrain_tokenizer: {before / MB:.0f} -> {after / MB:.0f} MB, {each:.0f} bytes a word")
+    assert each <= 512
 
 
 @pytest.mark.parametrize("what", TOKENIZE)

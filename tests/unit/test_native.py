@@ -246,7 +246,8 @@ class TestCount:
         got = dict(zip(pa.array(words).to_pylist(), counts.tolist(), strict=True))
         assert got == {word.encode(): count for word, count in expected.items()}
         assert list(got) == sorted(got)
-        assert len(whole) == len(words) == len(got)
+        assert len(words) == len(got)
+        assert len(whole) == 0
         other_words, other_counts = parts.words()
         assert pa.array(other_words).equals(pa.array(words))
         assert np.array_equal(other_counts, counts)
@@ -325,8 +326,9 @@ class TestTrain:
         counter = _native.WordCounter()
         counter.add(arrow(texts), sys.maxsize)
         trainer = _native.Trainer()
+        distinct = len(counter)
         trainer.add(*counter.words())
-        assert len(trainer) == len(counter)
+        assert len(trainer) == distinct
         total = trainer.text_bytes
         assert total == sum(map(len, texts))
         vocab, merges, replaced, overflow = trainer.train(10**15, [], min_frequency=1)

@@ -15,10 +15,13 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from components.train_tokenizer import core, runs
 from components.train_tokenizer.config import SPECIAL_TOKENS, TrainTokenizerConfig
 from components.train_tokenizer.core import TrainTokenizer, _chosen_texts, _held_out
+from components.train_tokenizer.report import report_of
 from pairmill import _native, runner
 from pairmill.encoder import SPLIT
 from pairmill.errors import InputError
-from pairmill.stage import Writer
+from pairmill.manifest import Ledger
+from pairmill.report import Bars
+from pairmill.stage import ShardRecord, Writer
 
 
 def write_rows(path: Path, rows: list[tuple[str, str]]) -> None:
@@ -206,6 +209,34 @@ def test_runs_are_merged_a_batch_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert list(runs.merged([])) == []
 
 
+def finish(tmp_path: Path, counts: dict[bytes, int]) -> Any:
+    """The merges of a stage of which a shard counted this."""
+    write_rows(tmp_path / "rows" / "a.jsonl", ROWS[:1])
+    stage, config = TrainTokenizer(), TrainTokenizerConfig(root=str(tmp_path), rows=[str(tmp_path / "rows")])
+    plan = stage.plan(config)
+    (shard,) = plan.shards
+    shards, made = tmp_path / "shards", tmp_path / "made"
+    out = Writer(str(shards / shard.key))
+    counter = _native.WordCounter()
+    counter.merge(pa.array(list(counts)), pa.array(list(counts.values())))
+    runs.write(out, "words-00000.parquet", [counter.words()])
+    record = ShardRecord(shard.name, shard.key, Ledger(1, 1, 1, measures={"text_bytes": 1}), out.files)
+    stage.finish(config, plan, [record], str(shards), Writer(str(made)))
+    return json.loads((made / "tokenizer.json").read_text())["model"]["merges"]
+
+
+def test_a_pair_that_32_bits_cannot_count_is_counted_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for count, said in ((2**31 - 1, False), (2**31, True)):
+        merges = finish(tmp_path / str(count), {b"cd": 2**30, b"ab": count})
+        assert merges == [["a", "b"], ["c", "d"]]
+        assert ("more than 2,147,483,647 times; the 32-bit counts" in caplog.text) is said
+
+
+def test_more_than_64_bits_can_count_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"too much to train on; expected fewer than 2\^63 bytes .*; read less"):
+        finish(tmp_path, {b"ab": 2**62})
+
+
 # --- What is measured -----------------------------------------------------------------------------------------------
 
 
@@ -246,6 +277,23 @@ def test_held_out_rows_are_measured_by_a_vocabulary_that_has_not_seen_them(tmp_p
     assert result.manifest.ledger.measures["held_out_rows"] == total
     sums = [sum(task[key] for task in data["tasks"].values()) for key in ("held_out_tokens", "held_out_bytes")]
     assert data["metrics"]["held_out_tokens_per_byte"] == sums[0] / sums[1]
+
+
+def test_the_report_sums_tasks_to_sources(tmp_path: Path) -> None:
+    for seed, name in enumerate(("b__x/1.parquet", "b__y.jsonl", "a.jsonl", "none.jsonl")):
+        write_rows(tmp_path / "rows" / name, words(seed, 300) if name != "none.jsonl" else ROWS[:3])
+    result = run(tmp_path)
+    tasks = result.manifest.data["tasks"]
+    assert list(tasks) == ["a.jsonl", "b__x__1.parquet", "b__y.jsonl", "none.jsonl"]
+
+    def sums(key: str) -> list[int]:
+        return [tasks["a.jsonl"][key], tasks["b__x__1.parquet"][key] + tasks["b__y.jsonl"][key]]
+
+    of_a, of_b = (size / count for size, count in zip(sums("held_out_bytes"), sums("held_out_tokens"), strict=True))
+    bars = {block.title: block.bars for block in report_of(result.manifest).sections if isinstance(block, Bars)}
+    assert sorted(bars["Held-out rows by source"]) == [("a", of_a), ("b", of_b)]
+    small = tasks["none.jsonl"]["text_bytes"]
+    assert bars["Text by source"] == [("b", sums("text_bytes")[1]), ("a", sums("text_bytes")[0]), ("none", small)]
 
 
 def test_the_growth_ends_with_what_the_tokenizer_makes_of_the_text(tmp_path: Path) -> None:

@@ -104,31 +104,44 @@ impl Table {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().filter(|slot| slot.key != Key::NONE)
+    /// What was counted, sorted by bytes, where it stands: a list beside the table would take as much again.
+    fn sorted(self) -> Vec<Slot> {
+        let mut slots = self.slots;
+        slots.retain(|slot| slot.key != Key::NONE);
+        // A key read from its first byte on is ordered as its piece is: of two pieces that differ in zeros at the end
+        // the length, which comes last, decides.
+        slots.sort_unstable_by_key(|slot| u128::from_be_bytes(slot.key.bytes().0));
+        slots
     }
 }
 
-/// Distinct words with their counts, sorted by bytes.
-#[derive(Debug, Default)]
+/// Distinct words with their counts, sorted by bytes, as Arrow has them.
+#[derive(Debug)]
 pub struct Words {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
+    /// The words one after another.
+    pub bytes: Vec<u8>,
+    /// Where each word begins in `bytes`, and where the last ends.
+    pub offsets: Vec<i64>,
     /// The count of each word.
     pub counts: Vec<i64>,
 }
 
 impl Words {
+    fn with_capacity(words: usize) -> Self {
+        let mut offsets = Vec::with_capacity(words + 1);
+        offsets.push(0);
+        Self { bytes: Vec::new(), offsets, counts: Vec::with_capacity(words) }
+    }
+
     fn push(&mut self, word: &[u8], count: i64) {
         self.bytes.extend_from_slice(word);
-        self.ends.push(self.bytes.len());
+        self.offsets.push(self.bytes.len() as i64);
         self.counts.push(count);
     }
 
     /// The words in order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(&0).chain(&self.ends);
-        starts.zip(&self.ends).map(|(&start, &end)| &self.bytes[start..end])
+        self.offsets.windows(2).map(|ends| &self.bytes[ends[0] as usize..ends[1] as usize])
     }
 }
 
@@ -191,23 +204,20 @@ impl WordCounter {
     }
 
     /// The words with their counts, sorted by bytes.
-    pub fn words(&self) -> Words {
-        // A key read from its first byte on is ordered as its piece is: of two pieces that differ in zeros at the end
-        // the length, which comes last, decides. A long piece stands behind all of the short ones that begin it.
-        let mut order: Vec<(u128, &[u8], i64)> = Vec::with_capacity(self.len());
-        order.extend(self.short.iter().map(|slot| (u128::from_be_bytes(slot.key.bytes().0), &[][..], slot.count)));
-        order.extend(self.long.iter().map(|(word, &count)| {
-            let mut first = [u8::MAX; 16];
-            first[..SHORT].copy_from_slice(&word[..SHORT]);
-            (u128::from_be_bytes(first), &**word, count)
-        }));
-        order.sort_unstable();
-        let mut words = Words::default();
-        for (key, long, count) in order {
-            let bytes = key.to_be_bytes();
-            let word = if long.is_empty() { &bytes[..usize::from(bytes[SHORT])] } else { long };
-            words.push(word, count);
+    pub fn words(self) -> Words {
+        let mut words = Words::with_capacity(self.len());
+        let mut long: Vec<_> = self.long.into_iter().collect();
+        long.sort_unstable();
+        let mut long = long.into_iter().peekable();
+        for slot in self.short.sorted() {
+            let (bytes, length) = slot.key.bytes();
+            let short = &bytes[..length];
+            while let Some((word, count)) = long.next_if(|(word, _)| **word < *short) {
+                words.push(&word, count);
+            }
+            words.push(short, slot.count);
         }
+        long.for_each(|(word, count)| words.push(&word, count));
         words
     }
 }
@@ -255,7 +265,7 @@ mod tests {
     use super::*;
     use crate::split::pieces;
 
-    fn counted(counter: &WordCounter) -> Vec<(Vec<u8>, i64)> {
+    fn counted(counter: WordCounter) -> Vec<(Vec<u8>, i64)> {
         let words = counter.words();
         words.iter().map(<[u8]>::to_vec).zip(words.counts.iter().copied()).collect()
     }
@@ -266,7 +276,7 @@ mod tests {
         counter.add("b e\u{301} b").unwrap();
         counter.add(" b").unwrap();
         counter.add("").unwrap();
-        assert_eq!(counted(&counter), [(b" b".to_vec(), 2), (" é".into(), 1), (b"b".to_vec(), 1)]);
+        assert_eq!(counted(counter), [(b" b".to_vec(), 2), (" é".into(), 1), (b"b".to_vec(), 1)]);
     }
 
     #[test]
@@ -291,7 +301,7 @@ mod tests {
         }
         assert!(expected.len() > 3 * FIRST_SLOTS && expected.keys().any(|word| word.len() == SHORT));
         assert_eq!(counter.len(), expected.len());
-        assert_eq!(counted(&counter), expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(counted(counter), expected.into_iter().collect::<Vec<_>>());
     }
 
     #[test]

@@ -71,23 +71,35 @@ impl fmt::Display for TrainError {
 
 impl std::error::Error for TrainError {}
 
-/// Tokens by id and ids by token.
+/// Tokens by id, and the ids of those that were given.
+///
+/// No two merges make the same token, and an index of all of them would take more memory than they do.
 #[derive(Default)]
 struct Vocab {
     tokens: Vec<String>,
-    ids: FxHashMap<String, u32>,
+    given: FxHashMap<String, u32>,
 }
 
 impl Vocab {
-    /// The id of `token`, a new one if it has none.
-    fn id_of(&mut self, token: String) -> u32 {
-        if let Some(&id) = self.ids.get(&token) {
+    /// The id of a special token or of a symbol of the alphabet.
+    fn give(&mut self, token: String) -> u32 {
+        if let Some(&id) = self.given.get(&token) {
             return id;
         }
-        let id = self.tokens.len() as u32;
-        self.tokens.push(token.clone());
-        self.ids.insert(token, id);
+        let id = self.push(token.clone());
+        self.given.insert(token, id);
         id
+    }
+
+    /// The id of what a merge makes: a string that was given keeps its id.
+    fn merge(&mut self, left: u32, right: u32) -> u32 {
+        let token = format!("{}{}", self.tokens[left as usize], self.tokens[right as usize]);
+        self.given.get(&token).copied().unwrap_or_else(|| self.push(token))
+    }
+
+    fn push(&mut self, token: String) -> u32 {
+        self.tokens.push(token);
+        self.tokens.len() as u32 - 1
     }
 }
 
@@ -340,13 +352,13 @@ impl Trainer {
         let Self { mut corpus } = self;
         let mut vocab = Vocab::default();
         for token in options.special_tokens {
-            vocab.id_of(token.clone());
+            vocab.give(token.clone());
         }
         let bytes_by_symbol: BTreeMap<char, usize> = alphabet().into_iter().zip(0..).collect();
         let mut byte_ids = [0; 256];
         for (symbol, byte) in bytes_by_symbol {
             if corpus.seen[byte] || options.full_alphabet {
-                byte_ids[byte] = vocab.id_of(symbol.to_string());
+                byte_ids[byte] = vocab.give(symbol.to_string());
             }
         }
 
@@ -358,8 +370,7 @@ impl Trainer {
         while vocab.tokens.len() < options.vocab_size {
             let Some(number) = pairs.best() else { break };
             let (left, right) = pairs.pairs[number as usize].ids;
-            // A string that is a token already, a special one, keeps its id.
-            let joined = vocab.id_of(format!("{}{}", vocab.tokens[left as usize], vocab.tokens[right as usize]));
+            let joined = vocab.merge(left, right);
             for side in [&mut before, &mut after] {
                 side.neighbours.resize(vocab.tokens.len(), Neighbour::default());
             }

@@ -1,8 +1,10 @@
 //! Counting and training.
 
 use arrow_array::LargeBinaryArray;
+use arrow_data::ArrayData;
+use arrow_schema::DataType;
 use numpy::{PyArray1, PyArrayMethods};
-use pairmill_core::count::{CountError, WordCounter as Core, truncate as first};
+use pairmill_core::count::{CountError, WordCounter as Core, Words, truncate as first};
 use pairmill_core::train::{Options, Trained, Trainer as CoreTrainer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -67,12 +69,13 @@ impl WordCounter {
         })
     }
 
-    fn words<'py>(&self, py: Python<'py>) -> (ArrowArray, Bound<'py, PyArray1<i64>>) {
-        let (words, counts) = py.detach(|| {
-            let sorted = self.0.words();
-            (ArrowArray::new(&LargeBinaryArray::from_iter_values(sorted.iter())), sorted.counts)
-        });
-        (words, PyArray1::from_vec(py, counts))
+    fn words<'py>(&mut self, py: Python<'py>) -> PyResult<(ArrowArray, Bound<'py, PyArray1<i64>>)> {
+        let counter = std::mem::take(&mut self.0);
+        let Words { bytes, offsets, counts } = py.detach(|| counter.words());
+        let buffers = vec![offsets.into(), bytes.into()];
+        let words = ArrayData::try_new(DataType::LargeBinary, counts.len(), None, 0, buffers, vec![])
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok((ArrowArray::new(&LargeBinaryArray::from(words)), PyArray1::from_vec(py, counts)))
     }
 
     fn __len__(&self) -> usize {
