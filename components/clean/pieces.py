@@ -52,26 +52,13 @@ def pieces_of(path: str, uri: str, size: int, step: int) -> list[Piece]:
     suffix = PurePosixPath(path).suffix
     if size >= 2 * PIECE_BYTES:
         if suffix == ".parquet":
-            return _row_groups(path, uri)
+            parts = rows.parts(uri, PIECE_BYTES)
+            return [Piece(path, uri, part.start, part.stop, part.first, part.size) for part in parts] or [
+                Piece(path, uri)
+            ]
         if suffix in LINES:
             return _lines(path, uri, size, step)
     return [Piece(path, uri, size=size)]
-
-
-def _row_groups(path: str, uri: str) -> list[Piece]:
-    found = []
-    with rows.open_parquet(uri) as file:
-        metadata = file.metadata
-        start = first = count = size = 0
-        for group in range(metadata.num_row_groups):
-            meta = metadata.row_group(group)
-            count += meta.num_rows
-            # A dictionary can make of a few bytes many: what is decoded is what takes time.
-            size += meta.total_byte_size
-            if size >= PIECE_BYTES or group == metadata.num_row_groups - 1:
-                found.append(Piece(path, uri, start, group + 1, first, size))
-                start, first, count, size = group + 1, first + count, 0, 0
-    return found or [Piece(path, uri)]
 
 
 def _lines(path: str, uri: str, size: int, step: int) -> list[Piece]:
