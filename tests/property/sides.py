@@ -18,12 +18,7 @@ from pairmill import _native
 from pairmill.encoder import SPLIT
 
 # The ways in which this machine can scan; each gives the same ids.
-LEVELS: list[str] = getattr(_native, "simd_levels", lambda: [""])()
-
-
-def native(vocab: dict[str, int], merges: list[tuple[str, str]], level: str) -> _native.Encoder:
-    """Our encoder, made to scan in one way."""
-    return _native.Encoder(vocab, merges, **({"simd": level} if level else {}))
+LEVELS = _native.simd_levels()
 
 
 def trained(texts: list[str], vocab_size: int, full_alphabet: bool, special_tokens: list[str]) -> Tokenizer:
@@ -81,6 +76,10 @@ class Sides:
         """How many bytes have a symbol."""
         return sum(len(token) == 1 for token in self.vocab)
 
+    def native(self, level: str) -> _native.Encoder:
+        """Ours, made to scan in one way."""
+        return _native.Encoder(self.vocab, self.merges, simd=level)
+
     def _expected(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         rows = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(rows) + 1, np.int64)
@@ -90,7 +89,7 @@ class Sides:
     def _differs(self, text: str, level: str) -> bool:
         """Whether one text alone differs, in the first or the second pass."""
         expected, _ = self._expected([text])
-        encoder = native(self.vocab, self.merges, level)
+        encoder = self.native(level)
         array = pa.array([text], pa.large_string())
         return any(not np.array_equal(encoder.encode(array)[0], expected) for _ in range(2))
 
@@ -100,7 +99,7 @@ class Sides:
             expected, offsets = self._expected(many)
             array = pa.array(many, pa.large_string())
             for level in LEVELS:
-                encoder = native(self.vocab, self.merges, level)
+                encoder = self.native(level)
                 for cache in ("cold", "warm"):
                     ids, ends, _ = encoder.encode(array)
                     self.ids += len(ids)
@@ -116,7 +115,7 @@ class Sides:
         if not self._differs(texts[row], level):
             return f"row {row} of {len(texts)} differs, but not alone: {texts[row]!r}; got {got}, expected {wanted}"
         text = strings.smallest(texts[row], lambda text: self._differs(text, level))
-        got = native(self.vocab, self.merges, level).encode(pa.array([text]))[0]
+        got = self.native(level).encode(pa.array([text]))[0]
         return f"row {row}, smallest: {text!r}; got {got.tolist()}, expected {self._expected([text])[0].tolist()}"
 
 

@@ -8,13 +8,15 @@ import pyarrow as pa
 import pytest
 import sides
 import strings
-from sides import Sides, native
+from sides import Sides
 from tokenizers import models, pre_tokenizers
 
 from pairmill import _native
 
 SPECIAL = ["<|PAD|>", "<think>", "ab", "Ġthe"]
 SCALARS = 0x110000 - 0x800
+# What /proc/cpuinfo calls the last that each level needs.
+FLAGS = {"avx2": "avx2", "avx512": "avx512vbmi"}
 
 
 def corpus(seed: int, documents: int = 300) -> list[str]:
@@ -43,10 +45,10 @@ def vocabularies() -> dict[str, Sides]:
 
 def test_every_path_of_this_machine_is_tried() -> None:
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
-    assert len(set(sides.LEVELS)) == len(sides.LEVELS) > 0
-    if sides.LEVELS != [""]:
-        assert "scalar" in sides.LEVELS
-        assert ("avx2" in sides.LEVELS) == ("avx2" in flags)
+    assert sides.LEVELS[0] == "scalar"
+    assert sides.LEVELS[1:] == [level for level, flag in FLAGS.items() if flag in flags]
+    with pytest.raises(ValueError, match=f'no level "" here; expected one .* has: {", ".join(sides.LEVELS)}$'):
+        _native.Encoder({}, [], simd="")
 
 
 def test_random_documents(vocabularies: dict[str, Sides]) -> None:
@@ -137,7 +139,7 @@ def test_spaces_past_the_limit_of_the_wheel() -> None:
         assert [number for row in rows for number in row.ids] == expected(length), length
     length = 11_000_000 if strings.SECONDS else 1_100_000
     for level in sides.LEVELS:
-        ids, offsets, dropped = native(vocab, merges, level).encode(pa.array(texts(length), pa.large_string()))
+        ids, offsets, dropped = _native.Encoder(vocab, merges, simd=level).encode(pa.array(texts(length), pa.large_string()))
         assert np.array_equal(ids, expected(length))
         assert (offsets.tolist(), dropped) == ([0, len(run(length)), len(ids)], 0)
 

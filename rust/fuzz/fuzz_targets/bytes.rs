@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use std::iter::repeat;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
@@ -56,9 +57,9 @@ fn words(data: &[u8], number: u64, special_tokens: &[String]) {
     }
     let options = Options { vocab_size: 300, special_tokens, min_frequency: number % 3, full_alphabet: true };
     // Counts of any size may sum to too much; of one they never do.
-    let _ = train(&counter.words(), options);
-    let once: Vec<_> = counter.words().into_iter().map(|(word, _)| (word, 1)).collect();
-    assert!(train(&once, options).unwrap().vocab.len() >= 256);
+    let words = counter.words();
+    let _ = train(words.iter().zip(words.counts.iter().copied()), options);
+    assert!(train(words.iter().zip(repeat(1)), options).unwrap().vocab.len() >= 256);
 }
 
 /// The pieces of a text are the text, and its ids stand for its bytes.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pairmill_core::train::{Options, TrainError, Trained};
+use pairmill_core::train::{Options, TrainError, Trained, Trainer};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::unicode::NFC;
@@ -100,8 +100,13 @@ pub fn trained(corpus: &[String], options: Options<'_>) -> Reference {
 ///
 /// # Errors
 /// Those of training.
-pub fn train(words: &[(&[u8], i64)], options: Options<'_>) -> Result<Trained, TrainError> {
-    pairmill_core::train::train(words.iter().copied(), options, &mut || Ok(()))
+pub fn train<'a>(
+    mut words: impl Iterator<Item = (&'a [u8], i64)>,
+    options: Options<'_>,
+) -> Result<Trained, TrainError> {
+    let mut trainer = Trainer::default();
+    words.try_for_each(|(word, count)| trainer.add(word, count))?;
+    trainer.train(options, &mut || Ok(()))
 }
 
 /// A model in which any two bytes of `known` merge, in an order without a pattern: where a piece ends shows in the ids,
