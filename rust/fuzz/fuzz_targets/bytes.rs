@@ -11,6 +11,7 @@ use pairmill_core::count::{WordCounter, truncate};
 use pairmill_core::encoder::{Cache, Encoder};
 use pairmill_core::jsonl;
 use pairmill_core::nfc::normalize;
+use pairmill_core::patterns::Pattern;
 use pairmill_core::sample::data_io_document_sample;
 use pairmill_core::simd::Level;
 use pairmill_core::split::pieces;
@@ -19,7 +20,7 @@ use pairmill_fuzz::{SEPARATOR, learned, pairs, reference, texts, train};
 
 /// For each level an encoder that knows all bytes, and its tokens by id.
 static ENCODERS: LazyLock<Vec<(Encoder, Vec<String>)>> = LazyLock::new(|| {
-    let (vocab, merges) = learned(&reference(pairs(|_| true)));
+    let (vocab, merges) = learned(&reference(pairs(|_| true), Pattern::Qwen2));
     let mut vocab: Vec<_> = vocab.into_iter().collect();
     vocab.sort_by_key(|&(_, id)| id);
     let encoder = |level| Encoder::new(vocab.clone(), &merges).unwrap().at_level(level);
