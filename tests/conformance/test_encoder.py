@@ -82,6 +82,14 @@ def test_the_corpus_has_its_recorded_ids(shared: Path, encoder: _native.Encoder)
     assert (len(recorded), inspected) == (4, sum(arrays["tokens"]["len"] for arrays in recorded.values()))
 
 
+@pytest.mark.parametrize("encoder", LEVELS[-1:], indirect=True)
+def test_eleven_million_spaces_are_one_piece(encoder: _native.Encoder) -> None:
+    """The wheel panics above 10 million. The longest run that is a token has 64, and nothing of them is left over."""
+    for length, tokens in ((64, 1), (9_984, 156), (11_000_000, 171_875)):
+        ids, _, dropped = encoder.encode(pa.array([" " * length]))
+        assert (set(ids.tolist()), len(ids), dropped) == ({encoder.token_to_id("Ġ" * 64)}, tokens, 0)
+
+
 def test_every_scalar_alone_and_between_others_has_its_recorded_ids() -> None:
     both = sides.Sides(sides.pairs())
     assert sides.digests([both.native(level).encode for level in LEVELS]) == [sides.EVERY_SCALAR] * len(LEVELS)

@@ -112,7 +112,7 @@ def test_long_runs(vocabularies: dict[str, Sides]) -> None:
     runs = [
         piece * length
         for piece in ("a", "=", " ", "\n", "é", "e\u0301", "日", "\u0301", "'", "\u1100")
-        for length in (63, 64, 65, 255, 256, 257, 10_001)
+        for length in (63, 64, 65, 255, 256, 257, 2_001)
     ]
     texts = [before + run + after for run in runs for before, after in (("", ""), ("x", "y"), (" ", "\n"))]
     for name, vocabulary in vocabularies.items():
@@ -142,7 +142,7 @@ def by_rule(one: str, length: int, vocab: dict[str, int]) -> list[int]:
 
 @pytest.mark.parametrize("one", REPEATED)
 def test_a_run_of_any_length(one: str) -> None:
-    """The wheel panics above 10 million spaces; up to there it does what the rule says of any number."""
+    """The wheel takes its time, and panics above 10 million spaces; before that it does what the rule says."""
     vocab, merges = repeated(one)
     reference = sides.trained([], 0, False, [])
     reference.model = models.BPE(vocab, merges)
@@ -151,10 +151,10 @@ def test_a_run_of_any_length(one: str) -> None:
         expected = by_rule(one, length, vocab)
         assert reference.encode(one * length, add_special_tokens=False).ids == expected
         both.compare([one * length, one * length + "x", "x" + one * length], f"{length} of {one!r}")
-    length = 11_000_000 if strings.SECONDS or one == " " else 110_000
+    length = 11_000_000 if strings.SECONDS else 110_000
     expected = np.array(by_rule(one, length, vocab), np.uint32)
     text = pa.array([one * length], pa.large_string())
-    for level in sides.LEVELS if strings.SECONDS else sides.LEVELS[-1:]:
+    for level in sides.LEVELS:
         ids, offsets, dropped = both.native(level).encode(text)
         assert np.array_equal(ids, expected)
         assert (offsets.tolist(), dropped) == ([0, len(ids)], 0)
