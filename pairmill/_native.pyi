@@ -22,6 +22,7 @@ __all__ = [
     "__version__",
     "data_io_document_sample",
     "json_rows",
+    "simd_levels",
     "tokenizer_encoder",
     "tokenizer_settings",
     "train_bpe",
@@ -51,13 +52,19 @@ class Encoder:
     Args:
         vocab: token (in byte symbols) to id, or pairs of them; ids of 0 to 2**32 - 2, each once.
         merges: (left, right) by rank; both sides and what they make must be tokens.
+        simd: one of `simd_levels`, for tests; None = the fastest.
 
     Raises:
-        ValueError: vocab or merges contradict themselves; the message names the token or the merge.
+        ValueError: vocab or merges contradict themselves; the message names the token or the merge. Or the processor
+            lacks the level; the message names those that it has.
     """
 
     def __new__(
-        cls, vocab: Mapping[str, int] | Iterable[tuple[str, int]], merges: Sequence[tuple[str, str]]
+        cls,
+        vocab: Mapping[str, int] | Iterable[tuple[str, int]],
+        merges: Sequence[tuple[str, str]],
+        *,
+        simd: str | None = None,
     ) -> Encoder: ...
     @property
     def vocab_size(self) -> int:
@@ -263,6 +270,12 @@ def train_bpe(
 ) -> tuple[list[str], list[tuple[str, str]], bool]:
     """Train on these words alone, as a `Trainer` does; return tokens, merges, and whether 32 bits would overflow."""
 
+def simd_levels() -> list[str]:
+    """Return in which ways this processor can encode, the fastest, which is the default, last; ids are the same.
+
+    "scalar" is what every processor can; "avx2" and "avx512" are those of x86-64 (rust/core/src/simd.rs).
+    """
+
 def tokenizer_settings(text: str) -> str:
     """Return the JSON of a tokenizer.json without `model.vocab` and `model.merges`, which are nearly all of it.
 
@@ -271,7 +284,12 @@ def tokenizer_settings(text: str) -> str:
     """
 
 def tokenizer_encoder(
-    text: str, *, pattern: Literal["qwen2", "llama3", "gpt2"], normalize: bool, ignore_merges: bool
+    text: str,
+    *,
+    pattern: Literal["qwen2", "llama3", "gpt2"],
+    normalize: bool,
+    ignore_merges: bool,
+    simd: str | None = None,
 ) -> Encoder:
     """Return the encoder of a tokenizer.json with a byte-level BPE model; its added tokens are found in texts.
 
@@ -280,10 +298,12 @@ def tokenizer_encoder(
         pattern: how a text is split (rust/core/src/patterns.rs).
         normalize: whether a text is brought into NFC first.
         ignore_merges: whether a piece that is a token has its id whatever the merges say.
+        simd: as for `Encoder`.
 
     Raises:
         ValueError: vocab, merges and added tokens contradict themselves, or the latter cannot be found as tokenizers
-            0.22.2 finds them: twice the same, single words, white space that two of them take.
+            0.22.2 finds them: twice the same, single words, white space that two of them take. Or the processor lacks
+            the level.
     """
 
 def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray[np.uint64]:

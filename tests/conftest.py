@@ -1,4 +1,4 @@
-"""What every test can import: this folder's ``helpers`` and the toy stage beside the unit tests."""
+"""What every test can import: this folder's modules and the toy stage beside the unit tests."""
 
 import signal
 import sys

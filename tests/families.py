@@ -7,12 +7,16 @@ RoBERTa, GPT-NeoX, and GPT-4 as it was converted from tiktoken.
 import json
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from pairmill.encoder import GPT2_SPLIT, LLAMA3_SPLIT, SPLIT, Encoder
+from pairmill import _native
+from pairmill.encoder import GPT2_SPLIT, LLAMA3_SPLIT, SPLIT, Encoder, _recognised
 
 # Letters of several scripts, marks that compose, reorder or are newer than the normaliser, all kinds of white space,
 # digits of several scripts, contractions with and without folding, control characters, bytes the training never saw.
@@ -34,12 +38,12 @@ def nasty(draw: random.Random, pool: Iterable[str] = NASTY) -> str:
 
 
 def scalars(step: int = 1) -> Iterator[str]:
-    """Texts with every Unicode scalar value, or every ``step``-th: alone, and between letters, digits and spaces."""
+    """Texts with every Unicode scalar value, or every ``step``-th: alone, and between characters of every class."""
     for code in range(0, 0x110000, step):
         if not 0xD800 <= code < 0xE000:
             one = chr(code)
             yield one
-            yield f"a{one}b {one}c '{one}1{one}{one}2 {one}"
+            yield f"a{one}b {one}c '{one}1{one}{one}2\n{one}e\u0301{one}\u0323\u3000{one} {one}"
 
 
 def added(content: str, **flags: bool) -> dict[str, Any]:
@@ -129,20 +133,26 @@ def _trained(expression: str, every_byte: bool, seed: int) -> dict[str, Any]:
 
 
 def compared(text: str, strings: Iterable[str]) -> tuple[int, int]:
-    """Encode with the native encoder of a tokenizer.json, cold and warm, and with the library; must be equal.
+    """Encode with the native encoder of a tokenizer.json, on every path of this machine, cold and warm, and with the
+    library; must be equal.
 
     Returns how many strings were compared, and how many ids they have.
     """
     native, library = Encoder.from_json(text), Encoder.from_json(text, library=True)
     assert (native.path, library.path) == ("native", "library"), native.reason
     strings = list(strings)
-    expected = library.encode(strings)
+    array = pa.array(strings, pa.large_string())
+    expected = library.encode(array)
     ends = expected.offsets.tolist()
-    for _ in range(2):
-        got = native.encode(strings)
-        if (got.offsets != expected.offsets).any() or (got.ids != expected.ids).any():
-            for row, one in enumerate(strings):
-                theirs = expected.ids[ends[row] : ends[row + 1]].tolist()
-                assert native.encode([one]).ids.tolist() == theirs, repr(one)
-            raise AssertionError("a text has other ids among others than alone")
+    known = _recognised(json.loads(_native.tokenizer_settings(text)))
+    assert not isinstance(known, str)
+    for level in _native.simd_levels():
+        encoder = _native.tokenizer_encoder(text, **asdict(known), simd=level)
+        for _ in range(2):
+            ids, offsets, _ = encoder.encode(array)
+            if not (np.array_equal(offsets, expected.offsets) and np.array_equal(ids, expected.ids)):
+                for row, one in enumerate(strings):
+                    theirs = expected.ids[ends[row] : ends[row + 1]].tolist()
+                    assert encoder.encode(array.slice(row, 1))[0].tolist() == theirs, (level, one)
+                raise AssertionError(f"{level}: a text has other ids among others than alone")
     return len(strings), len(expected.ids)

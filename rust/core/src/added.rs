@@ -188,7 +188,8 @@ impl Finder {
             let Some(token) = &self.tokens[hit.pattern()] else { continue };
             let (mut start, mut end) = (hit.start(), hit.end());
             if token.lstrip {
-                start = done.max(text[..start].trim_end().len());
+                // No further back than there is text left: of white space alone every token would look at all before it.
+                start = done + text[done..start].trim_end().len();
             }
             if token.rstrip {
                 end = text.len() - text[end..].trim_start().len();
@@ -268,6 +269,15 @@ mod tests {
         check(&[("t", "lr")], "a  t \n\u{3000}t\u{2003}b", &["a", "#2", "#2", "b"]);
         check(&[("t", "l")], "  t a", &["#2", " a"]);
         check(&[("t", "r"), ("u", "l")], "t  u", &["#2", "#3"]);
+    }
+
+    #[test]
+    fn white_space_is_not_looked_at_by_every_token_behind_it() {
+        let (mut found, text) = (0, " ".repeat(2_000_001));
+        added(&[("  ", "l")])
+            .unwrap()
+            .split(&text, true, &mut |part| found += usize::from(matches!(part, Part::Token(2))));
+        assert_eq!(found, 1_000_000);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use std::iter::repeat;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
@@ -10,6 +11,7 @@ use pairmill_core::count::{WordCounter, truncate};
 use pairmill_core::encoder::{Cache, Encoder};
 use pairmill_core::jsonl;
 use pairmill_core::nfc::normalize;
+use pairmill_core::patterns::Pattern;
 use pairmill_core::sample::data_io_document_sample;
 use pairmill_core::simd::Level;
 use pairmill_core::split::pieces;
@@ -18,7 +20,7 @@ use pairmill_fuzz::{SEPARATOR, learned, pairs, reference, texts, train};
 
 /// For each level an encoder that knows all bytes, and its tokens by id.
 static ENCODERS: LazyLock<Vec<(Encoder, Vec<String>)>> = LazyLock::new(|| {
-    let (vocab, merges) = learned(&reference(pairs(|_| true)));
+    let (vocab, merges) = learned(&reference(pairs(|_| true), Pattern::Qwen2));
     let mut vocab: Vec<_> = vocab.into_iter().collect();
     vocab.sort_by_key(|&(_, id)| id);
     let encoder = |level| Encoder::new(vocab.clone(), &merges).unwrap().at_level(level);
@@ -56,9 +58,9 @@ fn words(data: &[u8], number: u64, special_tokens: &[String]) {
     }
     let options = Options { vocab_size: 300, special_tokens, min_frequency: number % 3, full_alphabet: true };
     // Counts of any size may sum to too much; of one they never do.
-    let _ = train(&counter.words(), options);
-    let once: Vec<_> = counter.words().into_iter().map(|(word, _)| (word, 1)).collect();
-    assert!(train(&once, options).unwrap().vocab.len() >= 256);
+    let words = counter.words();
+    let _ = train(words.iter().zip(words.counts.iter().copied()), options);
+    assert!(train(words.iter().zip(repeat(1)), options).unwrap().vocab.len() >= 256);
 }
 
 /// The pieces of a text are the text, and its ids stand for its bytes.

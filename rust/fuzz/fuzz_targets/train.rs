@@ -24,7 +24,8 @@ fuzz_target!(|data: &[u8]| {
 
     let mut counter = WordCounter::default();
     documents.iter().for_each(|document| counter.add(document).unwrap());
-    let ours = train(&counter.words(), options).unwrap();
+    let words = counter.words();
+    let ours = train(words.iter().zip(words.counts.iter().copied()), options).unwrap();
     let token = |id: u32| ours.vocab[id as usize].clone();
     let got: Learned = (
         ours.vocab.iter().cloned().zip(0..).collect(),

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use pairmill_core::train::{Options, TrainError, Trained};
+use pairmill_core::added::AddedToken as Added;
+use pairmill_core::patterns::Pattern;
+use pairmill_core::train::{Options, TrainError, Trained, Trainer};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::unicode::NFC;
@@ -13,12 +15,18 @@ use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerImpl};
 
-/// The reference in the configuration of pairmill-core.
+/// The reference in a configuration of pairmill-core.
 pub type Reference = TokenizerImpl<BPE, NFC, Sequence, PostProcessorWrapper, DecoderWrapper>;
 
-/// The expression that `pairmill_core::split` scans.
-const SPLIT: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// The expression that `pairmill_core` scans by hand.
+fn expression(pattern: Pattern) -> String {
+    let split = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    match pattern {
+        Pattern::Qwen2 => split.into(),
+        Pattern::Llama3 => split.replace(r"\p{N}|", r"\p{N}{1,3}|"),
+        Pattern::Gpt2 => r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+".into(),
+    }
+}
 
 /// Stands between the documents, words or tokens in the fuzzer's bytes.
 pub const SEPARATOR: u8 = 0x1E;
@@ -61,14 +69,15 @@ pub fn corpus() -> Vec<String> {
     PIECES.iter().zip(0..).flat_map(|(piece, step)| [after(piece, step), format!("{piece}{piece} {piece}")]).collect()
 }
 
-/// The reference with a model of its own.
+/// The reference with a model and a split of its own.
 ///
 /// # Panics
 /// When the reference does.
-pub fn reference(model: BPE) -> Reference {
+pub fn reference(model: BPE, pattern: Pattern) -> Reference {
     // Its threads would wait for each other longer than these texts take.
     tokenizers::utils::parallelism::set_parallelism(false);
-    let split = Split::new(SplitPattern::Regex(SPLIT.into()), SplitDelimiterBehavior::Isolated, false).unwrap();
+    let regex = SplitPattern::Regex(expression(pattern));
+    let split = Split::new(regex, SplitDelimiterBehavior::Isolated, false).unwrap();
     let mut tokenizer = Reference::new(model);
     tokenizer.with_normalizer(Some(NFC));
     tokenizer.with_pre_tokenizer(Some(Sequence::new(vec![
@@ -78,13 +87,29 @@ pub fn reference(model: BPE) -> Reference {
     tokenizer
 }
 
+/// Have the reference find these tokens in texts, save the special ones.
+///
+/// # Panics
+/// When the reference does.
+pub fn add(reference: &mut Reference, tokens: &[Added]) {
+    let made = |token: &Added| {
+        AddedToken::from(token.content.clone(), token.special)
+            .single_word(token.single_word)
+            .lstrip(token.lstrip)
+            .rstrip(token.rstrip)
+            .normalized(token.normalized)
+    };
+    reference.add_tokens(&tokens.iter().map(made).collect::<Vec<_>>());
+    reference.set_encode_special_tokens(true);
+}
+
 /// Train the reference.
 ///
 /// # Panics
 /// When the reference does.
 pub fn trained(corpus: &[String], options: Options<'_>) -> Reference {
     let alphabet = if options.full_alphabet { ByteLevel::alphabet() } else { Default::default() };
-    let mut tokenizer = reference(BPE::default());
+    let mut tokenizer = reference(BPE::default(), Pattern::Qwen2);
     let mut trainer = BpeTrainer::builder()
         .vocab_size(options.vocab_size)
         .min_frequency(options.min_frequency)
@@ -100,8 +125,13 @@ pub fn trained(corpus: &[String], options: Options<'_>) -> Reference {
 ///
 /// # Errors
 /// Those of training.
-pub fn train(words: &[(&[u8], i64)], options: Options<'_>) -> Result<Trained, TrainError> {
-    pairmill_core::train::train(words.iter().copied(), options, &mut || Ok(()))
+pub fn train<'a>(
+    mut words: impl Iterator<Item = (&'a [u8], i64)>,
+    options: Options<'_>,
+) -> Result<Trained, TrainError> {
+    let mut trainer = Trainer::default();
+    words.try_for_each(|(word, count)| trainer.add(word, count))?;
+    trainer.train(options, &mut || Ok(()))
 }
 
 /// A model in which any two bytes of `known` merge, in an order without a pattern: where a piece ends shows in the ids,

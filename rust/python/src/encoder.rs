@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use numpy::PyArray1;
 use pairmill_core::encoder::{Cache, Encoder as Core};
 use pairmill_core::pages::vec_with_capacity;
+use pairmill_core::simd::Level;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
@@ -25,12 +26,6 @@ pub(crate) struct Shared {
     caches: Mutex<Vec<Cache>>,
 }
 
-impl From<Core> for Encoder {
-    fn from(core: Core) -> Self {
-        Self(Arc::new(Shared { core, caches: Mutex::default() }))
-    }
-}
-
 impl Shared {
     /// Lend a cache to `work`. One that a panic went through is not used again.
     pub(crate) fn with_cache<T>(&self, work: impl FnOnce(&Core, &mut Cache) -> T) -> T {
@@ -41,7 +36,26 @@ impl Shared {
     }
 }
 
+/// The levels that this processor has, the fastest last.
+#[pyfunction]
+pub(crate) fn simd_levels() -> Vec<&'static str> {
+    Level::available().into_iter().map(Level::name).collect()
+}
+
+/// The level of this name; without one, the fastest.
+pub(crate) fn level(simd: Option<&str>) -> PyResult<Level> {
+    let Some(name) = simd else { return Ok(Level::best()) };
+    Level::named(name).ok_or_else(|| {
+        let known = simd_levels().join(", ");
+        PyValueError::new_err(format!("no level {name:?} here; expected one that this processor has: {known}"))
+    })
+}
+
 impl Encoder {
+    pub(crate) fn at_level(core: Core, level: Level) -> Self {
+        Self(Arc::new(Shared { core: core.at_level(level), caches: Mutex::default() }))
+    }
+
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.0)
     }
@@ -55,7 +69,9 @@ pub(crate) fn expected_ids(bytes: usize) -> usize {
 #[pymethods]
 impl Encoder {
     #[new]
-    fn new(vocab: &Bound<'_, PyAny>, merges: Vec<(String, String)>) -> PyResult<Self> {
+    #[pyo3(signature = (vocab, merges, *, simd = None))]
+    fn new(vocab: &Bound<'_, PyAny>, merges: Vec<(String, String)>, simd: Option<&str>) -> PyResult<Self> {
+        let level = level(simd)?;
         let pairs = match vocab.cast::<PyMapping>() {
             Ok(mapping) => mapping.items()?.into_any(),
             Err(_) => vocab.clone(),
@@ -69,7 +85,7 @@ impl Encoder {
             tokens.push((token, id));
         }
         let core = Core::new(tokens, &merges).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self::from(core))
+        Ok(Self::at_level(core, level))
     }
 
     #[getter]

@@ -21,7 +21,7 @@ mod _native {
     #[pymodule_export]
     use super::arrow::ArrowArray;
     #[pymodule_export]
-    use super::encoder::Encoder;
+    use super::encoder::{Encoder, simd_levels};
     #[pymodule_export]
     use super::errors::{RowError, RowPanic, UnknownTagError};
     #[pymodule_export]

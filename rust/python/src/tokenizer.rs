@@ -5,7 +5,7 @@ use pairmill_core::tokenizer::{FileError, encoder, settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::encoder::Encoder;
+use crate::encoder::{Encoder, level};
 
 fn file_error(error: &FileError) -> PyErr {
     PyValueError::new_err(error.to_string())
@@ -19,14 +19,16 @@ pub(crate) fn tokenizer_settings(py: Python<'_>, text: &str) -> PyResult<String>
 
 /// The encoder of a tokenizer.json.
 #[pyfunction]
-#[pyo3(signature = (text, *, pattern, normalize, ignore_merges))]
+#[pyo3(signature = (text, *, pattern, normalize, ignore_merges, simd = None))]
 pub(crate) fn tokenizer_encoder(
     py: Python<'_>,
     text: &str,
     pattern: &str,
     normalize: bool,
     ignore_merges: bool,
+    simd: Option<&str>,
 ) -> PyResult<Encoder> {
+    let level = level(simd)?;
     let pattern = match pattern {
         "qwen2" => Pattern::Qwen2,
         "llama3" => Pattern::Llama3,
@@ -37,5 +39,5 @@ pub(crate) fn tokenizer_encoder(
         }
     };
     let core = py.detach(|| encoder(text, pattern, normalize, ignore_merges));
-    Ok(Encoder::from(core.map_err(|error| file_error(&error))?))
+    Ok(Encoder::at_level(core.map_err(|error| file_error(&error))?, level))
 }

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import strings
+from families import scalars
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -18,12 +24,9 @@ from pairmill import _native
 from pairmill.encoder import SPLIT
 
 # The ways in which this machine can scan; each gives the same ids.
-LEVELS: list[str] = getattr(_native, "simd_levels", lambda: [""])()
-
-
-def native(vocab: dict[str, int], merges: list[tuple[str, str]], level: str) -> _native.Encoder:
-    """Our encoder, made to scan in one way."""
-    return _native.Encoder(vocab, merges, **({"simd": level} if level else {}))
+LEVELS = _native.simd_levels()
+# How many Unicode scalar values there are: code points without surrogates.
+SCALARS = 0x110000 - 0x800
 
 
 def trained(texts: list[str], vocab_size: int, full_alphabet: bool, special_tokens: list[str]) -> Tokenizer:
@@ -45,12 +48,14 @@ def trained(texts: list[str], vocab_size: int, full_alphabet: bool, special_toke
     return tokenizer
 
 
-def pairs(symbols: list[str]) -> Tokenizer:
-    """A tokenizer of the wheel in which any two of some bytes' symbols merge, in an order without a pattern.
+def pairs(symbols: list[str] | None = None) -> Tokenizer:
+    """A tokenizer of the wheel in which any two of some bytes' symbols merge (all by default), in an order without a
+    pattern.
 
     Where a piece ends shows in its ids, whatever stands there: in a trained vocabulary hardly any merge can cross the
     end of a piece, so that one that is too long has the right ids all the same.
     """
+    symbols = symbols or sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [(left, right) for left in symbols for right in symbols]
     random.Random(0).shuffle(merges)
     tokens = symbols + [left + right for left, right in merges]
@@ -81,7 +86,11 @@ class Sides:
         """How many bytes have a symbol."""
         return sum(len(token) == 1 for token in self.vocab)
 
-    def _expected(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    def native(self, level: str) -> _native.Encoder:
+        """Ours, made to scan in one way."""
+        return _native.Encoder(self.vocab, self.merges, simd=level)
+
+    def expected(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         rows = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -89,18 +98,18 @@ class Sides:
 
     def _differs(self, text: str, level: str) -> bool:
         """Whether one text alone differs, in the first or the second pass."""
-        expected, _ = self._expected([text])
-        encoder = native(self.vocab, self.merges, level)
+        expected, _ = self.expected([text])
+        encoder = self.native(level)
         array = pa.array([text], pa.large_string())
         return any(not np.array_equal(encoder.encode(array)[0], expected) for _ in range(2))
 
     def compare(self, texts: list[str], what: str) -> None:
         """Fail if one text has other ids than in the wheel, in an array or as one text, on any path, cold or warm."""
         for many in (texts, ["".join(texts)]):
-            expected, offsets = self._expected(many)
+            expected, offsets = self.expected(many)
             array = pa.array(many, pa.large_string())
             for level in LEVELS:
-                encoder = native(self.vocab, self.merges, level)
+                encoder = self.native(level)
                 for cache in ("cold", "warm"):
                     ids, ends, _ = encoder.encode(array)
                     self.ids += len(ids)
@@ -108,7 +117,7 @@ class Sides:
                         pytest.fail(f"{what}, path {level!r}, {cache} cache: {self._report(many, ids, ends, level)}")
 
     def _report(self, texts: list[str], ids: NDArray[np.uint32], offsets: NDArray[np.int64], level: str) -> str:
-        expected, ends = self._expected(texts)
+        expected, ends = self.expected(texts)
         rows = zip(np.split(ids, offsets[1:-1]), np.split(expected, ends[1:-1]), strict=True)
         row, got, wanted = next(
             (i, ours, theirs) for i, (ours, theirs) in enumerate(rows) if ours.tolist() != theirs.tolist()
@@ -116,8 +125,31 @@ class Sides:
         if not self._differs(texts[row], level):
             return f"row {row} of {len(texts)} differs, but not alone: {texts[row]!r}; got {got}, expected {wanted}"
         text = strings.smallest(texts[row], lambda text: self._differs(text, level))
-        got = native(self.vocab, self.merges, level).encode(pa.array([text]))[0]
-        return f"row {row}, smallest: {text!r}; got {got.tolist()}, expected {self._expected([text])[0].tolist()}"
+        got = self.native(level).encode(pa.array([text]))[0]
+        return f"row {row}, smallest: {text!r}; got {got.tolist()}, expected {self.expected([text])[0].tolist()}"
+
+
+# What gives an array of texts their ids and offsets, and more perhaps.
+Encode = Callable[[pa.Array], tuple[Any, ...]]
+
+# What `digests` gives of the wheel with `pairs()`, which takes it a minute: only the property tests' long run asks it.
+EVERY_SCALAR = "77406bd244d7d4e4bc36a18ac313251f188ee7e85cff9f7039466e0f4d01f56b"
+
+
+def digests(encoders: list[Encode]) -> list[str]:
+    """The sha256 of the ids and the offsets that each encoder gives the texts of `families.scalars`."""
+    found = [hashlib.sha256() for _ in encoders]
+    texts, inspected = scalars(), 0
+    with ThreadPoolExecutor() as pool:
+        while chunk := list(islice(texts, 200_000)):
+            array = pa.array(chunk, pa.large_string())
+            encoded = [pool.submit(encode, array) for encode in encoders]
+            for digest, one in zip(found, encoded, strict=True):
+                ids, offsets, *_ = one.result()
+                digest.update(ids.tobytes() + offsets.tobytes())
+            inspected += len(chunk)
+    assert inspected == 2 * SCALARS
+    return [digest.hexdigest() for digest in found]
 
 
 def counted(texts: list[str]) -> tuple[_native.ArrowArray, NDArray[np.int64]]:

@@ -1,8 +1,0 @@
-"""What the property tests import: this folder's ``strings`` and ``sides``."""
-
-import sys
-from pathlib import Path
-
-_HERE = str(Path(__file__).resolve().parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)
