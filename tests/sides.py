@@ -57,8 +57,11 @@ def pairs(symbols: list[str] | None = None) -> Tokenizer:
     """
     symbols = symbols or sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [(left, right) for left in symbols for right in symbols]
-    random.Random(0).shuffle(merges)
+    draw = random.Random(0)
+    draw.shuffle(merges)
     tokens = symbols + [left + right for left, right in merges]
+    # Neither the alphabet's ids nor those of merges follow each other, as they do in a vocabulary just trained.
+    draw.shuffle(tokens)
     tokenizer = trained([], 0, False, [])
     tokenizer.model = models.BPE({token: number for number, token in enumerate(tokens)}, merges)
     return tokenizer
@@ -133,7 +136,7 @@ class Sides:
 Encode = Callable[[pa.Array], tuple[Any, ...]]
 
 # What `digests` gives of the wheel with `pairs()`, which takes it a minute: only the property tests' long run asks it.
-EVERY_SCALAR = "77406bd244d7d4e4bc36a18ac313251f188ee7e85cff9f7039466e0f4d01f56b"
+EVERY_SCALAR = "621f10e09a669526d0cd5ead1ce358337ddbf1b39948ed4b35740216a3ab36c0"
 
 
 def digests(encoders: list[Encode]) -> list[str]:

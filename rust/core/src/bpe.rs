@@ -310,6 +310,22 @@ mod tests {
     }
 
     #[test]
+    fn ids_need_not_ascend_with_ranks() {
+        for ids in [[2, 3, 4, 5], [2, 4, 3, 5], [2, 3, 4, 9], [5, 4, 3, 2]] {
+            let pairs: Vec<_> =
+                [(0, 0), (0, 1), (1, 0), (1, 1)].into_iter().zip(ids).map(|((a, b), id)| (a, b, id)).collect();
+            let merges = Merges::new(symbols(2), &pairs);
+            for (piece, &id) in [[0, 0], [0, 1], [1, 0], [1, 1]].iter().zip(&ids) {
+                let mut scanned = Vec::new();
+                merges.encode(piece, &mut scanned, &mut Scratch::default());
+                let mut heaped = piece.map(u32::from);
+                assert_eq!(merges.merge_by_heap(&mut heaped, &mut Scratch::default()), 1);
+                assert_eq!((scanned, heaped[0]), (vec![id], id));
+            }
+        }
+    }
+
+    #[test]
     fn the_later_of_two_ranks_holds() {
         let merges = Merges::new(symbols(3), &[(0, 1, 3), (1, 2, 4), (0, 1, 3)]);
         let mut ids = Vec::new();
