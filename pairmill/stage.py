@@ -129,23 +129,29 @@ class Writer:
         self.files: list[File] = []
 
     @contextmanager
-    def create(self, path: str, *, task: str = "", digest: Callable[[], str] | None = None) -> Iterator[Path]:
+    def create(
+        self, path: str, *, task: str = "", digest: Callable[[], str] | None = None, scratch: bool = False
+    ) -> Iterator[Path]:
         """A local file to fill; it appears at ``path`` below the folder when the block ends without an exception.
 
         Args:
             path: of the file below the folder.
             task: the data set that the file belongs to.
             digest: says the sha256 of what was written when all is, where the caller took it on the way; without it the
-                file is read once more. That of a file which no folder adopts may be empty.
+                file is read once more.
+            scratch: no folder adopts the file, a second round of shards alone reads it: it gets no digest, and nobody
+                waits for the disk. If the machine goes down, its size shows what is lost of it.
         """
         uri = storage.join(self.folder, path)
-        with storage.store_for(uri).create(uri) as local:
+        with storage.store_for(uri).create(uri, durable=not scratch) as local:
             yield local
-            if digest is None:
+            if scratch:
+                sha256 = ""
+            elif digest:
+                sha256 = digest()
+            else:
                 with local.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            else:
-                sha256 = digest()
             self.files.append(File(path, local.stat().st_size, sha256, task))
 
     def write(self, path: str, data: bytes, *, task: str = "") -> None:

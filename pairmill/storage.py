@@ -69,10 +69,11 @@ class Store(ABC):
         """A seekable binary reader."""
 
     @abstractmethod
-    def create(self, uri: str) -> _Creation:
+    def create(self, uri: str, *, durable: bool = True) -> _Creation:
         """Context manager: a local path to fill; on a clean exit the object appears whole, on an exception not at all.
 
-        An object that stands there already is replaced as one step. Two writers of one URI both succeed.
+        An object that stands there already is replaced as one step. Two writers of one URI both succeed. One that is
+        not ``durable`` may be found shorter than it was, if at all, after the machine itself went down.
         """
 
     @abstractmethod
@@ -174,8 +175,8 @@ class LocalStore(Store):
         with _translated(uri):
             return local_path(uri).open("rb")
 
-    def create(self, uri: str) -> _Creation:
-        return _LocalCreation(local_path(uri))
+    def create(self, uri: str, *, durable: bool = True) -> _Creation:
+        return _LocalCreation(local_path(uri), durable)
 
     def copy(self, source: str, target: str) -> None:
         # A hard link is the cheapest copy, and right because objects are only ever replaced, never changed.
@@ -214,8 +215,8 @@ class LocalStore(Store):
 
 
 class _LocalCreation(_Creation):
-    def __init__(self, target: Path) -> None:
-        self._target = target
+    def __init__(self, target: Path, durable: bool) -> None:
+        self._target, self._durable = target, durable
 
     def __enter__(self) -> Path:
         target = self._target
@@ -244,8 +245,9 @@ class _LocalCreation(_Creation):
         mask = os.umask(0)
         os.umask(mask)
         self._path.chmod(0o666 & ~mask)
-        with self._path.open("rb") as file:
-            os.fsync(file.fileno())
+        if self._durable:
+            with self._path.open("rb") as file:
+                os.fsync(file.fileno())
         os.replace(self._path, self._target)
 
 

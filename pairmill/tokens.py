@@ -142,10 +142,10 @@ def load(uri: str) -> NDArray[Any]:
 
 
 def chunks(uri: str, size: int = 1 << 20) -> Iterator[NDArray[Any]]:
-    """A one-dimensional ``.npy`` in pieces of ``size`` values."""
+    """A one-dimensional ``.npy`` in pieces of ``size`` bytes."""
     file, dtype, _ = open_npy(uri)
     with file:
-        while data := file.read(size * dtype.itemsize):
+        while data := file.read(size // dtype.itemsize * dtype.itemsize):
             yield np.frombuffer(data, dtype)
 
 

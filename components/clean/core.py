@@ -191,7 +191,7 @@ class Clean(Stage[CleanConfig]):
                 path, task = (SEGMENTS, "") if work.segmented else (work.output, gather.task_of(work.output))
                 sink = stack.enter_context(
                     Sink(
-                        stack.enter_context(out.create(path, task=task)),
+                        stack.enter_context(out.create(path, task=task, scratch=work.segmented)),
                         work.output,
                         source.layout,
                         segmented=work.segmented,

@@ -154,9 +154,7 @@ class Tokenize(Stage[TokenizeConfig]):
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
-        # Pieces are read once more when they are put together, and digested then.
-        create = out.create if work.part is None else partial(out.create, digest=str)
-        with tokens.writers(create) as arrays:
+        with tokens.writers(partial(out.create, scratch=work.part is not None)) as arrays:
             for batch in rows.read(uri, work.part, checked=not context.native):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
