@@ -341,6 +341,15 @@ mod tests {
     }
 
     #[test]
+    fn ids_have_32_bits() {
+        let vocab = [("a", NONE - 1), ("b", 1 << 31), ("ab", NONE - 2)].map(|(token, id)| (token.to_owned(), id));
+        let encoder = Encoder::new(vocab.into(), &merges(&[("a", "b")])).unwrap();
+        let mut ids = Vec::new();
+        encoder.encode("abba", &mut Cache::default(), &mut ids);
+        assert_eq!(ids, [NONE - 2, 1 << 31, NONE - 1]);
+    }
+
+    #[test]
     fn long_words_are_not_quadratic() {
         let encoder = Encoder::new(vocab(&["a", "aa", "aaaa"]), &merges(&[("a", "a"), ("aa", "aa")])).unwrap();
         let mut ids = Vec::new();
