@@ -184,7 +184,6 @@ FAMILIES = {
     "openmathinstruct2 parquet, one file": family("parquet", 1),
     "natural_reasoning jsonl": family("jsonl", 1),
     "natural_reasoning jsonl.gz": family("jsonl.gz", 1),
-    "dmmath txt, three files": family("text", 3),
 }
 CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "gsm8k parquet, one row group": (
