@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Generic, Self, TypeVar
@@ -295,6 +296,8 @@ class _Crew(Generic[C]):
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Ctrl-C reaches the whole group; the parent answers it, for all. What it starts meanwhile never sees one."""
+    # The first process would start it, which lets interrupts through again.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
