@@ -267,14 +267,6 @@ class _Recognised:
         return ", ".join(found)
 
 
-def _native_of(config: dict[str, Any]) -> _native.Encoder:
-    from pairmill import _native
-
-    model = config["model"]
-    merges = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
-    return _native.Encoder(model["vocab"], merges)
-
-
 def _row(encoded: Encoded, row: int) -> list[int]:
     ids: list[int] = encoded.ids[encoded.offsets[row] : encoded.offsets[row + 1]].tolist()
     return ids

@@ -248,7 +248,7 @@ def parts(uri: str, size: int) -> list[Part]:
 
 def text_bytes(column: pa.Array) -> int:
     """Bytes of UTF-8 in a column of a batch."""
-    offsets = _offsets(column)
+    offsets = text_offsets(column)
     return int(offsets[-1]) - int(offsets[0])
 
 
@@ -345,14 +345,14 @@ def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
     """Stretches (start, length) of rows whose texts make about _ARROW_BYTES."""
     import numpy as np
 
-    ends = sum(offsets[1:].astype(np.int64) - offsets[0] for offsets in map(_offsets, columns))
+    ends = sum(offsets[1:].astype(np.int64) - offsets[0] for offsets in map(text_offsets, columns))
     block = ends // _ARROW_BYTES
     starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist()]
     for start, end in zip(starts, [*starts[1:], len(block)], strict=True):
         yield start, end - start
 
 
-def _offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
+def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
     """Where the texts of a string or large_string column begin and end in its buffer, shape (rows + 1,).
 
     Arrow's own functions would bring ``pyarrow.compute`` and, where it is installed, pandas: a quarter of a second of

@@ -244,7 +244,7 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
         tasks.append(Task(name, storage.join(uri, name)))
         read += files
     digests = store.digests([storage.join(uri, path) for path in read])
-    return Folder(uri, tasks, info, content_key([list(pair) for pair in zip(read, digests, strict=True)])[:16], None)
+    return Folder(uri, tasks, info, content_key(list(zip(read, digests, strict=True)))[:16], None)
 
 
 def gather(

@@ -60,7 +60,6 @@ class Counter:
         """Write what is counted and not yet written."""
         if len(self._words):
             write(self._out, f"{self._name}-{self._runs:05}.parquet", [self._words.words()])
-            self._words = _counter()
             self._runs += 1
 
 

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use crate::bpe::{Merges, Scratch};
 use crate::key::Key;
 use crate::pages::vec_with_capacity;
-use crate::simd::Simd;
+use crate::simd::prefetch;
 
 /// Longer pieces than this are nearly always unique, and would fill the memory for nothing.
 const LONGEST: usize = 256;
@@ -165,7 +165,7 @@ impl Default for Batch {
 impl Cache {
     /// Want the ids of a piece. Returns whether the pieces wanted are to be answered before the next.
     #[inline(always)]
-    pub(crate) fn want(&mut self, simd: impl Simd, start: usize, end: usize, key: Key) -> bool {
+    pub(crate) fn want(&mut self, start: usize, end: usize, key: Key) -> bool {
         let batch = &mut self.batch;
         let at = batch.length % BATCH;
         batch.length += 1;
@@ -176,7 +176,7 @@ impl Cache {
         } else {
             let hash = key.hash();
             batch.hashes[at] = hash;
-            simd.prefetch(self.short.home(hash));
+            prefetch(self.short.home(hash));
         }
         batch.length == BATCH
     }
@@ -273,27 +273,19 @@ mod tests {
     use super::*;
     use crate::bpe::NONE;
     use crate::key::SHORT;
-    use crate::simd::{Level, Work, run};
 
     /// Ask for each of the pieces, one batch at a time. Each byte but "?" is a token, there are no merges.
-    struct Ask<'a>(&'a mut Cache, &'a [String]);
-
-    impl Work for Ask<'_> {
-        type Output = (Vec<u32>, u64);
-
-        #[inline(always)]
-        fn run(self, simd: impl Simd) -> Self::Output {
-            let symbols = std::array::from_fn(|byte| if byte == usize::from(b'?') { NONE } else { byte as u32 });
-            let merges = Merges::new(symbols, &[]);
-            let (mut ids, mut dropped) = (Vec::new(), 0);
-            for piece in self.1 {
-                let text = piece.as_bytes();
-                let key = if text.len() > SHORT { Key::NONE } else { Key::of(text) };
-                self.0.want(simd, 0, text.len(), key);
-                dropped += self.0.answer(text, &merges, &mut ids);
-            }
-            (ids, dropped)
+    fn ask(cache: &mut Cache, pieces: &[String]) -> (Vec<u32>, u64) {
+        let symbols = std::array::from_fn(|byte| if byte == usize::from(b'?') { NONE } else { byte as u32 });
+        let merges = Merges::new(symbols, &[]);
+        let (mut ids, mut dropped) = (Vec::new(), 0);
+        for piece in pieces {
+            let text = piece.as_bytes();
+            let key = if text.len() > SHORT { Key::NONE } else { Key::of(text) };
+            cache.want(0, text.len(), key);
+            dropped += cache.answer(text, &merges, &mut ids);
         }
+        (ids, dropped)
     }
 
     fn expected(pieces: &[String]) -> (Vec<u32>, u64) {
@@ -311,11 +303,11 @@ mod tests {
         let mut cache = Cache::default();
         let all = [pieces.as_slice(), &long].concat();
         let (ids, dropped) = expected(&all);
-        assert_eq!(run(Level::best(), Ask(&mut cache, &all)), (ids.clone(), dropped));
+        assert_eq!(ask(&mut cache, &all), (ids.clone(), dropped));
         let kept = (cache.short.used, cache.long.len());
         // All but the longest.
         assert_eq!(kept, (7, 3));
-        assert_eq!(run(Level::Scalar, Ask(&mut cache, &all)), (ids, dropped));
+        assert_eq!(ask(&mut cache, &all), (ids, dropped));
         assert_eq!((cache.short.used, cache.long.len()), kept);
     }
 
@@ -332,7 +324,7 @@ mod tests {
             let before = cache.short.used;
             let pieces = [pieces, &again].concat();
             let (ids, dropped) = expected(&pieces);
-            assert_eq!(run(Level::best(), Ask(&mut cache, &pieces)), (ids, dropped));
+            assert_eq!(ask(&mut cache, &pieces), (ids, dropped));
             forgotten += usize::from(cache.short.used < before);
         }
         assert!(forgotten > 0, "the cap was never reached");

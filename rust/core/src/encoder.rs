@@ -228,7 +228,7 @@ impl Work for Read<'_> {
     #[inline(always)]
     fn run(self, simd: impl Simd) -> Self::Output {
         let Self { text, stop_at_marks, pattern, .. } = self;
-        let mut reader = Reader { simd, read: self, dropped: 0 };
+        let mut reader = Reader { read: self, dropped: 0 };
         let result = match pattern {
             Pattern::Qwen2 => scan(simd, text, stop_at_marks, &mut reader),
             _ if stop_at_marks && !text.is_ascii() => Err(Marked),
@@ -249,13 +249,12 @@ impl Work for Read<'_> {
     }
 }
 
-struct Reader<'a, S> {
-    simd: S,
+struct Reader<'a> {
     read: Read<'a>,
     dropped: u64,
 }
 
-impl<S: Simd> Reader<'_, S> {
+impl Reader<'_> {
     #[inline(always)]
     fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a str>) {
         let mut start = 0;
@@ -273,10 +272,10 @@ impl<S: Simd> Reader<'_, S> {
     }
 }
 
-impl<S: Simd> Visit for Reader<'_, S> {
+impl Visit for Reader<'_> {
     #[inline(always)]
     fn piece(&mut self, start: usize, end: usize, key: Key) {
-        if self.read.cache.want(self.simd, start, end, key) {
+        if self.read.cache.want(start, end, key) {
             self.answer();
         }
     }

@@ -80,9 +80,19 @@ impl Level {
 /// One level's way of doing things.
 pub(crate) trait Simd: Copy {
     fn classify(self, bytes: &[u8; BLOCK]) -> Ascii;
+}
 
-    /// Have the memory of `place` brought near.
-    fn prefetch<T>(self, place: &T);
+/// Have the memory of `place` brought near, where that is known how.
+#[inline(always)]
+pub(crate) fn prefetch<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch has no effect that can be seen; every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 /// Work that is compiled once for each level.
@@ -136,9 +146,6 @@ impl Simd for Scalar {
         }
         found
     }
-
-    #[inline(always)]
-    fn prefetch<T>(self, _: &T) {}
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -155,12 +162,6 @@ mod x86 {
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn with_avx2<W: Work>(work: W) -> W::Output {
         work.run(Avx2)
-    }
-
-    #[inline(always)]
-    fn prefetch<T>(place: &T) {
-        // SAFETY: a prefetch has no effect that can be seen; every x86-64 has it.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
     }
 
     const LETTER: u8 = 1;
@@ -201,11 +202,6 @@ mod x86 {
             // SAFETY: only `with_avx512` makes the value, in a context that has the features.
             unsafe { classify_512(bytes) }
         }
-
-        #[inline(always)]
-        fn prefetch<T>(self, place: &T) {
-            prefetch(place);
-        }
     }
 
     /// One lookup in 128 flags.
@@ -243,11 +239,6 @@ mod x86 {
         fn classify(self, bytes: &[u8; BLOCK]) -> Ascii {
             // SAFETY: only `with_avx2` makes the value, in a context that has the features.
             unsafe { classify_256(bytes) }
-        }
-
-        #[inline(always)]
-        fn prefetch<T>(self, place: &T) {
-            prefetch(place);
         }
     }
 
