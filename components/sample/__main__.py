@@ -1,6 +1,5 @@
 """``python -m components.sample``, and its commands ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
-
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run

@@ -12,9 +12,6 @@ from pairmill.stage import Profile, option
 Layout = Literal["compact", "data_io"]
 FINGERPRINT = "{fingerprint}"
 """As the last part of ``output_path``: the sample's fingerprint. What stands before it is the folder of the node."""
-PORT = 9464
-NON_ROOT = 65532
-"""The user that our images run as."""
 
 
 def is_fingerprint(text: str) -> bool:
@@ -80,36 +77,3 @@ class SampleConfig:
     def details(cls) -> str:
         """More of ``--help``."""
         return "commands, each with a --help of its own: verify, wait, serve, prepare"
-
-
-@dataclass(kw_only=True)
-class VerifyConfig:
-    """Check every file of a sampled folder against its manifest."""
-
-    path: str = option(help="sampled folder, or folder of a node")
-
-
-@dataclass(kw_only=True)
-class WaitConfig:
-    """Wait until a node has a sample, and print its folder."""
-
-    path: str = option(help="folder of the node, or a sampled folder")
-    plan: str = option("", help="fingerprint of the sample; empty = the one that the node's PLAN names")
-    timeout: int = option(600, help="seconds to wait at most")
-
-
-@dataclass(kw_only=True)
-class ServeConfig:
-    """Report a node's sample over HTTP: /metrics for Prometheus, /ready, /healthz, /plan."""
-
-    path: str = option(help="folder of the node, or a sampled folder")
-    port: int = option(PORT, help="TCP port")
-
-
-@dataclass(kw_only=True)
-class PrepareConfig:
-    """Hand the folder of a node, which the kubelet makes for root, to the sampler's user."""
-
-    path: str = option(help="folder of the node")
-    uid: int = option(NON_ROOT, help="user that is to own it")
-    gid: int = option(NON_ROOT, help="group that is to own it")

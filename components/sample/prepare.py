@@ -7,10 +7,23 @@ it to another user. So one small container runs as root, with no capability but 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
-from components.sample.config import PrepareConfig
 from pairmill import log, storage
 from pairmill.errors import StorageError, UsageError, from_os_error
+from pairmill.stage import option
+
+NON_ROOT = 65532
+"""The user that our images run as."""
+
+
+@dataclass(kw_only=True)
+class PrepareConfig:
+    """Hand the folder of a node, which the kubelet makes for root, to the sampler's user."""
+
+    path: str = option(help="folder of the node")
+    uid: int = option(NON_ROOT, help="user that is to own it")
+    gid: int = option(NON_ROOT, help="group that is to own it")
 
 
 def prepare(config: PrepareConfig) -> str:

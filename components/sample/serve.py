@@ -13,15 +13,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from components.sample.config import ServeConfig
 from components.sample.node import FACTS, PLAN, folder_of
 from pairmill import log, storage
 from pairmill import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.manifest import MANIFEST, Manifest, content_key
+from pairmill.stage import option
 
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
+PORT = 9464
+
+
+@dataclass(kw_only=True)
+class ServeConfig:
+    """Report a node's sample over HTTP: /metrics for Prometheus, /ready, /healthz, /plan."""
+
+    path: str = option(help="folder of the node, or a sampled folder")
+    port: int = option(PORT, help="TCP port")
 
 
 @dataclass(frozen=True)

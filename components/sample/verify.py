@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from components.sample.config import VerifyConfig
+from dataclasses import dataclass
+
 from components.sample.node import folder_of
 from pairmill import log, storage
 from pairmill import manifest as manifests
 from pairmill.errors import InputError
+from pairmill.stage import option
 
 _SHOWN = 10
+
+
+@dataclass(kw_only=True)
+class VerifyConfig:
+    """Check every file of a sampled folder against its manifest."""
+
+    path: str = option(help="sampled folder, or folder of a node")
 
 
 def verify(config: VerifyConfig) -> str:

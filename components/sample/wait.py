@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
-from components.sample.config import WaitConfig, is_fingerprint
+from components.sample.config import is_fingerprint
 from components.sample.node import PLAN, folder_of
 from pairmill import log
 from pairmill import manifest as manifests
 from pairmill.errors import InputError, UsageError
+from pairmill.stage import option
 
 _SECONDS = 0.5
 _SAY_EVERY = 30.0
+
+
+@dataclass(kw_only=True)
+class WaitConfig:
+    """Wait until a node has a sample, and print its folder."""
+
+    path: str = option(help="folder of the node, or a sampled folder")
+    plan: str = option("", help="fingerprint of the sample; empty = the one that the node's PLAN names")
+    timeout: int = option(600, help="seconds to wait at most")
 
 
 def wait(config: WaitConfig) -> str:
