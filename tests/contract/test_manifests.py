@@ -16,7 +16,10 @@ from kubeflow.training import models as training
 from kubeflow_trainer_api import models as trainer
 
 from components.sample.commands import COMMANDS
-from components.sample.config import PORT, PrepareConfig, SampleConfig, ServeConfig, WaitConfig
+from components.sample.config import SampleConfig
+from components.sample.prepare import PrepareConfig
+from components.sample.serve import PORT, ServeConfig
+from components.sample.wait import WaitConfig
 from pairmill import cli
 
 MANIFESTS = REPOSITORY / "manifests"
