@@ -117,11 +117,11 @@ class Cluster:
         say(f"project folder with plans {', '.join(self.plans)}")
 
     def tear_down(self) -> None:
-        self.try_kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
-        if self.plans:
+        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=120s")
+        if self.try_kubectl("get", "configmap", "project", f"--namespace={OUTSIDE}").returncode == 0:
             self._project("remove")
         for what in (f"namespace/{OUTSIDE}", "persistentvolume/pairmill-project", "priorityclass/pairmill-sampler"):
-            self.try_kubectl("delete", what, "--ignore-not-found", "--timeout=120s")
+            self.kubectl("delete", what, "--ignore-not-found", "--timeout=120s")
         say("removed what the tests made")
 
     def _project(self, what: str) -> str:
@@ -172,8 +172,11 @@ class Cluster:
 
     # --- the manifests
 
-    def apply(self, folder: str, plan: str, *patches: Doc, settings: dict[str, Any] | None = None) -> None:
-        """Apply a folder of manifests with this image and plan, as an operator's own overlay would."""
+    def apply(self, folder: str, plan: str, *patches: Doc, settings: dict[str, Any] | None = None) -> str:
+        """Apply a folder of manifests with this image and plan, as an operator's own overlay would.
+
+        Returns what the API server warned of.
+        """
         self._count += 1
         here = self._folder / f"overlay-{self._count}"
         here.mkdir()
@@ -189,16 +192,18 @@ class Cluster:
                 *({"patch": yaml.safe_dump(patch)} for patch in patches),
             ],
         }
-        if settings:
+        if settings is not None:
             literals = [f"{key}={value}" for key, value in settings.items()]
             merge = {"name": "pairmill-sampler", "behavior": "merge", "literals": literals}
             kustomization["configMapGenerator"] = [merge]
         (here / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-        self.kubectl("apply", "--kustomize", str(here))
+        done = self.try_kubectl("apply", "--kustomize", str(here))
+        assert done.returncode == 0, done.stderr
+        return done.stderr
 
-    def sampler(self, plan: str, *patches: Doc, settings: dict[str, Any] | None = None) -> None:
-        """Apply the overlay `kind` with this plan."""
-        self.apply("overlays/kind", plan, *patches, settings=settings)
+    def sampler(self, plan: str, *patches: Doc, settings: dict[str, Any] | None = None) -> str:
+        """Apply the overlay `kind` with this plan; returns the warnings."""
+        return self.apply("overlays/kind", plan, *patches, settings=settings)
 
     def rolled_out(self, plan: str) -> Doc:
         """Wait for the rollout; returns the pod."""
