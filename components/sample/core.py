@@ -79,11 +79,10 @@ def run(config: SampleConfig) -> Outcome:
     workers = config.workers or available_cores()
     sample = _of_plan(config) if config.plan else _of_options(config)
     node = Node(config.output_path, sample.fingerprint) if config.output_path else None
-    manifest = sample.planned
     if node is not None:
         node.sweep()
-        manifest = _standing(node, sample)
-    reused = manifest is not None and (sample.planned is not None or not sample.home)
+    manifest = _complete(sample, node)
+    reused = manifest is not None
     if reused:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
     elif node is None:
@@ -233,21 +232,26 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
     return manifest
 
 
-def _standing(node: Node, sample: _Sample) -> Manifest | None:
-    """The manifest of the sample on this machine, if it is whole and what the plan says."""
-    made = node.finished()
-    if made is None or (sample.expected is not None and made.files != sample.expected):
+def _complete(sample: _Sample, node: Node | None) -> Manifest | None:
+    """The manifest, if nothing is to be done: the plan is kept where it should be, and the arrays where they should."""
+    if sample.home and sample.planned is None:
         return None
-    return made
+    return sample.planned if node is None else _standing(sample, node)
+
+
+def _standing(sample: _Sample, node: Node) -> Manifest | None:
+    """The manifest of the arrays on this machine, if they are whole and what the plan says."""
+    made = node.finished()
+    return made if made is None or sample.expected in (None, made.files) else None
 
 
 def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -> Manifest:
     try:
         with node.partial() as folder:
-            # Another process may have made it while this one waited for the lock.
-            standing = _standing(node, sample)
-            if standing is not None and (sample.planned is not None or not sample.home):
-                return standing
+            # They may have stood before, or another process made them while this one waited for the lock.
+            standing = _standing(sample, node)
+            if standing is not None:
+                return _complete(sample, node) or _produce(sample, None, None, workers)[0]
             node.retire(keep)
             manifest, read = _produce(sample, folder, node, workers)
             (folder / MANIFEST).write_bytes(manifest.dump())
