@@ -36,6 +36,7 @@ from pairmill.stage import Writer, byte_options, default_of
 
 VERSION = 2
 _TOKENIZE = "tokenize"
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -270,7 +271,7 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     expected = sample.expected
     if node is not None and sample.planned is not None and expected is not None:
         arrays = sum(file.size for file in sample.planned.files if file.path.startswith("plan/"))
-        refuse_unless_fits(node.target, sum(file.size for file in expected), working + 2 * arrays)
+        refuse_unless_fits(node.target, _pages([file.size for file in expected], sample.planned), working + 2 * arrays)
     if sample.planned is not None:
         sources = [Source(**source) for source in sample.planned.data["sources"]]
         made = plan.load(sample.home, sample.planned, sources, workers)
@@ -282,7 +283,7 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     size = info.get("vocab_size")
     arrangement = Arrangement(made, sample.layout, size)
     if node is not None and expected is None:
-        refuse_unless_fits(node.target, arrangement.bytes, working)
+        refuse_unless_fits(node.target, _pages(arrangement.sizes(), manifest), working)
     options, ledger = manifest.options, manifest.ledger
     ours = options["profile"] == "pairmill"
     about = metadata(
@@ -302,6 +303,11 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     if sample.home and sample.planned is None:
         _keep(sample.home, made, manifest)
     return manifest, done.read
+
+
+def _pages(sizes: list[int], manifest: Manifest) -> int:
+    """Bytes that files of these sizes, a manifest like this one, and two small files take, in whole pages."""
+    return sum(-(-size // _PAGE) * _PAGE for size in [*sizes, len(manifest.dump()), 1, 1])
 
 
 def _compare(made: list[File], expected: list[File], sample: _Sample) -> None:

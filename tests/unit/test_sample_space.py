@@ -76,7 +76,8 @@ def test_files_that_cannot_be_read_are_no_limit(tmp_path: Path, broken: str) -> 
 def test_a_full_file_system_is_refused_with_the_numbers(tmp_path: Path) -> None:
     refuse_unless_fits(tmp_path / "x", 1, 0)
     with pytest.raises(
-        StorageError, match=r"does not fit; got [\d,]+ bytes free in .*; expected 1,\d{3},.* bytes; nothing"
+        StorageError,
+        match=r"no space left for the sample; got [\d,]+ bytes free in .*; expected 1,\d{3},.* bytes; nothing",
     ) as caught:
         refuse_unless_fits(tmp_path / "not" / "there" / "x", 1 << 60, 0)
     assert caught.value.exit_code == 4
