@@ -19,8 +19,10 @@ from components.sample.plan import Plan, Source
 from components.sample.rows import narrowest
 from pairmill.tokens import INDEX, Ints
 
+_HEADER = 128
+"""Bytes of the header of a one-dimensional ``.npy``."""
 PIECE = 1 << 20
-"""Tokens read at once: memory does not follow the tasks."""
+"""Tokens that one thread puts together at a time: memory does not follow the tasks."""
 
 
 def token_dtype(vocab_size: object, layout: options.Layout) -> np.dtype[Any]:
@@ -65,7 +67,8 @@ class Arrangement:
         inst_len, resp_len = plan.rows["inst_len"], plan.rows["resp_len"]
         counts = [source.rows for source in plan.sources]
         if self._compact:
-            ends = np.cumsum(inst_len.astype(np.int64) + resp_len)
+            ends = np.add(inst_len, resp_len, dtype=np.int64)
+            np.cumsum(ends, out=ends)
             self.length = int(ends[-1]) if len(ends) else 0
             ends -= resp_len
             ends -= inst_len
@@ -79,18 +82,18 @@ class Arrangement:
             self._start = np.repeat(base, counts)
             self._dtypes = dict.fromkeys(INDEX, np.dtype(np.int64))
 
-    @property
-    def bytes(self) -> int:
-        """What tokens and epochs take, without the headers of their files."""
-        rows = sum(map(len, self._plan.epochs))
-        return self.length * self.dtype.itemsize + rows * sum(dtype.itemsize for dtype in self._dtypes.values())
+    def sizes(self) -> list[int]:
+        """Bytes of the files of tokens and epochs."""
+        rows = [len(epoch) for epoch in self._plan.epochs]
+        index = [_HEADER + count * dtype.itemsize for count in rows for dtype in self._dtypes.values()]
+        return [_HEADER + self.length * self.dtype.itemsize, *index]
 
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:
         """Of the four index arrays."""
         return self._dtypes
 
-    def index(self, epoch: int, size: int = 1 << 18) -> Iterator[dict[str, NDArray[Any]]]:
+    def index(self, epoch: int, size: int = 1 << 15) -> Iterator[dict[str, NDArray[Any]]]:
         """The four index arrays of an epoch in training order, ``size`` rows at a time."""
         order, rows = self._plan.epochs[epoch], self._plan.rows
         for first in range(0, len(order), size):
@@ -119,7 +122,7 @@ class Arrangement:
                 start += piece.size
                 yield piece
 
-    def _sampled(self, first: int, end: int, apart: int, size: int = 1 << 17) -> Iterator[tuple[Ints, Ints]]:
+    def _sampled(self, first: int, end: int, apart: int, size: int = 1 << 15) -> Iterator[tuple[Ints, Ints]]:
         for begin in range(first, end, size):
             rows = slice(begin, min(begin + size, end))
             columns = [self._plan.rows[name][rows].astype(np.int64) for name in INDEX]

@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn permutations_are_those_of_numpy() {
         let mut random = Philox::new(KEY);
-        assert_eq!(permutation(&mut random, 0), []);
+        assert!(permutation(&mut random, 0).is_empty());
         assert_eq!(permutation(&mut random, 1), [0]);
         assert_eq!(permutation(&mut random, 10), [8, 0, 3, 7, 6, 4, 1, 5, 2, 9]);
         assert_eq!(permutation(&mut random, 7), [6, 1, 2, 4, 3, 5, 0]);
@@ -150,7 +150,7 @@ mod tests {
     fn a_shuffle_takes_every_value_once() {
         for count in [2, 63, 64, 65, 66, 128, 129, 1000] {
             let mut values = permutation(&mut Philox::new([1, count]), count as u32);
-            assert_ne!(values, (0..count as u32).collect::<Vec<_>>());
+            assert!(count == 2 || !values.is_sorted());
             values.sort_unstable();
             assert_eq!(values, (0..count as u32).collect::<Vec<_>>());
         }
