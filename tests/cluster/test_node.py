@@ -80,13 +80,19 @@ def test_rollout(cluster: Cluster) -> None:
 
 def test_metrics(cluster: Cluster) -> None:
     plan = cluster.plans[0]
-    page = metrics(cluster, cluster.pod(plan))
+    pod = cluster.pod(plan)
+    page = metrics(cluster, pod)
     assert page["pairmill_sample_ready"] == "1"
     (info,) = (name for name in page if name.startswith("pairmill_sample_info"))
     assert f'fingerprint="{plan}"' in info
     assert int(page["pairmill_sample_bytes"]) > 1_000_000
     for name, value in page.items():
         say(f"  {name} {value}")
+    command = ["python", "-m", "components.sample", "verify", f"path={NODE_FOLDER}"]
+    where = ["exec", pod["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}"]
+    assert cluster.kubectl(*where, "--", *command) == f"{NODE_FOLDER}/{plan}\n", (
+        "the reporter's limit is enough to verify"
+    )
 
 
 def test_the_trainer_prints_a_batch(cluster: Cluster) -> None:
@@ -160,6 +166,12 @@ def test_a_second_plan_and_back(cluster: Cluster) -> None:
         f"back to {first}: pod ready after {time.monotonic() - start:.1f} s, "
         f"of which the sampler took {done['seconds'] * 1000:.0f} ms (reused)"
     )
+
+    cluster.kubectl("rollout", "undo", SAMPLER, f"--namespace={NAMESPACE}")
+    pod = cluster.rolled_out(second)
+    assert cluster.log(pod, "sample")[-1]["message"] == "sample: reused"
+    assert cluster.wanted() == second
+    say(f"kubectl rollout undo: {second} again, reused")
 
 
 def test_a_held_sample_is_not_retired(cluster: Cluster) -> None:
