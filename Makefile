@@ -49,8 +49,14 @@ check: develop ## format, lint, types, stubs, generated files
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code -- pipelines/compiled components docs README.md
 
+# For the test that bytes do not depend on numpy's version.
+build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(@D) -r requirements/numpy-oldest.txt
+	@touch $@
+
 .PHONY: test
-test: develop ## unit, contract and integration tests, Rust and Python
+test: develop build/numpy-oldest/.installed ## unit, contract and integration tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
 
@@ -112,6 +118,8 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	  --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  -o requirements/bench.txt requirements/bench.in
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	  -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
 
 .PHONY: images
 images: ## container images (not built yet: images/README.md)
