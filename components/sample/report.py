@@ -50,7 +50,7 @@ def report_of(manifest: Manifest) -> Report:
                 [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
                 "times",
             ),
-            Histogram("Rows by length", _bins(manifest.data["lengths"]), "tokens of a row", "rows over all epochs"),
+            Histogram("Rows over all epochs by length", _bins(manifest.data["lengths"]), "tokens of a row", "rows"),
             Histogram("Truncated rows by what was cut", _bins(manifest.data["cuts"]), "tokens cut off", "rows"),
             _table("Categories", "Category", categories),
             Section(
