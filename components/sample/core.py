@@ -229,6 +229,7 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
         "lengths": np.sum([one.lengths for one in findings], axis=0).tolist(),
         "cuts": np.sum([one.cuts for one in findings], axis=0).tolist(),
         "sources": [asdict(source) for source in made.sources],
+        "rules": {one.name: asdict(one.rule) for one in findings},
         # As text: the trainer gets its keys in the order in which they are written there.
         "tokenizer_info": json.dumps(folder.info, ensure_ascii=False),
     }
