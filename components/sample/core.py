@@ -95,6 +95,8 @@ def run(config: SampleConfig) -> Outcome:
     assert manifest is not None
     if node is not None:
         node.want()
+        size = manifest.ledger.measures["bytes"]
+        log.event(f"{NAME}: {node.target} holds {size:,} bytes", folder=str(node.target), bytes=size)
     return _outcome(manifest, sample.home, node, reused, time.monotonic() - start)
 
 

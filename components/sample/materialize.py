@@ -266,7 +266,8 @@ def _tokens(
         values, taken = future.result()
         out.digest(values.data)
         free.append(buffers)
-        progress.advance(int(piece.source not in seen), 0, values.nbytes)
+        # A task is done when the first piece of the next one is.
+        progress.advance(int(bool(seen) and piece.source not in seen), 0, values.nbytes)
         seen.add(piece.source)
         return taken
 
@@ -279,6 +280,7 @@ def _tokens(
             begun.append((piece, pool.submit(work, piece, buffers), buffers))
         while begun:
             read += finish()
+        progress.advance(int(bool(seen)), 0, 0)
         made = out.file()
     if made.size != len(head) + arrangement.length * width:
         raise InternalError("the tokens are not as many as planned", got=str(made.size))

@@ -545,3 +545,7 @@ def test_files_descriptors_are_closed(tmp_path: Path) -> None:
             _fail_while_writing(store, str(tmp_path / f"{number}"), RuntimeError("x"))
         store.digest(str(tmp_path / "object"))
     until(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors leak", seconds=2)
+
+
+def test_a_backend_says_what_reading_elsewhere_costs(store: Store) -> None:
+    assert 4096 <= store.seek_cost <= 64 << 20

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tools
 from conftest import World
-from helpers import REPOSITORY, missing
+from helpers import REPOSITORY, missing, until
 
 OLDEST = REPOSITORY / "build" / "numpy-oldest"
 MIB = 1 << 20
@@ -217,3 +217,33 @@ def test_a_memory_limit_is_refused_with_the_numbers_and_the_number_it_names_is_e
     size = sum(file.stat().st_size for file in made.rglob("*"))
     assert size < limit < size + 200 * MIB
     print(f"\nlimit {limit / MIB:.0f} MiB for {size / MIB:.0f} MiB")
+
+
+def test_the_first_process_of_a_container_ends_when_it_is_told_to(
+    large: Path, world: World, tmp_path: Path, shm: Path
+) -> None:
+    """The kernel keeps signals without a handler from process 1: such a pod is killed after its grace period."""
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode:
+        missing("making a PID namespace")
+    node = shm / "pairmill"
+    node.mkdir()
+    given = {"tokenized_path": large, "prefix_config_path": world.rules, "output_path": f"{node}/{{fingerprint}}"}
+    commands = {
+        "serve": [*tools.command("sample")[:3], "serve", f"path={node}", "port=0"],
+        "wait": [*tools.command("sample")[:3], "wait", f"path={node}"],
+        "sample": tools.command("sample", **given, epochs=200),
+    }
+    for name, command in commands.items():
+        process = subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--kill-child", *command], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
+        )
+        inner = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        if name == "sample":
+            until(lambda: list(node.glob(".*.partial/tokens.npy")), "a sample being written")
+        else:
+            time.sleep(1)
+        os.kill(int(inner.read_text().split()[0]), signal.SIGTERM)
+        start = time.monotonic()
+        assert process.wait(20) == 143, name
+        assert time.monotonic() - start < 5, name
+        assert list(node.iterdir()) == [], name
