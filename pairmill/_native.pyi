@@ -14,6 +14,7 @@ __all__ = [
     "ArrowArray",
     "Encoder",
     "Layout",
+    "Philox",
     "RowError",
     "RowPanic",
     "Trainer",
@@ -21,6 +22,7 @@ __all__ = [
     "WordCounter",
     "__version__",
     "data_io_document_sample",
+    "gather",
     "json_rows",
     "simd_levels",
     "tokenizer_encoder",
@@ -320,4 +322,38 @@ def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray
     Raises:
         ValueError: too many documents.
         OverflowError: a negative or too large number.
+    """
+
+@final
+class Philox:
+    """The permutations of numpy's `Generator(Philox)`, bit for bit. Its draws follow each other; threads take turns.
+
+    Args:
+        low, high: `SeedSequence(seed).generate_state(2, numpy.uint64)`.
+    """
+
+    def __new__(cls, low: int, high: int) -> Philox: ...
+    def shuffle(self, values: NDArray[np.uint32]) -> None:
+        """Put `values` (contiguous) in the order of `permutation(len(values))`, in place.
+
+        Raises:
+            ValueError: 2**32 values or more.
+        """
+
+def gather(
+    tokens: NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
+) -> int:
+    """Fill `out` with the ids of spans, one after another; return the largest of them before the cast, 0 if none.
+
+    Args:
+        tokens: uint32 [tokens], contiguous, as all of these.
+        starts: where each span begins in `tokens`, int64 [spans].
+        lengths: its ids, int64 [spans].
+        out: as long as the spans together; ids that it cannot hold wrap.
+
+    Raises:
+        ValueError: a span outside `tokens`, or `out` of another length; part of it may be filled then.
     """

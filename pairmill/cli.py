@@ -15,6 +15,7 @@ import difflib
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from pairmill.stage import default_of
 C = TypeVar("C")
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,26 @@ class Outcome:
     seconds: float = 0.0
 
 
-def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: Sequence[str] | None = None) -> int:
-    """Run a stage from its arguments; returns the exit code."""
+@dataclass(frozen=True)
+class Command:
+    """Something else that a stage's program does: its options, and a function of them that gives its stdout."""
+
+    config_class: type[Any]
+    run: Callable[[Any], str]
+
+
+def main(
+    stage: str,
+    config_class: type[C],
+    run: Callable[[C], Outcome],
+    argv: Sequence[str] | None = None,
+    commands: Mapping[str, Command] | None = None,
+) -> int:
+    """Run a stage, or one of its commands if the first argument names it; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for name, command in (commands or {}).items():
+        if arguments[:1] == [name]:
+            return _command(f"components.{stage} {name}", name, command, arguments[1:])
 
     def work() -> None:
         task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
@@ -73,6 +92,14 @@ def main(stage: str, config_class: type[C], run: Callable[[C], Outcome], argv: S
     return program(f"components.{stage}", stage, config_class, arguments, work)
 
 
+def _command(module: str, name: str, command: Command, arguments: Sequence[str]) -> int:
+    def work() -> None:
+        sys.stdout.write(command.run(build(command.config_class, split(arguments))))
+        sys.stdout.flush()
+
+    return program(module, name, command.config_class, arguments, work)
+
+
 def program(module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
     """Do ``work``, or print the help of ``python -m <module>`` if the arguments ask for it; returns the exit code.
 
@@ -81,6 +108,10 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
     log.setup()
     # The interpreter collects garbage when it ends, several times over all modules: a fifteenth of a second.
     atexit.register(gc.freeze)
+    if os.getpid() == 1:
+        # The kernel keeps from the first process of a container every signal that it has no handler for; without one a
+        # pod that is to go would be killed after its grace period, and leave what it was writing.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     if any(argument in {"--help", "-h", "help"} for argument in arguments):
         sys.stdout.write(help_text(module, config_class))
         return 0

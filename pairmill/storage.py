@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 from urllib.parse import quote, unquote, urlsplit
 
 from pairmill import partials
@@ -40,6 +40,9 @@ class Entry:
 
 class Store(ABC):
     """The behaviour every backend has. All methods take full URIs of the backend's own scheme."""
+
+    seek_cost: ClassVar[int]
+    """Bytes that are read in the time that it takes to begin reading elsewhere: gaps of fewer are read along."""
 
     @abstractmethod
     def exists(self, uri: str) -> bool:
@@ -130,6 +133,8 @@ class LocalStore(Store):
     writes the same name later removes siblings that nobody holds: what a killed writer left goes when its work is
     done again, and a living writer's file is never touched.
     """
+
+    seek_cost = 64 << 10
 
     def exists(self, uri: str) -> bool:
         return local_path(uri).is_file()

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -41,7 +41,7 @@ class NpyWriter:
         self._dtype = np.dtype(dtype)
         self._length = 0
         self._file = path.open("wb")
-        self._head = self._file.write(_header(self._dtype, 0))
+        self._head = self._file.write(header(self._dtype, 0))
 
     def append(self, values: NDArray[Any]) -> None:
         """Append values, cast to the writer's dtype without a check."""
@@ -58,11 +58,11 @@ class NpyWriter:
         with self._file:
             if kind is None:
                 self._file.seek(0)
-                if self._file.write(_header(self._dtype, self._length)) != self._head:
+                if self._file.write(header(self._dtype, self._length)) != self._head:
                     raise AssertionError("numpy pads every one-dimensional header to one size")
 
 
-def _header(dtype: np.dtype[Any], length: int) -> bytes:
+def header(dtype: np.dtype[Any], length: int) -> bytes:
     out = io.BytesIO()
     npy.write_array_header_1_0(out, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)})
     return out.getvalue()
@@ -76,7 +76,7 @@ def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    head = _header(np.dtype(dtype), length)
+    head = header(np.dtype(dtype), length)
     digest = hashlib.sha256(head)
     given = iter(chunks)
 
@@ -106,47 +106,48 @@ def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[d
         }
 
 
-def open_npy(uri: str) -> tuple[BinaryIO, np.dtype[Any], int]:
-    """An open file standing at its first value, the dtype, and the length of a one-dimensional ``.npy``.
+@dataclass(frozen=True)
+class Array:
+    """A one-dimensional ``.npy`` of integers; its values begin at byte ``offset`` of the object."""
 
-    Raises:
-        InputError: absent, no ``.npy``, of another shape or kind, or shorter than its header says.
-    """
-    store = storage.store_for(uri)
-    file = store.open(uri)
-    try:
-        version = npy.read_magic(file)
-        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = reader(file)
-    except (ValueError, EOFError, OSError) as error:
-        file.close()
-        raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
-    wrong = ""
-    if len(shape) != 1:
-        wrong = f"shape {shape}"
-    elif dtype.kind not in "ui":
-        wrong = f"dtype {dtype}"
-    elif store.size(uri) != file.tell() + shape[0] * dtype.itemsize:
-        wrong = f"{store.size(uri)} bytes for shape {shape} of {dtype}"
-    if wrong:
-        file.close()
-        raise InputError("is no one-dimensional integer array", where=uri, got=wrong, hint="tokenize again")
-    return file, dtype, shape[0]
+    uri: str
+    dtype: np.dtype[Any]
+    length: int
+    offset: int
 
+    @classmethod
+    def of(cls, uri: str) -> Self:
+        """Read the header.
 
-def load(uri: str) -> NDArray[Any]:
-    """A whole one-dimensional ``.npy``."""
-    file, dtype, length = open_npy(uri)
-    with file:
-        return np.frombuffer(file.read(length * dtype.itemsize), dtype)
+        Raises:
+            InputError: absent, no ``.npy``, of another shape or kind, or shorter than its header says.
+        """
+        store = storage.store_for(uri)
+        with store.open(uri) as file:
+            try:
+                version = npy.read_magic(file)
+                reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+                shape, _, dtype = reader(file)
+            except (ValueError, EOFError, OSError) as error:
+                raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
+            offset = file.tell()
+        wrong = ""
+        if len(shape) != 1:
+            wrong = f"shape {shape}"
+        elif dtype.kind not in "ui":
+            wrong = f"dtype {dtype}"
+        elif store.size(uri) != offset + shape[0] * dtype.itemsize:
+            wrong = f"{store.size(uri)} bytes for shape {shape} of {dtype}"
+        if wrong:
+            raise InputError("is no one-dimensional integer array", where=uri, got=wrong, hint="tokenize again")
+        return cls(uri, dtype, shape[0], offset)
 
-
-def chunks(uri: str, size: int = 1 << 20) -> Iterator[NDArray[Any]]:
-    """A one-dimensional ``.npy`` in pieces of ``size`` bytes."""
-    file, dtype, _ = open_npy(uri)
-    with file:
-        while data := file.read(size // dtype.itemsize * dtype.itemsize):
-            yield np.frombuffer(data, dtype)
+    def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
+        """All values in order, ``size`` at a time."""
+        with storage.store_for(self.uri).open(self.uri) as file:
+            file.seek(self.offset)
+            while data := file.read(size * self.dtype.itemsize):
+                yield np.frombuffer(data, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -156,40 +157,45 @@ class Task:
     name: str
     uri: str
 
-    def index(self) -> dict[str, Ints]:
-        """The four index arrays as int64, checked against each other and against ``tokens.npy``.
+    def array(self) -> Array:
+        """Its tokens, to be read in ranges."""
+        return Array.of(storage.join(self.uri, "tokens.npy"))
+
+    def index(self, size: int = 1 << 17) -> Iterator[dict[str, Ints]]:
+        """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
 
         Raises:
-            InputError: lengths differ, or a span lies outside the tokens.
+            InputError: lengths differ, a span lies outside the tokens, or the spans are more or fewer tokens in all.
         """
-        raw = {name: load(storage.join(self.uri, f"{name}.npy")) for name in INDEX}
-        rows = {len(array) for array in raw.values()}
-        if len(rows) != 1:
+        length = self.array().length
+        raw = {name: Array.of(storage.join(self.uri, f"{name}.npy")) for name in INDEX}
+        if len({array.length for array in raw.values()}) != 1:
             raise InputError(
-                "the index arrays differ in length", where=self.uri, got=str({k: len(v) for k, v in raw.items()})
+                "the index arrays differ in length", where=self.uri, got=str({k: v.length for k, v in raw.items()})
             )
-        file, _, length = open_npy(storage.join(self.uri, "tokens.npy"))
-        file.close()
-        for name, array in raw.items():
-            if len(array) and (int(array.max()) > length or int(array.min()) < 0):
-                raise InputError(f"{name} points outside the tokens", where=self.uri, expected=f"0 to {length}")
-        index = {name: array.astype(np.int64) for name, array in raw.items()}
-        for part in ("inst", "resp"):
-            ends = index[f"{part}_start"] + index[f"{part}_len"]
-            if len(ends) and int(ends.max()) > length:
-                row = int(ends.argmax())
-                raise InputError(
-                    "a span ends behind the tokens",
-                    where=f"{self.uri} row {row}",
-                    got=str(int(ends[row])),
-                    expected=f"<= {length}",
-                )
-        total = int(index["inst_len"].sum() + index["resp_len"].sum())
+        first = total = 0
+        for columns in zip(*(array.pieces(size) for array in raw.values()), strict=True):
+            for name, values in zip(INDEX, columns, strict=True):
+                if int(values.max()) > length or int(values.min()) < 0:
+                    raise InputError(f"{name} points outside the tokens", where=self.uri, expected=f"0 to {length}")
+            index = {name: values.astype(np.int64) for name, values in zip(INDEX, columns, strict=True)}
+            for part in ("inst", "resp"):
+                ends = index[f"{part}_start"] + index[f"{part}_len"]
+                if int(ends.max()) > length:
+                    row = int(ends.argmax())
+                    raise InputError(
+                        "a span ends behind the tokens",
+                        where=f"{self.uri} row {first + row}",
+                        got=str(int(ends[row])),
+                        expected=f"<= {length}",
+                    )
+            total += int(index["inst_len"].sum() + index["resp_len"].sum())
+            first += len(index["inst_len"])
+            yield index
         if total != length:
             raise InputError(
                 "tokens.npy is of another length than the spans", where=self.uri, got=str(length), expected=str(total)
             )
-        return index
 
 
 @dataclass(frozen=True)
@@ -245,48 +251,3 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
         read += files
     digests = store.digests([storage.join(uri, path) for path in read])
     return Folder(uri, tasks, info, content_key(list(zip(read, digests, strict=True)))[:16], None)
-
-
-def gather(
-    uri: str, starts: Ints, lengths: Ints, *, chunk: int = 4 << 20, gap: int = 16 << 10
-) -> Iterator[NDArray[Any]]:
-    """Values of ``[start, start + length)`` for each span, concatenated in the order given, in pieces.
-
-    Spans that follow each other in the file, or lie at most ``gap`` values apart, are read at once; a read is about
-    ``chunk`` values, so memory does not follow the file.
-
-    Args:
-        uri: a one-dimensional ``.npy``.
-        starts: int64, shape (n,).
-        lengths: int64, shape (n,), none negative.
-    """
-    used = lengths > 0
-    starts, lengths = starts[used], lengths[used]
-    if not len(starts):
-        return
-    pieces = -(-lengths // chunk)
-    if int(pieces.max()) > 1:
-        within = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        rest = np.repeat(lengths, pieces) - within * chunk
-        starts, lengths = np.repeat(starts, pieces) + within * chunk, np.minimum(rest, chunk)
-    ends = starts + lengths
-    apart = np.ones(len(starts), np.bool_)
-    distance = starts[1:] - ends[:-1]
-    apart[1:] = (distance < 0) | (distance > gap)
-    block = (np.cumsum(lengths) - lengths) // chunk
-    apart[1:] |= block[1:] != block[:-1]
-    first = np.flatnonzero(apart)
-    file, dtype, _ = open_npy(uri)
-    with file:
-        base = file.tell()
-        for low, high in zip(first, [*first[1:], len(starts)], strict=True):
-            begin = int(starts[low])
-            count = int(ends[high - 1]) - begin
-            file.seek(base + begin * dtype.itemsize)
-            read = np.frombuffer(file.read(count * dtype.itemsize), dtype)
-            if int(lengths[low:high].sum()) == count:
-                yield read
-                continue
-            sizes = lengths[low:high]
-            offsets = starts[low:high] - begin - (np.cumsum(sizes) - sizes)
-            yield read[np.arange(int(sizes.sum())) + np.repeat(offsets, sizes)]

@@ -1,8 +1,10 @@
-"""``python -m components.sample``."""
+"""``python -m components.sample``, and its commands ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
+from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
-from components.sample.core import NAME, run
+from components.sample.core import run
+from components.sample.node import NAME
 from pairmill import cli
 
 if __name__ == "__main__":
-    raise SystemExit(cli.main(NAME, SampleConfig, run))
+    raise SystemExit(cli.main(NAME, SampleConfig, run, commands=COMMANDS))

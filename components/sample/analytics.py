@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-import numpy as np
-
-from components.sample.plan import TaskRows
+from components.sample.rows import REASONS
+from pairmill.manifest import Ledger
 from pairmill.stage import Profile
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
@@ -43,28 +43,12 @@ class Stats:
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
-def of_task(task: TaskRows) -> Stats:
-    """Stats of one task."""
-    cover = task.coverage
-    used = cover > 0
-    return Stats(
-        rows=len(task),
-        itoks=int(task.inst_len.sum()),
-        rtoks=int(task.resp_len.sum()),
-        cov_rows=int(cover.sum()),
-        cov_itoks=int((task.inst_len * cover).sum()),
-        cov_rtoks=int((task.resp_len * cover).sum()),
-        unique_rows=int(used.sum()),
-        unique_toks=int((task.inst_len + task.resp_len)[used].sum()),
-    )
-
-
 def category(task: str) -> str:
     """The part of a task's name before the first ``__``."""
     return task.split("__", 1)[0]
 
 
-def total(tasks: dict[str, Stats]) -> Stats:
+def total(tasks: Mapping[str, Stats]) -> Stats:
     """Sums over all tasks."""
     found = Stats()
     for stats in tasks.values():
@@ -72,7 +56,7 @@ def total(tasks: dict[str, Stats]) -> Stats:
     return found
 
 
-def by_category(tasks: dict[str, Stats]) -> dict[str, Stats]:
+def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
     """Sums by category."""
     found: dict[str, Stats] = {}
     for name, stats in tasks.items():
@@ -80,9 +64,14 @@ def by_category(tasks: dict[str, Stats]) -> dict[str, Stats]:
     return found
 
 
-def markdown(tasks: list[TaskRows], profile: Profile) -> str:
-    """The analytics. The default profile adds a table of what was left out or cut, which the reference hides."""
-    stats = {task.name: of_task(task) for task in tasks}
+def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile: Profile) -> str:
+    """The analytics. The default profile adds a table of what was left out or cut, which the reference hides.
+
+    Args:
+        stats: by task.
+        ledgers: by task.
+        profile: whose.
+    """
     whole = total(stats)
     groups = by_category(stats)
     if GLOBAL in groups:
@@ -103,20 +92,18 @@ def markdown(tasks: list[TaskRows], profile: Profile) -> str:
         "",
     ]
     if profile == "pairmill":
-        lines += [*_left_out(tasks), ""]
+        lines += [*_left_out(ledgers), ""]
     return "\n".join(lines) + "\n"
 
 
-def _left_out(tasks: list[TaskRows]) -> list[str]:
+def _left_out(ledgers: Mapping[str, Ledger]) -> list[str]:
     header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated |"
     lines = ["### Rows Left Out or Cut", header, "".join(c if c == "|" else "-" for c in header)]
-    for task in sorted(tasks, key=lambda task: task.name):
-        if task.dropped or task.truncated:
-            counts = [
-                task.dropped.get(r, 0) for r in ("response_too_short", "over_context", "response_too_short_once_cut")
-            ]
-            cells = " | ".join(f"{count:,}" for count in [task.total, *counts, task.truncated])
-            lines.append(f"| **{task.name}** | {cells} |")
+    for name, ledger in sorted(ledgers.items()):
+        counts = [*(ledger.dropped.get(reason, 0) for reason in REASONS), ledger.notes.get("truncated", 0)]
+        if any(counts):
+            cells = " | ".join(f"{count:,}" for count in [ledger.rows_in, *counts])
+            lines.append(f"| **{name}** | {cells} |")
     return lines if len(lines) > 3 else [lines[0], "nothing"]
 
 
@@ -132,15 +119,3 @@ def _line(name: str, stats: Stats, base: Stats) -> str:
     columns = ("rows", "toks", "cov_rows", "cov_toks", "cov_itoks", "cov_rtoks")
     cells = [(getattr(stats, column), getattr(base, column)) for column in columns]
     return f"| **{name}** | " + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells) + " |"
-
-
-def histogram(
-    values: np.ndarray[tuple[int], np.dtype[np.int64]], weights: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> list[tuple[str, float]]:
-    """Rows taken by length, in powers of two."""
-    if not len(values):
-        return []
-    bins = np.ceil(np.log2(np.maximum(values, 1))).astype(np.int64)
-    counts = np.bincount(bins, weights=weights)
-    first = int(np.flatnonzero(counts)[0]) if counts.any() else 0
-    return [(f"≤ {2**power:,}", float(counts[power])) for power in range(first, len(counts))]

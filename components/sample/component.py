@@ -24,12 +24,16 @@ def sample(
     epochs: int = default(SampleConfig, "epochs"),
     context_size: int = default(SampleConfig, "context_size"),
     min_resp_length: int = default(SampleConfig, "min_resp_length"),
+    plan: str = default(SampleConfig, "plan"),
+    layout: str = default(SampleConfig, "layout"),
+    keep: int = default(SampleConfig, "keep"),
+    workers: int = default(SampleConfig, "workers"),
     profile: str = default(SampleConfig, "profile"),
 ) -> dsl.ContainerSpec:
-    """Draw stratified epochs of a tokenized folder, and report what training will see.
+    """Plan stratified epochs of a tokenized folder, and report what training will see.
 
     Args:
-        root: project folder or URI; the report goes to root/sample/fingerprint.
+        root: project folder or URI; plan and report go to root/sample/fingerprint.
         tokenized_path: tokenized folder or URI.
         output_path: folder of this machine for the arrays; empty = plan and report only, as on a cluster.
         tokenized_manifest: manifest of the stage that made the folder, for lineage.
@@ -38,8 +42,12 @@ def sample(
         epochs: number of epochs.
         context_size: longest row in tokens, one more than the trainer's context.
         min_resp_length: shortest response in tokens, its end token included.
+        plan: carry out this plan, its folder or fingerprint; empty = make one.
+        layout: compact, or data_io for every token as the reference has it; auto = by profile.
+        keep: older samples that stay beside the one in output_path=…/{fingerprint}.
+        workers: threads; 0 = one per available core.
         profile: pairmill, or data_io for the reference's bytes.
-        output: URI of the folder with the report.
+        output: URI of the folder with plan and report.
         fingerprint: its content identity.
         rows: rows over all epochs.
         manifest: what was sampled and what became of every row.

@@ -1,229 +1,348 @@
-"""The sample stage: a tokenized folder and a rule file → epochs of rows for a trainer to map, and a report.
+"""The sample stage: a tokenized folder and a rule file → a plan, and on a machine that trains the arrays of it.
 
-It is no list of shards: its result is one folder on the machine that trains, made in one go or not at all.
+It is no list of shards: a plan is small, and its arrays are one folder, made in one go or not at all.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from components.sample import analytics, materialize
-from components.sample.config import SampleConfig
-from components.sample.plan import TaskRows, epochs, rows_of
+from components.sample import analytics, plan
+from components.sample.config import Layout, SampleConfig, is_fingerprint
+from components.sample.layout import PIECE, Arrangement
+from components.sample.materialize import materialize, metadata
+from components.sample.node import FACTS, NAME, Node
+from components.sample.plan import Findings, Plan, Source
+from components.sample.report import report_of
+from components.sample.rows import TaskRows, rows_of
+from components.sample.space import refuse_unless_fits
 from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
-from pairmill.errors import InputError, from_os_error
-from pairmill.manifest import MANIFEST, InputRef, Ledger, Manifest
-from pairmill.prefixes import Rules, reference_json
-from pairmill.report import Bars, Report, Table
-from pairmill.stage import Writer, byte_options
+from pairmill.errors import InputError, UsageError, from_os_error
+from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
+from pairmill.prefixes import Rule, Rules, reference_json
+from pairmill.runner import available_cores
+from pairmill.stage import Writer, byte_options, default_of
 
-NAME = materialize.NAME
-VERSION = 1
+VERSION = 2
+_TOKENIZE = "tokenize"
 
 
 @dataclass(frozen=True)
-class _Plan:
-    folder: tokens.Folder
-    tasks: list[TaskRows]
+class _Sample:
+    """A sample that is wanted: what makes it what it is, and where what it is made of stands.
 
-    def stats(self) -> dict[str, analytics.Stats]:
-        return {task.name: analytics.of_task(task) for task in self.tasks}
+    Args:
+        options: those that change bytes.
+        inputs: what is read, by content.
+        layout: of the arrays.
+        home: folder of the plan; empty = none is kept.
+        planned: manifest of the plan, if it is made already, whatever its layout.
+        tasks: tokens of the tasks, in order.
+        make: makes the plan and its manifest, with so many threads; None where one was given.
+    """
+
+    options: dict[str, Any]
+    inputs: list[InputRef]
+    layout: Layout
+    home: str
+    planned: Manifest | None
+    tasks: list[tokens.Task]
+    make: Callable[[int], tuple[Plan, Manifest]] | None
+
+    @property
+    def fingerprint(self) -> str:
+        """Content identity of the arrays."""
+        return _fingerprint(self.options, self.inputs, self.layout)
+
+    @property
+    def expected(self) -> list[File] | None:
+        """The files that the plan says; None without a plan, or with one for another layout."""
+        if self.planned is None or self.planned.data["layout"] != self.layout:
+            return None
+        return [File(**file) for file in self.planned.data["sample"]]
 
 
 def run(config: SampleConfig) -> Outcome:
-    """Plan, write what is missing of the folder and the report, and say what was sampled."""
+    """Plan, write what is missing of the plan and the arrays, and say what was sampled."""
     start = time.monotonic()
-    target = materialize.target_of(config.output_path) if config.output_path else None
+    workers = config.workers or available_cores()
+    sample = _of_plan(config) if config.plan else _of_options(config)
+    node = Node(config.output_path, sample.fingerprint) if config.output_path else None
+    manifest = sample.planned
+    if node is not None:
+        node.sweep()
+        manifest = _standing(node, sample)
+    reused = manifest is not None and (sample.planned is not None or not sample.home)
+    if reused:
+        log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
+    elif node is None:
+        manifest = _produce(sample, None, None, workers)[0]
+    else:
+        manifest = _write(sample, node, config.keep, workers, start)
+    assert manifest is not None
+    if node is not None:
+        node.want()
+    return _outcome(manifest, sample.home, node, reused, time.monotonic() - start)
+
+
+def _fingerprint(options: dict[str, Any], inputs: Iterable[InputRef], layout: Layout) -> str:
+    refs = [[ref.role, ref.fingerprint] for ref in inputs]
+    return manifests.content_key(NAME, VERSION, {**options, "layout": layout}, refs)[:16]
+
+
+def _of_options(config: SampleConfig) -> _Sample:
     rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
     folder = tokens.open_folder(config.tokenized_path, "tokenized_path", tolerate_strays=config.profile == "pairmill")
-    refs = [InputRef("tokenized", folder.fingerprint), InputRef("rules", rules.digest())]
-    inputs = [[ref.role, ref.fingerprint] for ref in refs]
-    fingerprint = manifests.content_key(NAME, VERSION, byte_options(config), inputs)[:16]
+    layout: Layout = config.layout if config.layout != "auto" else _LAYOUT_OF[config.profile]
+    options = byte_options(config)
+    inputs = [InputRef("tokenized", folder.fingerprint), InputRef("rules", rules.digest())]
+    fingerprint = _fingerprint(options, inputs, layout)
     home = storage.join(storage.normalise(config.root, "root"), NAME, fingerprint) if config.root else ""
+    planned = manifests.whole(home) if home else None
 
-    if target is not None:
-        materialize.sweep(target)
-    known = [
-        manifest
-        for manifest in (
-            manifests.whole(home) if home else None,
-            materialize.finished(target, fingerprint) if target else None,
+    def make(workers: int) -> tuple[Plan, Manifest]:
+        made, findings = plan.make(_rows(folder, rules, config), config, workers)
+        return made, _describe(
+            made, findings, folder, Manifest(NAME, VERSION, fingerprint, options, inputs, Ledger(), [])
         )
-        if manifest
-    ]
-    if len(known) == bool(home) + bool(target):
-        log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=fingerprint)
-        return _outcome(known[0], home, target, True, time.monotonic() - start)
 
-    plan = _plan(folder, rules, config)
-    manifest = _describe(plan, config, refs, fingerprint)
-    if target is not None:
-        manifest = _materialize(target, plan, manifest, config)
-    if home:
-        _keep(home, manifest)
-    return _outcome(manifest, home, target, False, time.monotonic() - start)
+    return _Sample(options, inputs, layout, home, planned, folder.tasks, make)
 
 
-def _plan(folder: tokens.Folder, rules: Rules, config: SampleConfig) -> _Plan:
-    tasks = []
-    for source in folder.tasks:
-        rule, ambiguous = rules.match(source.name)
+_LAYOUT_OF: dict[str, Layout] = {"pairmill": "compact", "data_io": "data_io"}
+
+
+def _of_plan(config: SampleConfig) -> _Sample:
+    if is_fingerprint(config.plan) and not config.root:
+        raise UsageError("is empty", where="root", expected="the project folder that has the plan", got=config.plan)
+    root = storage.normalise(config.root, "root") if config.root else ""
+    below = storage.join(root, NAME, config.plan) if is_fingerprint(config.plan) else config.plan
+    home = storage.normalise(below, "plan")
+    manifest = manifests.read_whole(home)
+    if manifest is None or manifest.stage != NAME or "sample" not in manifest.data:
+        raise InputError(
+            "is no plan",
+            where=f"plan={home}",
+            expected="a folder that the sample stage made below <root>/sample",
+            hint="run the stage with root=… first, and give the folder that it names",
+        )
+    if manifest.version != VERSION:
+        raise InputError(
+            "is a plan of another version",
+            where=home,
+            got=str(manifest.version),
+            expected=str(VERSION),
+            hint="plan again",
+        )
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if item.name in manifest.options and value not in {default_of(item), manifest.options[item.name]}:
+            raise UsageError(
+                "the plan says otherwise",
+                where=item.name,
+                got=str(value),
+                expected=str(manifest.options[item.name]),
+                hint="leave it out, or plan again",
+            )
+    layout: Layout = config.layout if config.layout != "auto" else manifest.data["layout"]
+    tokenized = next(ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized")
+    root = root or storage.parent_of(storage.parent_of(home))
+    given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
+    folder = given or storage.join(root, _TOKENIZE, tokenized)
+    found = manifests.read(folder)
+    if found is not None and found.fingerprint != tokenized:
+        raise InputError(
+            "is another folder than the plan was made of",
+            where=f"tokenized_path={folder}",
+            got=found.fingerprint,
+            expected=tokenized,
+        )
+    if found is None and not given:
+        raise InputError(
+            "the tokenized folder of the plan is not there",
+            where=folder,
+            hint="say where it is: tokenized_path=…",
+        )
+    sources = [Source(**source) for source in manifest.data["sources"]]
+    tasks = [tokens.Task(source.name, storage.join(folder, source.name)) for source in sources]
+
+    return _Sample(manifest.options, manifest.inputs, layout, home, manifest, tasks, None)
+
+
+def _rows(folder: tokens.Folder, rules: Rules, config: SampleConfig) -> list[Callable[[], TaskRows]]:
+    """What gives the rows of each task, when they are asked for."""
+
+    def read(task: tokens.Task, rule: Rule) -> TaskRows:
+        return rows_of(task.name, rule, task.index(), config)
+
+    found: list[Callable[[], TaskRows]] = []
+    for task in folder.tasks:
+        rule, ambiguous = rules.match(task.name)
         if ambiguous and config.profile == "data_io":
-            log.event(f"Warning: Multiple possible prefixes for task {source.name}, pick config {reference_json(rule)}")
-        tasks.append(rows_of(source.name, rule, source.index(), config))
-    total = sum(task.total for task in tasks)
-    if not total:
+            log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
+        found.append(partial(read, task, rule))
+    return found
+
+
+def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manifest: Manifest) -> Manifest:
+    ledger = manifest.ledger
+    for one in findings:
+        ledger.add(one.ledger)
+    if not ledger.rows_in:
         raise InputError(
             "the tokenized folder holds no row", where=f"tokenized_path={folder.uri}", hint="tokenize again"
         )
-    if folder.rows is not None and folder.rows != total:
+    if folder.rows is not None and folder.rows != ledger.rows_in:
         raise InputError(
             "the tokenized folder holds other rows than its manifest says",
             where=folder.uri,
-            got=str(total),
+            got=str(ledger.rows_in),
             expected=str(folder.rows),
             hint="tokenize again",
         )
-    for _ in epochs(tasks, config):
-        pass  # counts coverage
-    return _Plan(folder, tasks)
-
-
-def _ledger(tasks: list[TaskRows]) -> Ledger:
-    ledger = Ledger()
-    for task in tasks:
-        ledger.rows_in += task.total
-        taken = int((task.coverage > 0).sum())
-        ledger.rows_kept += taken
-        ledger.rows_out += int(task.coverage.sum())
-        for reason, count in task.dropped.items():
-            ledger.drop(reason, count)
-        if taken < len(task):
-            ledger.drop("not_sampled", len(task) - taken)
-        if task.truncated:
-            ledger.note("truncated", task.truncated)
-    return ledger
-
-
-def _describe(plan: _Plan, config: SampleConfig, refs: list[InputRef], fingerprint: str) -> Manifest:
-    ledger = _ledger(plan.tasks)
     ledger.reconcile(NAME)
-    stats = plan.stats()
+    stats = {one.name: one.stats for one in findings}
     whole = analytics.total(stats)
     ledger.measures = {
-        "epochs": config.epochs,
+        "epochs": manifest.options["epochs"],
         "tokens_sampled": whole.cov_toks,
         "unique_tokens": whole.unique_toks,
         "response_tokens_sampled": whole.cov_rtoks,
     }
-    lengths = np.concatenate([task.inst_len + task.resp_len for task in plan.tasks])
-    covered = np.concatenate([task.coverage for task in plan.tasks])
-    groups = analytics.by_category(stats)
-    data = {
-        "analytics": analytics.markdown(plan.tasks, config.profile),
-        "categories": {
-            name: [one.rows, one.unique_rows, one.cov_rows, one.cov_toks, one.cov_rtoks]
-            for name, one in sorted(groups.items())
-        },
-        "lengths": analytics.histogram(lengths, covered),
-        "tasks": len(plan.tasks),
+    manifest.shards = {one.name: one.ledger for one in findings}
+    manifest.data = {
+        "analytics": analytics.markdown(stats, manifest.shards, manifest.options["profile"]),
+        "stats": {name: asdict(one) for name, one in stats.items()},
+        "lengths": np.sum([one.lengths for one in findings], axis=0).tolist(),
+        "cuts": np.sum([one.cuts for one in findings], axis=0).tolist(),
+        "sources": [asdict(source) for source in made.sources],
+        # As text: the trainer gets its keys in the order in which they are written there.
+        "tokenizer_info": json.dumps(folder.info, ensure_ascii=False),
     }
-    shards = {task.name: _ledger([task]) for task in plan.tasks}
-    return Manifest(NAME, VERSION, fingerprint, byte_options(config), refs, ledger, [], shards, data)
-
-
-def _materialize(target: Path, plan: _Plan, manifest: Manifest, config: SampleConfig) -> Manifest:
-    with materialize.partial_folder(target, manifest.fingerprint) as partial:
-        # Another process may have made it while this one waited for the lock.
-        made = materialize.finished(target, manifest.fingerprint)
-        if made is not None:
-            return made
-        try:
-            manifest.files = materialize.write(partial, plan.folder.tasks, plan.tasks, plan.folder.info, config)
-            (partial / MANIFEST).write_bytes(manifest.dump())
-            materialize.commit(partial, target)
-        except OSError as error:
-            raise from_os_error(error, f"output_path={target}") from error
     return manifest
 
 
-def _keep(home: str, manifest: Manifest) -> None:
+def _standing(node: Node, sample: _Sample) -> Manifest | None:
+    """The manifest of the sample on this machine, if it is whole and what the plan says."""
+    made = node.finished()
+    if made is None or (sample.expected is not None and made.files != sample.expected):
+        return None
+    return made
+
+
+def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -> Manifest:
+    try:
+        with node.partial() as folder:
+            # Another process may have made it while this one waited for the lock.
+            standing = _standing(node, sample)
+            if standing is not None and (sample.planned is not None or not sample.home):
+                return standing
+            node.retire(keep)
+            manifest, read = _produce(sample, folder, node, workers)
+            (folder / MANIFEST).write_bytes(manifest.dump())
+            if node.shared:
+                facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
+                (folder / FACTS).write_text(json.dumps(facts))
+            node.commit(folder)
+            return manifest
+    except OSError as error:
+        raise from_os_error(error, f"output_path={node.target}") from error
+
+
+def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: int) -> tuple[Manifest, int]:
+    """Make the arrays (without a folder: digest them), and the plan where there is none; the bytes read too."""
+    working = (workers + 1) * PIECE * 8
+    expected = sample.expected
+    if node is not None and sample.planned is not None and expected is not None:
+        arrays = sum(file.size for file in sample.planned.files if file.path.startswith("plan/"))
+        refuse_unless_fits(node.target, sum(file.size for file in expected), working + 2 * arrays)
+    if sample.planned is not None:
+        sources = [Source(**source) for source in sample.planned.data["sources"]]
+        made = plan.load(sample.home, sample.planned, sources, workers)
+        manifest = replace(sample.planned, fingerprint=sample.fingerprint)
+    else:
+        assert sample.make is not None
+        made, manifest = sample.make(workers)
+    info = json.loads(manifest.data["tokenizer_info"])
+    size = info.get("vocab_size")
+    arrangement = Arrangement(made, sample.layout, size)
+    if node is not None and expected is None:
+        refuse_unless_fits(node.target, arrangement.bytes, working)
+    options, ledger = manifest.options, manifest.ledger
+    ours = options["profile"] == "pairmill"
+    about = metadata(
+        info,
+        options["context_size"],
+        options["epochs"],
+        ledger.measures["tokens_sampled"],
+        {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)} if ours else {},
+    )
+    limit = size if ours and isinstance(size, int) and not isinstance(size, bool) else None
+    done = materialize(folder, made, arrangement, sample.tasks, about, limit, workers)
+    if expected is not None:
+        _compare(done.files, expected, sample)
+    measures = {**ledger.measures, "bytes": sum(file.size for file in done.files)}
+    data = {key: value for key, value in manifest.data.items() if key != "sample"} | {"layout": sample.layout}
+    manifest = replace(manifest, files=done.files, ledger=replace(ledger, measures=measures), data=data)
+    if sample.home and sample.planned is None:
+        _keep(sample.home, made, manifest)
+    return manifest, done.read
+
+
+def _compare(made: list[File], expected: list[File], sample: _Sample) -> None:
+    wrong = [(one, other) for one, other in zip(made, expected, strict=True) if one != other]
+    if wrong:
+        one, other = wrong[0]
+        raise InputError(
+            f"{len(wrong)} of {len(made)} files are not what the plan says",
+            where=f"{sample.home}: {other.path}",
+            got=f"{one.size:,} bytes, sha256 {one.sha256[:16]}…",
+            expected=f"{other.size:,} bytes, sha256 {other.sha256[:16]}…",
+            hint="nothing was kept; the tokens changed since, or were read wrong: check them, or plan again",
+        )
+
+
+def _keep(home: str, made: Plan, manifest: Manifest) -> None:
+    """Write the plan. Its bytes are the same whether or not the arrays were made on this machine."""
     manifests.begin(home, NAME, manifest.fingerprint)
     out = Writer(home)
-    out.write("analytics.md", manifest.data["analytics"].encode())
-    out.write_report(report_of(manifest))
-    # The same whether or not arrays were drawn on this machine: a finished folder's bytes follow from its name.
-    manifests.finish(home, replace(manifest, files=out.files))
+    plan.save(made, out)
+    out.write("report.md", manifest.data["analytics"].encode())
+    out.write("report.html", report_of(manifest).html().encode())
+    data = {**manifest.data, "sample": [asdict(file) for file in manifest.files]}
+    manifests.finish(home, replace(manifest, files=out.files, data=data))
 
 
-def report_of(manifest: Manifest) -> Report:
-    """What a person wants to see of a sample."""
-    ledger, measures = manifest.ledger, manifest.ledger.measures
-    categories = manifest.data["categories"]
-    left_out = [
-        (name, reason, count)
-        for name, one in manifest.shards.items()
-        for reason, count in sorted({**one.dropped, **one.notes}.items())
-    ]
-    tasks = [
-        (name, one.rows_in, one.rows_kept, one.rows_out, one.rows_out / max(1, one.rows_kept))
-        for name, one in manifest.shards.items()
-    ]
-    return Report(
-        "sample",
-        {
-            "Epochs": measures["epochs"],
-            "Rows in": ledger.rows_in,
-            "Rows sampled": ledger.rows_kept,
-            "Rows over all epochs": ledger.rows_out,
-            "Tokens over all epochs": measures["tokens_sampled"],
-            "Unique tokens": measures["unique_tokens"],
-            "Response tokens": f"{measures['response_tokens_sampled'] / max(1, measures['tokens_sampled']):.1%}",
-            "Truncated rows": ledger.notes.get("truncated", 0),
-            "Fingerprint": manifest.fingerprint,
-        },
-        [
-            Bars("Tokens sampled by category", [(name, item[3]) for name, item in categories.items()], "tokens"),
-            Bars(
-                "Rows sampled by length in tokens",
-                [(label, count) for label, count in manifest.data["lengths"]],
-                "rows",
-            ),
-            Table(
-                "Categories",
-                ("Category", "Rows", "Rows sampled", "Rows over all epochs", "Tokens", "Response tokens"),
-                [(name, *item) for name, item in categories.items()],
-            ),
-            Table("Tasks", ("Task", "Rows", "Rows sampled", "Rows over all epochs", "Times each"), tasks),
-            Table("What was left out or cut", ("Task", "Reason", "Rows"), left_out),
-        ],
-    )
-
-
-def _outcome(manifest: Manifest, home: str, target: Path | None, reused: bool, seconds: float) -> Outcome:
-    measures = manifest.ledger.measures
-    where = home or str(target)
+def _outcome(manifest: Manifest, home: str, node: Node | None, reused: bool, seconds: float) -> Outcome:
+    ledger = manifest.ledger
+    where = home or str(node.target if node else "")
+    rows = ledger.rows_out
     metrics = {
-        "rows_in": manifest.ledger.rows_in,
-        "rows_sampled": manifest.ledger.rows_kept,
-        "rows_over_all_epochs": manifest.ledger.rows_out,
-        "truncated_rows": manifest.ledger.notes.get("truncated", 0),
-        **measures,
-        "tasks": manifest.data["tasks"],
+        "rows_in": ledger.rows_in,
+        "rows_sampled": ledger.rows_kept,
+        "rows_over_all_epochs": rows,
+        "truncated_rows": ledger.notes.get("truncated", 0),
+        **ledger.measures,
+        "tasks": len(manifest.shards),
     }
     return Outcome(
         stdout=manifest.data["analytics"],
-        parameters={"output": where, "fingerprint": manifest.fingerprint, "rows": manifest.ledger.rows_out},
+        parameters={"output": where, "fingerprint": manifest.fingerprint, "rows": rows},
         metrics=metrics,
         report=report_of(manifest),
         manifest=manifest.dump(),
-        metadata={"data": where, "fingerprint": manifest.fingerprint, "rows": manifest.ledger.rows_out},
+        metadata={"data": where, "fingerprint": manifest.fingerprint, "rows": rows},
         reused=reused,
         seconds=seconds,
     )

@@ -1,255 +1,274 @@
-"""Puts a plan's arrays into a local folder: hidden while it is written, renamed when it is whole.
+"""Carries a plan out: reads what is sampled of each task, and writes (or only digests) the arrays.
 
-``<parent>/.<name>.<fingerprint>.partial`` is locked by its writer. A folder that stands at the target already is
-replaced only if pairmill wrote it.
+Pieces of the tokens are read and put together by threads, a few ahead of the one that digests them in order, so memory
+does not follow the sample, and the bytes do not depend on how many threads there are.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
-import re
-import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.config import SampleConfig
-from components.sample.plan import TaskRows, epochs
-from pairmill import manifest as manifests
-from pairmill import partials, storage
-from pairmill.errors import InputError, UsageError
-from pairmill.log import event
-from pairmill.manifest import MANIFEST, File, Manifest
-from pairmill.tokens import INDEX, Ints, NpyWriter, Task, gather
-
-NAME = "sample"
+from components.sample.layout import Arrangement, Piece
+from components.sample.plan import Plan
+from pairmill import storage, tokens
+from pairmill._native import gather
+from pairmill.errors import InputError, InternalError, from_os_error
+from pairmill.manifest import File
+from pairmill.tokens import INDEX
 
 
-def target_of(output_path: str) -> Path:
-    """The local folder that ``output_path`` names.
+@dataclass(frozen=True)
+class Made:
+    """The files of a sample by path, and the bytes that were read for them."""
 
-    Raises:
-        UsageError: it is no local path, or not one that could be a folder of its own.
-    """
-    if storage.scheme(output_path) != "file":
-        raise UsageError(
-            "is no local folder", where="output_path", got=output_path, expected="a path, such as /dev/shm/sampled"
-        )
-    target = storage.local_path(storage.normalise(output_path, "output_path"))
-    if target.parent == target:
-        raise UsageError(
-            "is the top of the file system", where="output_path", got=output_path, expected="a folder of its own"
-        )
-    return target
+    files: list[File]
+    read: int
 
 
-def finished(target: Path, fingerprint: str) -> Manifest | None:
-    """The manifest of a whole folder with this fingerprint at the target, else None.
-
-    Raises:
-        UsageError: something that pairmill did not write stands there.
-    """
-    if not target.exists() and not target.is_symlink():
-        return None
-    if target.is_dir() and not target.is_symlink() and not any(target.iterdir()):
-        return None
-    if not (target / MANIFEST).is_file():
-        raise UsageError(
-            "something that pairmill did not write stands there",
-            where=f"output_path={target}",
-            hint="remove it or choose another output_path",
-        )
-    try:
-        raw = json.loads((target / MANIFEST).read_bytes())
-        stage, made = raw["stage"], raw["fingerprint"]
-    except (ValueError, TypeError, KeyError):
-        # Cut or emptied: ours if the arrays are beside it, and then made again.
-        arrays = (target / "tokens.npy").is_file() and (target / "metadata.json").is_file()
-        stage, made = NAME if arrays else "", fingerprint
-    if stage != NAME:
-        raise UsageError("is no sampled folder", where=f"output_path={target}", hint="choose another output_path")
-    return manifests.whole(str(target)) if made == fingerprint else None
-
-
-@contextmanager
-def partial_folder(target: Path, fingerprint: str) -> Iterator[Path]:
-    """An empty hidden folder beside the target, held by a lock; another writer of the same plan waits here.
-
-    It is removed when the block ends, unless the block has renamed it.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(f".{target.name}.{fingerprint}.partial")
-
-    def make() -> tuple[int, Path]:
-        path.mkdir(exist_ok=True)
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY), path
-
-    handle, _ = partials.hold(make)
-    try:
-        _empty(path)
-        yield path
-    finally:
-        if partials.names(path, handle):
-            shutil.rmtree(path, ignore_errors=True)
-        os.close(handle)
-
-
-def commit(partial: Path, target: Path) -> None:
-    """Put the folder in its place. Where one stands already the two change places in one step, and the old one goes.
-
-    Processes that map the old one keep its pages.
-    """
-    if target.is_dir() and any(target.iterdir()):
-        if not _exchange(partial, target):
-            aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.partial")
-            os.rename(target, aside)
-            os.rename(partial, target)
-            partial = aside
-        shutil.rmtree(partial, ignore_errors=True)
-    else:
-        os.rename(partial, target)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    # renameat2(2) with RENAME_EXCHANGE; Python has no name for it, and not every file system can do it.
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except AttributeError:
-        return False
-    at_fdcwd, exchange = -100, 2
-    done: int = renameat2(at_fdcwd, os.fsencode(one), at_fdcwd, os.fsencode(other), exchange)
-    return done == 0
-
-
-def _empty(path: Path) -> None:
-    for entry in path.iterdir():
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-def sweep(target: Path) -> None:
-    """Remove the hidden folders that killed writers left beside the target."""
-    ours = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{16}\.partial$")
-    beside = target.parent.iterdir() if target.parent.is_dir() else ()
-    folders = (path for path in beside if ours.match(path.name) and path.is_dir() and not path.is_symlink())
-    for path in partials.sweep(folders):
-        event(f"sample: removed {path}, left by a run that was killed")
-
-
-def token_dtype(vocab_size: object, config: SampleConfig) -> np.dtype[Any]:
-    """The smallest dtype for ids below ``vocab_size``; data_io compares the size itself, so 65,536 costs four bytes."""
-    if not isinstance(vocab_size, int) or isinstance(vocab_size, bool):
-        return np.dtype(np.int32)
-    largest = vocab_size if config.profile == "data_io" else vocab_size - 1
-    if largest <= 0xFF:
-        return np.dtype(np.uint8)
-    return np.dtype(np.uint16) if largest <= 0xFFFF else np.dtype(np.int32)
-
-
-class Layout:
-    """Where each task's rows stand in the sampled ``tokens.npy``.
-
-    data_io keeps every token in its place; the default profile keeps the sampled rows only, task by task in row order,
-    instruction before response, without what was cut off.
-    """
-
-    def __init__(self, tasks: list[TaskRows], config: SampleConfig) -> None:
-        self.starts: list[tuple[Ints, Ints]] = []
-        self.spans: list[tuple[Ints, Ints]] = []
-        base = 0
-        for task in tasks:
-            if config.profile == "data_io":
-                self.starts.append((task.inst_start + base, task.resp_start + base))
-                self.spans.append((np.zeros(1, np.int64), np.array([task.length], np.int64)))
-                base += task.length
-                continue
-            used = task.coverage > 0
-            sizes = np.where(used, task.inst_len + task.resp_len, 0)
-            inst = base + np.cumsum(sizes) - sizes
-            self.starts.append((inst, inst + task.inst_len))
-            chosen = np.flatnonzero(used)
-            # Spans in file order are read in one sweep; foreign folders need not have rows in order, which is slower.
-            self.spans.append(
-                (
-                    np.column_stack([task.inst_start[chosen], task.resp_start[chosen]]).ravel(),
-                    np.column_stack([task.inst_len[chosen], task.resp_len[chosen]]).ravel(),
-                )
-            )
-            base += int(sizes.sum())
-        self.length = base
-
-
-def write(
-    folder: Path,
-    sources: list[Task],
-    tasks: list[TaskRows],
-    info: dict[str, Any],
-    config: SampleConfig,
-) -> list[File]:
-    """Write ``tokens.npy``, ``epoch_<e>/*.npy`` and ``metadata.json``; returns the files with their digests.
-
-    The tasks' coverage must be that of all epochs: it says which rows are written.
-    """
-    layout = Layout(tasks, config)
-    dtype = token_dtype(info.get("vocab_size"), config)
-    with NpyWriter(folder / "tokens.npy", dtype.type) as out:
-        for source, spans in zip(sources, layout.spans, strict=True):
-            for piece in gather(storage.join(source.uri, "tokens.npy"), *spans):
-                _check_ids(piece, info.get("vocab_size"), source, config)
-                out.append(piece.astype(dtype))
-    inst_len = _flat([task.inst_len for task in tasks])
-    resp_len = _flat([task.resp_len for task in tasks])
-    inst_start = _flat([start for start, _ in layout.starts])
-    resp_start = _flat([start for _, start in layout.starts])
-    first = np.cumsum([0, *(len(task) for task in tasks)])
-    used = 0
-    for number, epoch in enumerate(epochs(tasks, config)):
-        rows = first[epoch.task] + epoch.row
-        path = folder / f"epoch_{number}"
-        path.mkdir()
-        for name, values in zip(INDEX, (inst_start, inst_len, resp_start, resp_len), strict=True):
-            with NpyWriter(path / f"{name}.npy", np.int64) as out:
-                out.append(values[rows])
-        used += int(inst_len[rows].sum() + resp_len[rows].sum())
-    metadata: dict[str, Any] = {
+def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sampled: int, more: dict[str, int]) -> bytes:
+    """``metadata.json`` as HRM-Text's loader reads it; ``more`` goes behind the keys that it knows."""
+    values = {
         "tokenizer_info": info,
         # Null in either profile: HRM-Text's loader asserts it, and takes the size from tokenizer_info.
         "vocab_size": None,
-        "max_seq_len": config.context_size,
-        "total_length": round(used / config.epochs),
+        "max_seq_len": context_size,
+        "total_length": round(tokens_sampled / epochs),
+        **more,
     }
-    if config.profile == "pairmill":
-        metadata["epochs"] = config.epochs
-        metadata["truncated_rows"] = sum(task.truncated for task in tasks)
-    text = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
-    (folder / "metadata.json").write_text(text, encoding="utf-8")
-    return [_file(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _flat(arrays: list[Ints]) -> Ints:
-    return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+def materialize(
+    folder: Path | None,
+    plan: Plan,
+    arrangement: Arrangement,
+    sources: Sequence[tokens.Task],
+    about: bytes,
+    limit: int | None,
+    workers: int,
+) -> Made:
+    """Make ``tokens.npy``, ``epoch_<e>/*.npy`` and ``metadata.json``.
+
+    Args:
+        folder: an empty folder to write to; None only digests what would be written.
+        plan: what to carry out.
+        arrangement: in which layout.
+        sources: the tasks of the plan, in its order.
+        about: bytes of ``metadata.json``.
+        limit: ids have to be below it; None takes any.
+        workers: threads.
+
+    Raises:
+        InputError: a task's tokens are not there, are others than planned, or hold an id outside the vocabulary.
+    """
+    with ThreadPoolExecutor(workers) as pool:
+        epochs = [pool.submit(_epoch, folder, plan, arrangement, number) for number in range(len(plan.epochs))]
+        try:
+            files, read = _tokens(folder, arrangement, _Readers(plan, sources, limit), pool, workers)
+            files += [file for epoch in epochs for file in epoch.result()]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    with _File(folder, "metadata.json") as out:
+        out.append(about)
+    return Made(sorted([*files, out.file()], key=lambda file: file.path), read)
 
 
-def _file(folder: Path, path: Path) -> File:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return File(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+class _File:
+    """A file of the sample whose bytes are digested in order, and written too if there is a folder."""
+
+    def __init__(self, folder: Path | None, path: str) -> None:
+        self._path, self._digest = path, hashlib.sha256()
+        self._size = 0
+        self._target = folder / path if folder is not None else None
+        self._handle: int | None = None
+
+    def __enter__(self) -> _File:
+        if self._target is not None:
+            self._target.parent.mkdir(exist_ok=True)
+            self._handle = os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def digest(self, data: Any) -> None:
+        """These are the bytes that follow, written by ``place`` before or later."""
+        self._digest.update(data)
+        self._size += memoryview(data).nbytes
+
+    def place(self, data: Any, offset: int) -> None:
+        """Write bytes at their place. Plainly: a full tmpfs answers a mapped write with SIGBUS, not with an error."""
+        if self._handle is None or not memoryview(data).nbytes:
+            return
+        left = memoryview(data).cast("B")
+        while len(left):
+            done = os.pwrite(self._handle, left, offset)
+            left, offset = left[done:], offset + done
+
+    def append(self, data: Any) -> None:
+        """The bytes that follow."""
+        self.place(data, self._size)
+        self.digest(data)
+
+    def file(self) -> File:
+        """Path, size and digest of what was appended."""
+        return File(self._path, self._size, self._digest.hexdigest())
 
 
-def _check_ids(piece: NDArray[Any], vocab_size: object, source: Task, config: SampleConfig) -> None:
-    # The reference casts without a look, and ids of a larger vocabulary wrap in silence.
-    if config.profile == "pairmill" and isinstance(vocab_size, int) and len(piece) and int(piece.max()) >= vocab_size:
-        raise InputError(
-            "a token is outside the vocabulary",
-            where=source.uri,
-            got=str(int(piece.max())),
-            expected=f"below {vocab_size}, the vocab_size of tokenizer_info.json",
-            hint="tokenize again",
-        )
+def _epoch(folder: Path | None, plan: Plan, arrangement: Arrangement, number: int) -> list[File]:
+    if folder is not None:
+        (folder / f"epoch_{number}").mkdir(exist_ok=True)
+    files = {name: _File(folder, f"epoch_{number}/{name}.npy") for name in INDEX}
+    with ExitStack() as stack:
+        for file in files.values():
+            stack.enter_context(file)
+        for name, file in files.items():
+            file.append(tokens.header(arrangement.dtypes[name], len(plan.epochs[number])))
+        for columns in arrangement.index(number):
+            for name, values in columns.items():
+                files[name].append(values.data)
+    return [file.file() for file in files.values()]
+
+
+class _Buffers:
+    """Memory that one piece after another uses: fresh pages for each would cost as much as filling them."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def get(self, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        held = self._arrays.get(name)
+        if held is None or len(held) < size or held.dtype != dtype:
+            held = self._arrays[name] = np.empty(size, dtype)
+        return held[:size]
+
+
+class _Readers:
+    """The tasks' tokens, opened when they are first needed."""
+
+    def __init__(self, plan: Plan, sources: Sequence[tokens.Task], limit: int | None) -> None:
+        self._plan, self._sources, self._limit = plan, sources, limit
+        self._arrays: dict[int, tokens.Array] = {}
+
+    def apart(self) -> int:
+        """Tokens that are rather read than passed over."""
+        uris = {storage.scheme(source.uri): source.uri for source in self._sources}
+        return max((storage.store_for(uri).seek_cost for uri in uris.values()), default=0) // 4
+
+    def array(self, number: int) -> tokens.Array:
+        """The tokens of a task; they have to be as many as planned."""
+        found = self._arrays.get(number)
+        if found is None:
+            found = self._arrays[number] = self._sources[number].array()
+            planned = self._plan.sources[number].length
+            if found.length != planned:
+                raise InputError(
+                    "holds other tokens than planned", where=found.uri, got=str(found.length), expected=str(planned)
+                )
+        return found
+
+    def fill(self, piece: Piece, apart: int, out: NDArray[Any], buffers: _Buffers) -> int:
+        """Put the tokens of a piece into ``out``; returns the bytes that were read."""
+        array = self.array(piece.source)
+        starts, lengths = piece.starts, piece.lengths
+        used = lengths > 0
+        starts, lengths = starts[used], lengths[used]
+        if not len(starts):
+            return 0
+        ends = starts + lengths
+        apart_from = (starts[1:] < ends[:-1]) | (starts[1:] - ends[:-1] > apart)
+        first = np.flatnonzero(np.concatenate([[True], apart_from]))
+        last = np.concatenate([first[1:], [len(starts)]]) - 1
+        begins, sizes = starts[first], ends[last] - starts[first]
+        width = array.dtype.itemsize
+        read = int(sizes.sum())
+        raw = buffers.get("raw", read * width, np.dtype(np.uint8))
+        view = raw.data
+        at = 0
+        try:
+            with storage.store_for(array.uri).open(array.uri) as file:
+                for begin, size in zip(begins.tolist(), (sizes * width).tolist(), strict=True):
+                    file.seek(array.offset + begin * width)
+                    if file.readinto(view[at : at + size]) != size:  # type: ignore[attr-defined]
+                        raise InputError("ends before its last token", where=array.uri, hint="tokenize again")
+                    at += size
+        except OSError as error:
+            raise from_os_error(error, array.uri) from error
+        # Where each range stands in the buffer, against where it stands in the object.
+        shift = np.cumsum(sizes) - sizes - begins
+        where = starts + np.repeat(shift, last - first + 1)
+        values = raw.view(array.dtype)
+        if array.dtype != np.uint32:
+            values = self._as_ids(values, array.uri)
+        largest = gather(values, where, lengths, out)
+        self._check(largest, piece)
+        return read * width
+
+    def _as_ids(self, values: NDArray[Any], uri: str) -> NDArray[np.uint32]:
+        # Folders of others may hold other integers; the reference casts them, and what does not fit wraps.
+        if self._limit is not None and (int(values.min()) < 0 or int(values.max()) >= 2**32):
+            raise InputError("a token is no id", where=uri, got=f"{values.min()} to {values.max()}")
+        return values.astype(np.uint32)
+
+    def _check(self, largest: int, piece: Piece) -> None:
+        # The reference casts without a look, and ids of a larger vocabulary wrap in silence.
+        if self._limit is not None and largest >= self._limit:
+            raise InputError(
+                "a token is outside the vocabulary",
+                where=self._sources[piece.source].uri,
+                got=str(largest),
+                expected=f"below {self._limit}, the vocab_size of tokenizer_info.json",
+                hint="tokenize again",
+            )
+
+
+def _tokens(
+    folder: Path | None, arrangement: Arrangement, readers: _Readers, pool: ThreadPoolExecutor, workers: int
+) -> tuple[list[File], int]:
+    head = tokens.header(arrangement.dtype, arrangement.length)
+    width = arrangement.dtype.itemsize
+    apart = readers.apart()
+    free = [_Buffers() for _ in range(workers + 1)]
+    begun: deque[tuple[Future[tuple[NDArray[Any], int]], _Buffers]] = deque()
+    read = 0
+
+    def work(piece: Piece, buffers: _Buffers) -> tuple[NDArray[Any], int]:
+        values = buffers.get("out", piece.size, arrangement.dtype)
+        taken = readers.fill(piece, apart, values, buffers)
+        out.place(values.data, len(head) + piece.start * width)
+        return values, taken
+
+    def finish() -> int:
+        future, buffers = begun.popleft()
+        values, taken = future.result()
+        out.digest(values.data)
+        free.append(buffers)
+        return taken
+
+    with _File(folder, "tokens.npy") as out:
+        out.append(head)
+        for piece in arrangement.pieces(apart):
+            if not free:
+                read += finish()
+            buffers = free.pop()
+            begun.append((pool.submit(work, piece, buffers), buffers))
+        while begun:
+            read += finish()
+        made = out.file()
+    if made.size != len(head) + arrangement.length * width:
+        raise InternalError("the tokens are not as many as planned", got=str(made.size))
+    return [made], read

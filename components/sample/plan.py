@@ -1,179 +1,211 @@
-"""Which rows of which tasks make which epoch, and in which order. Pure: arrays in, arrays out.
+"""The plan of a sample: which rows, and which of them in which epoch at which position.
 
-The algorithm is data_io's sampler. ``profile="data_io"`` draws exactly as it does; the default profile decides each of
-its defects (docs/differences.md).
+A plan says nothing of how the arrays are laid out (:mod:`components.sample.layout`). It is made once, kept below the
+project's root, and carried out on any number of machines.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import io
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
+from components.sample.analytics import Stats
 from components.sample.config import SampleConfig
+from components.sample.draw import Rows, Stream, Walk, ranks
+from components.sample.rows import TaskRows, by_size
+from pairmill import storage
 from pairmill.errors import InputError
-from pairmill.prefixes import Rule
-from pairmill.tokens import Ints
-
-
-@dataclass
-class TaskRows:
-    """The rows of a task that may be sampled, with what became of the others.
-
-    Arrays are int64 of shape (rows,); spans point into the task's own ``tokens.npy``.
-    """
-
-    name: str
-    rule: Rule
-    total: int
-    """Rows before filtering."""
-    length: int
-    """Tokens of the task."""
-    inst_start: Ints
-    inst_len: Ints
-    resp_start: Ints
-    resp_len: Ints
-    dropped: dict[str, int]
-    truncated: int
-    """Rows left whose response was cut."""
-    order: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    cursor: int = 0
-    coverage: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-    def __len__(self) -> int:
-        return len(self.inst_len)
-
-
-def rows_of(name: str, rule: Rule, index: Mapping[str, Ints], config: SampleConfig) -> TaskRows:
-    """Filter and truncate the rows of a task."""
-    inst_len, resp_len = index["inst_len"], index["resp_len"]
-    allowed = config.context_size - np.minimum(inst_len, config.context_size)
-    least = config.min_resp_length
-    cut = resp_len
-    if rule.long_context == "truncate":
-        fits = allowed >= 1
-        cut = np.minimum(resp_len, allowed)
-    else:
-        fits = resp_len <= allowed
-    # The reference looks at the length before it cuts, so a response cut to one token passes.
-    tested = resp_len if config.profile == "data_io" else cut
-    short = resp_len < least
-    cut_short = ~short & fits & (tested < least)
-    keep = fits & ~short & ~cut_short
-    dropped = {
-        "response_too_short": int(short.sum()),
-        "over_context": int((~short & ~fits).sum()),
-        "response_too_short_once_cut": int(cut_short.sum()),
-    }
-    return TaskRows(
-        name=name,
-        rule=rule,
-        total=len(resp_len),
-        length=int(inst_len.sum() + resp_len.sum()),
-        inst_start=index["inst_start"][keep],
-        inst_len=inst_len[keep],
-        resp_start=index["resp_start"][keep],
-        resp_len=cut[keep],
-        dropped={reason: count for reason, count in dropped.items() if count},
-        truncated=int((cut[keep] < resp_len[keep]).sum()),
-        coverage=np.zeros(int(keep.sum()), np.int64),
-    )
+from pairmill.manifest import Ledger, Manifest
+from pairmill.stage import Writer
+from pairmill.tokens import INDEX
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """One epoch in training order: for each row its task (index into the tasks) and its place among the task's rows."""
+class Source:
+    """A task as a plan knows it: its name, its tokens, and how many of its rows are taken."""
 
-    task: Ints
-    row: Ints
-
-
-class Streams:
-    """Random generators. data_io has one for everything, so that adding a task changes all others' rows."""
-
-    def __init__(self, config: SampleConfig) -> None:
-        self._seed = config.seed
-        self._shared = np.random.Generator(np.random.Philox(config.seed)) if config.profile == "data_io" else None
-        self._made: dict[str, np.random.Generator] = {}
-
-    def task(self, name: str) -> np.random.Generator:
-        """The generator of a task's permutations."""
-        return self._get(f"task\0{name}")
-
-    def epoch(self, number: int) -> np.random.Generator:
-        """The generator of an epoch's order."""
-        return self._get(f"epoch\0{number}")
-
-    def _get(self, name: str) -> np.random.Generator:
-        if self._shared is not None:
-            return self._shared
-        if name not in self._made:
-            words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:16], "<u4")
-            sequence = np.random.SeedSequence([self._seed, *words.tolist()])
-            self._made[name] = np.random.Generator(np.random.Philox(sequence))
-        return self._made[name]
+    name: str
+    length: int
+    rows: int
 
 
-def epochs(tasks: list[TaskRows], config: SampleConfig) -> Iterator[Epoch]:
-    """Draw the epochs one after another from the beginning, counting coverage in the tasks.
+@dataclass(frozen=True)
+class Plan:
+    """Rows and epochs.
 
-    Drawing again gives the same epochs: only one of them need be held at a time, though the layout of the tokens
-    depends on all.
+    Args:
+        sources: the tasks by name.
+        rows: the four index arrays of all rows that are taken, task by task in the tasks' own order; int32 or int64,
+            shape (rows,). Spans point into the tasks' own ``tokens.npy``; responses are as long as they are kept.
+        epochs: for each epoch its rows in training order, as places in ``rows``; uint32.
+    """
+
+    sources: list[Source]
+    rows: dict[str, NDArray[Any]]
+    epochs: list[Rows]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What making a plan finds out about each task, for people and for the ledger."""
+
+    name: str
+    ledger: Ledger
+    stats: Stats
+    lengths: NDArray[np.int64]
+    """Rows over all epochs by tokens, as :func:`components.sample.rows.by_size` counts."""
+    cuts: NDArray[np.int64]
+    """Rows that may be sampled by tokens cut off."""
+
+
+def make(tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers: int) -> tuple[Plan, list[Findings]]:
+    """Draw the epochs.
+
+    Args:
+        tasks: give each task's rows, in the order of their names.
+        config: seed, epochs, profile.
+        workers: threads.
 
     Raises:
         InputError: with ``profile="data_io"``, where the reference overflows its buffers.
     """
-    streams = Streams(config)
-    for task in tasks:
-        task.order, task.cursor = np.empty(0, np.int64), 0
-        task.coverage = np.zeros(len(task), np.int64)
-    capacity = sum(len(task) for task in tasks)
+    drawn, orders = (_one_stream if config.profile == "data_io" else _own_streams)(tasks, config, workers)
+    sources = [one.source for one in drawn]
+    columns = {name: np.concatenate([one.rows[name] for one in drawn]) for name in INDEX}
+    return Plan(sources, columns, orders), [one.findings for one in drawn]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    source: Source
+    rows: dict[str, NDArray[Any]]
+    findings: Findings
+
+    @classmethod
+    def of(cls, rows: TaskRows, coverage: NDArray[np.uint32]) -> _Drawn:
+        taken = np.flatnonzero(coverage)
+        columns = {name: getattr(rows, name)[taken] for name in INDEX}
+        times = coverage[taken].astype(np.int64)
+        lengths = columns["inst_len"].astype(np.int64) + columns["resp_len"]
+        ledger = Ledger(rows.total, len(taken), int(times.sum()), dict(rows.dropped))
+        if len(taken) < len(rows):
+            ledger.drop("not_sampled", len(rows) - len(taken))
+        if rows.truncated:
+            ledger.note("truncated", rows.truncated)
+        stats = Stats(
+            rows=len(rows),
+            itoks=int(rows.inst_len.sum(dtype=np.int64)),
+            rtoks=int(rows.resp_len.sum(dtype=np.int64)),
+            cov_rows=int(times.sum()),
+            cov_itoks=int((columns["inst_len"] * times).sum()),
+            cov_rtoks=int((columns["resp_len"] * times).sum()),
+            unique_rows=len(taken),
+            unique_toks=int(lengths.sum()),
+        )
+        source = Source(rows.name, rows.length, len(taken))
+        return cls(source, columns, Findings(rows.name, ledger, stats, by_size(lengths, times), rows.cuts))
+
+
+def _own_streams(
+    tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers: int
+) -> tuple[list[_Drawn], list[Rows]]:
+    def draw(task: Callable[[], TaskRows]) -> tuple[_Drawn, list[Rows]]:
+        rows = task()
+        walk = Walk(rows, Stream(config.seed, f"task\0{rows.name}"))
+        epochs = [walk.epoch() for _ in range(config.epochs)]
+        place = ranks(walk.coverage)
+        return _Drawn.of(rows, walk.coverage), [place[epoch] for epoch in epochs]
+
+    with ThreadPoolExecutor(workers) as pool:
+        drawn, epochs = [], [list[Rows]() for _ in range(config.epochs)]
+        first = 0
+        for one, taken in pool.map(draw, tasks):
+            drawn.append(one)
+            for epoch, places in zip(epochs, taken, strict=True):
+                epoch.append(places + np.uint32(first))
+            first += one.source.rows
+
+        def order(number: int) -> Rows:
+            places, epochs[number] = _joined(epochs[number]), []
+            Stream(config.seed, f"epoch\0{number}").shuffle(places)
+            return places
+
+        return drawn, list(pool.map(order, range(config.epochs)))
+
+
+def _one_stream(
+    tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers: int
+) -> tuple[list[_Drawn], list[Rows]]:
+    with ThreadPoolExecutor(workers) as pool:
+        rows = list(pool.map(lambda task: task(), tasks))
+    stream = Stream(config.seed)
+    walks = [Walk(one, stream) for one in rows]
+    capacity = sum(map(len, rows))
+    first = np.cumsum([0, *map(len, rows)], dtype=np.uint32)
+    orders = []
     for number in range(config.epochs):
-        drawn: list[tuple[int, Ints]] = []
-        for index, task in enumerate(tasks):
-            rows = _draw(task, streams.task(task.name))
-            if len(rows):
-                drawn.append((index, rows))
-        count = sum(len(rows) for _, rows in drawn)
-        if config.profile == "data_io" and count > capacity:
+        places = _joined([walk.epoch() + start for walk, start in zip(walks, first, strict=False)])
+        if len(places) > capacity:
             raise InputError(
                 "the rules ask for more rows than the reference's buffers hold",
                 where=f"epoch {number}",
-                got=str(count),
+                got=str(len(places)),
                 expected=f"at most {capacity}",
                 hint="lower repeat, or use the default profile",
             )
-        order = streams.epoch(number).permutation(count)
-        task_of = np.repeat(np.array([index for index, _ in drawn], np.int64), [len(rows) for _, rows in drawn])
-        row_of = np.concatenate([rows for _, rows in drawn]) if drawn else np.empty(0, np.int64)
-        yield Epoch(task_of[order], row_of[order])
+        stream.shuffle(places)
+        orders.append(places)
+    place = ranks(np.concatenate([walk.coverage for walk in walks]))
+    drawn = [_Drawn.of(one, walk.coverage) for one, walk in zip(rows, walks, strict=True)]
+    return drawn, [place[order] for order in orders]
 
 
-def _draw(task: TaskRows, generator: np.random.Generator) -> Ints:
-    """Rows of a task for one epoch: on through its permutation, which lives on from epoch to epoch."""
-    count = len(task)
-    rule = task.rule
-    want = (count if rule.max_per_file is None else min(rule.max_per_file, count)) * rule.repeat
-    budget = None if rule.max_response_tokens_per_file is None else rule.max_response_tokens_per_file * rule.repeat
-    taken: list[Ints] = []
-    left = want
-    while left > 0:
-        if task.cursor == len(task.order):
-            task.order = generator.permutation(count)
-            task.cursor = 0
-        rows = task.order[task.cursor : task.cursor + left]
-        if budget is not None:
-            spent = np.cumsum(task.resp_len[rows])
-            reached = int(np.searchsorted(spent, budget, side="left"))
-            if budget <= 0 or reached < len(rows):
-                rows = rows[: reached + 1 if budget > 0 else 0]
-                left = len(rows)
-            else:
-                budget -= int(spent[-1])
-        task.cursor += len(rows)
-        left -= len(rows)
-        task.coverage[rows] += 1  # a stretch of one permutation names no row twice
-        taken.append(rows)
-    return np.concatenate(taken) if taken else np.empty(0, np.int64)
+def _joined(parts: list[Rows]) -> Rows:
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def _columns(plan: Plan) -> dict[str, NDArray[Any]]:
+    return {**plan.rows, **{f"epoch_{number}": order for number, order in enumerate(plan.epochs)}}
+
+
+def save(plan: Plan, out: Writer) -> None:
+    """Write the arrays of a plan, as ``plan/<name>.npy``."""
+    for name, values in _columns(plan).items():
+        with out.create(f"plan/{name}.npy") as path, path.open("wb") as file:
+            npy.write_array(file, values, (1, 0), allow_pickle=False)
+
+
+def load(home: str, manifest: Manifest, sources: list[Source], workers: int) -> Plan:
+    """Read the arrays of a plan that stands at ``home``, checked against their digests.
+
+    Raises:
+        InputError: a file is not what the manifest says.
+    """
+    files = {file.path: file for file in manifest.files}
+
+    def column(name: str) -> NDArray[Any]:
+        file = files[f"plan/{name}.npy"]
+        uri = storage.join(home, file.path)
+        data = storage.store_for(uri).read(uri)
+        if hashlib.sha256(data).hexdigest() != file.sha256:
+            raise InputError(
+                "is not what its manifest says",
+                where=uri,
+                hint="plan again: remove the folder and run the same options",
+            )
+        array: NDArray[Any] = npy.read_array(io.BytesIO(data), allow_pickle=False)
+        return array
+
+    epochs = sum(path.startswith("plan/epoch_") for path in files)
+    names = [*INDEX, *(f"epoch_{number}" for number in range(epochs))]
+    with ThreadPoolExecutor(workers) as pool:
+        columns = dict(zip(names, pool.map(column, names), strict=True))
+    return Plan(sources, {name: columns[name] for name in INDEX}, [columns[name] for name in names[len(INDEX) :]])

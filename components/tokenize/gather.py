@@ -51,6 +51,6 @@ def _values(work: Work, shards: str, name: str) -> Iterator[NDArray[Any]]:
     before = 0
     for key, count in work.pieces:
         shift = before if name.endswith("_start") else 0
-        for values in tokens.chunks(storage.join(shards, key, f"{name}.npy")):
+        for values in tokens.Array.of(storage.join(shards, key, f"{name}.npy")).pieces():
             yield values + values.dtype.type(shift) if shift else values
         before += count

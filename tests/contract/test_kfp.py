@@ -216,11 +216,9 @@ def test_every_input_of_every_component_and_of_the_pipeline_is_described(spec: d
 
 def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, Any]) -> None:
     # A cluster fails a task whose declared output is missing.
-    manifest = Manifest(
-        "sample", 1, "f", {}, [], Ledger(measures={"epochs": 1, "tokens_sampled": 0, "unique_tokens": 0}), []
-    )
-    manifest.ledger.measures["response_tokens_sampled"] = 0
-    manifest.data = {"analytics": "", "tasks": 0, "categories": {}, "lengths": []}
+    measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
+    manifest = Manifest("sample", 1, "f", {}, [], Ledger(measures=measures), [])
+    manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "layout": "compact"}
     provided = {"sample": set(sample_outcome(manifest, "x", None, False, 0.0).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {
@@ -248,7 +246,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
 # --- signature = dataclass ------------------------------------------------------------------------------------------
 
 # What the pipeline must say although the command line has a default for it.
-STRICTER = {("sample", "root"), ("sample", "output_path")}
+STRICTER = {("sample", "root"), ("sample", "output_path"), ("sample", "tokenized_path")}
 _TYPES = {"STRING": {str}, "NUMBER_INTEGER": {int}, "NUMBER_DOUBLE": {float}, "BOOLEAN": {bool}}
 
 

@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 mod arrow;
+mod draw;
 mod encoder;
 mod errors;
 mod guard;
@@ -20,6 +21,8 @@ mod train;
 mod _native {
     #[pymodule_export]
     use super::arrow::ArrowArray;
+    #[pymodule_export]
+    use super::draw::{Philox, gather};
     #[pymodule_export]
     use super::encoder::{Encoder, simd_levels};
     #[pymodule_export]

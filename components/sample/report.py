@@ -1,0 +1,97 @@
+"""What a person wants to see of a sample before any GPU is rented."""
+
+from __future__ import annotations
+
+from components.sample import analytics
+from components.sample.analytics import Stats
+from pairmill.manifest import Manifest
+from pairmill.report import Bars, Histogram, Percent, Report, Section, Stacked, Table
+
+_PARTS = ("instruction", "response")
+
+
+def report_of(manifest: Manifest) -> Report:
+    """Coverage by category and task, lengths, cuts, epochs and response tokens by source, and what was left out."""
+    ledger, measures = manifest.ledger, manifest.ledger.measures
+    stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
+    categories = dict(sorted(analytics.by_category(stats).items(), key=lambda item: -item[1].cov_toks))
+    tasks = dict(sorted(stats.items(), key=lambda item: -item[1].cov_toks))
+    left_out = [
+        (name, reason, count)
+        for name, one in manifest.shards.items()
+        for reason, count in sorted({**one.dropped, **one.notes}.items())
+    ]
+    return Report(
+        "sample",
+        {
+            "Epochs": measures["epochs"],
+            "Rows in": ledger.rows_in,
+            "Rows sampled": ledger.rows_kept,
+            "Rows over all epochs": ledger.rows_out,
+            "Tokens over all epochs": measures["tokens_sampled"],
+            "Unique tokens": measures["unique_tokens"],
+            "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
+            "Truncated rows": ledger.notes.get("truncated", 0),
+            "Bytes on a node": measures["bytes"],
+            "Layout": manifest.data["layout"],
+            "Fingerprint": manifest.fingerprint,
+        },
+        [
+            Bars("Tokens over all epochs by category", [(n, s.cov_toks) for n, s in categories.items()], "tokens"),
+            _coverage("Coverage by category", categories),
+            Stacked(
+                "Instruction and response tokens by category",
+                _PARTS,
+                [(name, (one.cov_itoks, one.cov_rtoks)) for name, one in categories.items()],
+                "tokens",
+            ),
+            Bars(
+                "Epochs over the rows of a category",
+                [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
+                "times",
+            ),
+            Histogram("Rows by length", _bins(manifest.data["lengths"]), "tokens of a row", "rows over all epochs"),
+            Histogram("Truncated rows by what was cut", _bins(manifest.data["cuts"]), "tokens cut off", "rows"),
+            _table("Categories", "Category", categories),
+            Section(
+                "Tasks",
+                [_coverage("Coverage by task", tasks), _table("All tasks", "Task", tasks)],
+            ),
+            Table("What was left out or cut", ("Task", "Reason", "Rows"), left_out),
+        ],
+    )
+
+
+def _coverage(title: str, stats: dict[str, Stats]) -> Stacked:
+    return Stacked(
+        title,
+        ("rows sampled", "rows not sampled"),
+        [(name, (one.unique_rows, one.rows - one.unique_rows)) for name, one in stats.items()],
+        "rows",
+    )
+
+
+def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
+    return Table(
+        title,
+        (what, "Rows", "Rows sampled", "Coverage", "Rows over all epochs", "Epochs", "Tokens", "Response tokens"),
+        [
+            (
+                name,
+                one.rows,
+                one.unique_rows,
+                Percent.of(one.unique_rows, one.rows),
+                one.cov_rows,
+                round(one.cov_rows / max(1, one.rows), 2),
+                one.cov_toks,
+                Percent.of(one.cov_rtoks, one.cov_toks),
+            )
+            for name, one in stats.items()
+        ],
+    )
+
+
+def _bins(counts: list[int]) -> list[tuple[str, int]]:
+    """Counts by powers of two, without the empty ones at both ends."""
+    used = [power for power, count in enumerate(counts) if count]
+    return [(f"≤ {2**power:,}", counts[power]) for power in range(used[0], used[-1] + 1)] if used else []

@@ -1,0 +1,123 @@
+"""Whether a sample fits: the file system's free space, and the memory limit that its pages are charged to.
+
+The pages of a tmpfs belong to the cgroup of the process that writes them. One that goes over its limit is killed,
+without a word of what was too much; so the numbers are compared before the first byte.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pairmill.errors import StorageError
+
+_UNLIMITED = 1 << 60
+_MARGIN = 32 << 20
+"""What Python itself may still take."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Memory that a cgroup may hold, and what it holds that cannot be given back, in bytes."""
+
+    most: int
+    held: int
+
+
+def refuse_unless_fits(target: Path, needed: int, working: int) -> None:
+    """Raise StorageError (exit code 4) with the numbers, unless ``needed`` bytes fit below ``target``.
+
+    Args:
+        target: the folder to be made.
+        needed: bytes of its files.
+        working: bytes of memory that making it takes beside them.
+    """
+    standing = next(path for path in target.parents if path.exists())
+    system = os.statvfs(standing)
+    free = system.f_bavail * system.f_frsize
+    if needed > free:
+        raise StorageError(
+            "the sample does not fit",
+            where=f"output_path={target}",
+            got=f"{free:,} bytes free in {standing}",
+            expected=f"{needed:,} bytes",
+            hint=f"nothing was written; free {needed - free:,} bytes, enlarge it, or lower epochs or max_per_file",
+        )
+    if not in_memory(standing):
+        needed = 0  # a disk's pages can be written back and given up
+    wanted = needed + working + _MARGIN
+    for limit in memory_limits():
+        if limit.held + wanted > limit.most:
+            raise StorageError(
+                "the sample does not fit into the container's memory limit",
+                where=f"output_path={target}",
+                got=f"a limit of {limit.most:,} bytes, of which {limit.held:,} are taken",
+                expected=f"{needed:,} bytes for the sample and {working + _MARGIN:,} to work with",
+                hint=f"nothing was written; set the limit to {limit.held + wanted:,} bytes or more "
+                "(what is written to /dev/shm counts as memory)",
+            )
+
+
+def in_memory(path: Path, mounts: str | None = None) -> bool:
+    """Whether files at ``path`` are memory; ``mounts`` is the text of /proc/self/mountinfo."""
+    try:
+        text = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
+    except OSError:
+        return False
+    best, kind = "", ""
+    resolved = str(path.resolve())
+    for line in text.splitlines():
+        head, _, tail = line.partition(" - ")
+        # Spaces in a mount point are written as \040.
+        point = head.split()[4].replace("\\040", " ")
+        if (resolved == point or resolved.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, tail.split()[0]
+    return kind in {"tmpfs", "ramfs"}
+
+
+def memory_limits(cgroups: str | None = None, top: Path = Path("/sys/fs/cgroup")) -> Iterator[Limit]:
+    """The limits of this process's memory cgroup and of those above it, in either version's files.
+
+    Args:
+        cgroups: text of /proc/self/cgroup.
+        top: where cgroups are mounted.
+    """
+    try:
+        lines = (Path("/proc/self/cgroup").read_text() if cgroups is None else cgroups).splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, files = top, ("memory.max", "memory.current", "")
+        elif "memory" in controllers.split(","):
+            mount, files = top / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        else:
+            continue
+        # In a container the path may be that of the host, while what is mounted begins at the container's own.
+        folder = mount / path.lstrip("/")
+        if not (folder / files[1]).exists():
+            folder = mount
+        while True:
+            limit = _limit(folder, *files)
+            if limit is not None:
+                yield limit
+            if folder == mount:
+                break
+            folder = folder.parent
+
+
+def _limit(folder: Path, most: str, current: str, prefix: str) -> Limit | None:
+    try:
+        text = (folder / most).read_text().strip()
+        if text == "max" or int(text) >= _UNLIMITED:
+            return None
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        # Pages of files on a disk are counted too, but go when there is need of memory; those of a tmpfs are not among
+        # them.
+        given_back = int(stat[f"{prefix}inactive_file"]) + int(stat[f"{prefix}active_file"])
+        return Limit(int(text), max(0, int((folder / current).read_text()) - given_back))
+    except (OSError, ValueError, KeyError):
+        return None
