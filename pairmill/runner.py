@@ -24,6 +24,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from pairmill import log, storage
 from pairmill import manifest as manifests
+from pairmill.cores import available_cores
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, from_os_error
 from pairmill.manifest import File, Ledger, Manifest
 from pairmill.stage import Plan, RunConfig, Shard, ShardRecord, Stage, Writer, byte_options
@@ -80,27 +81,6 @@ def fingerprint_of(stage: Stage[Any], config: Any, plan: Plan) -> str:
     """16 hexadecimal digits over stage, version, byte-changing options and inputs: the folder's name."""
     inputs = [asdict(item) for item in plan.inputs]
     return manifests.content_key(stage.name, stage.version, byte_options(config), inputs)[:16]
-
-
-def available_cores() -> int:
-    """Cores this process may use: its affinity, lowered by the cgroup's CPU quota (rounded up)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for quota_file, period_file in (
-        ("/sys/fs/cgroup/cpu.max", None),
-        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    ):
-        try:
-            with open(quota_file) as file:
-                words = file.read().split()
-            if period_file:
-                with open(period_file) as file:
-                    words += file.read().split()
-            quota, period = float(words[0]), float(words[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        if quota > 0:
-            return max(1, min(cores, int(-(-quota // period))))
-    return cores
 
 
 def _check_plan(stage: Stage[Any], shards: list[Shard]) -> None:

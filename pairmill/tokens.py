@@ -161,7 +161,7 @@ class Task:
         """Its tokens, to be read in ranges."""
         return Array.of(storage.join(self.uri, "tokens.npy"))
 
-    def index(self, size: int = 1 << 17) -> Iterator[dict[str, Ints]]:
+    def index(self, size: int = 1 << 15) -> Iterator[dict[str, Ints]]:
         """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
 
         Raises:

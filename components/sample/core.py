@@ -28,10 +28,10 @@ from components.sample.space import refuse_unless_fits
 from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
+from pairmill.cores import available_cores
 from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
 from pairmill.prefixes import Rule, Rules, reference_json
-from pairmill.runner import available_cores
 from pairmill.stage import Writer, byte_options, default_of
 
 VERSION = 2

@@ -20,7 +20,7 @@ from components.sample.rows import narrowest
 from pairmill.tokens import INDEX, Ints
 
 PIECE = 1 << 20
-"""Tokens read at once: memory does not follow the tasks."""
+"""Tokens that one thread puts together at a time: memory does not follow the tasks."""
 
 
 def token_dtype(vocab_size: object, layout: options.Layout) -> np.dtype[Any]:
@@ -65,7 +65,8 @@ class Arrangement:
         inst_len, resp_len = plan.rows["inst_len"], plan.rows["resp_len"]
         counts = [source.rows for source in plan.sources]
         if self._compact:
-            ends = np.cumsum(inst_len.astype(np.int64) + resp_len)
+            ends = np.add(inst_len, resp_len, dtype=np.int64)
+            np.cumsum(ends, out=ends)
             self.length = int(ends[-1]) if len(ends) else 0
             ends -= resp_len
             ends -= inst_len
@@ -90,7 +91,7 @@ class Arrangement:
         """Of the four index arrays."""
         return self._dtypes
 
-    def index(self, epoch: int, size: int = 1 << 18) -> Iterator[dict[str, NDArray[Any]]]:
+    def index(self, epoch: int, size: int = 1 << 15) -> Iterator[dict[str, NDArray[Any]]]:
         """The four index arrays of an epoch in training order, ``size`` rows at a time."""
         order, rows = self._plan.epochs[epoch], self._plan.rows
         for first in range(0, len(order), size):
@@ -119,7 +120,7 @@ class Arrangement:
                 start += piece.size
                 yield piece
 
-    def _sampled(self, first: int, end: int, apart: int, size: int = 1 << 17) -> Iterator[tuple[Ints, Ints]]:
+    def _sampled(self, first: int, end: int, apart: int, size: int = 1 << 15) -> Iterator[tuple[Ints, Ints]]:
         for begin in range(first, end, size):
             rows = slice(begin, min(begin + size, end))
             columns = [self._plan.rows[name][rows].astype(np.int64) for name in INDEX]

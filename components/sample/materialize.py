@@ -28,6 +28,9 @@ from pairmill.errors import InputError, InternalError, from_os_error
 from pairmill.manifest import File
 from pairmill.tokens import INDEX
 
+STEP = 1 << 16
+"""Tokens read at once, where a store has nothing against it: they stay in the processor's cache until they are used."""
+
 
 @dataclass(frozen=True)
 class Made:
@@ -190,33 +193,34 @@ class _Readers:
         if not len(starts):
             return 0
         ends = starts + lengths
-        apart_from = (starts[1:] < ends[:-1]) | (starts[1:] - ends[:-1] > apart)
-        first = np.flatnonzero(np.concatenate([[True], apart_from]))
-        last = np.concatenate([first[1:], [len(starts)]]) - 1
-        begins, sizes = starts[first], ends[last] - starts[first]
+        distance = starts[1:] - ends[:-1]
+        cost = np.cumsum(lengths)
+        cost[1:] += np.cumsum(np.where((distance > 0) & (distance <= apart), distance, 0))
+        step = max(STEP, apart)
+        cuts = (distance < 0) | (distance > apart) | (cost[1:] // step > cost[:-1] // step)
+        first = np.flatnonzero(np.concatenate([[True], cuts]))
+        edges = np.append(first, len(starts)).tolist()
+        begins = starts[first]
+        sizes = ends[np.append(first[1:], len(starts)) - 1] - begins
+        places = np.append((np.cumsum(lengths) - lengths)[first], len(out)).tolist()
         width = array.dtype.itemsize
-        read = int(sizes.sum())
-        raw = buffers.get("raw", read * width, np.dtype(np.uint8))
-        view = raw.data
-        at = 0
+        largest = 0
         try:
             with storage.store_for(array.uri).open(array.uri) as file:
-                for begin, size in zip(begins.tolist(), (sizes * width).tolist(), strict=True):
+                for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+                    values = buffers.get("raw", size, array.dtype)
                     file.seek(array.offset + begin * width)
-                    if file.readinto(view[at : at + size]) != size:  # type: ignore[attr-defined]
+                    if file.readinto(values.data.cast("B")) != size * width:  # type: ignore[attr-defined]
                         raise InputError("ends before its last token", where=array.uri, hint="tokenize again")
-                    at += size
+                    if array.dtype != np.uint32:
+                        values = self._as_ids(values, array.uri)
+                    spans = slice(edges[number], edges[number + 1])
+                    into = out[places[number] : places[number + 1]]
+                    largest = max(largest, gather(values, starts[spans] - begin, lengths[spans], into))
         except OSError as error:
             raise from_os_error(error, array.uri) from error
-        # Where each range stands in the buffer, against where it stands in the object.
-        shift = np.cumsum(sizes) - sizes - begins
-        where = starts + np.repeat(shift, last - first + 1)
-        values = raw.view(array.dtype)
-        if array.dtype != np.uint32:
-            values = self._as_ids(values, array.uri)
-        largest = gather(values, where, lengths, out)
         self._check(largest, piece)
-        return read * width
+        return int(sizes.sum()) * width
 
     def _as_ids(self, values: NDArray[Any], uri: str) -> NDArray[np.uint32]:
         # Folders of others may hold other integers; the reference casts them, and what does not fit wraps.

@@ -79,7 +79,8 @@ def make(tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers:
     """
     drawn, orders = (_one_stream if config.profile == "data_io" else _own_streams)(tasks, config, workers)
     sources = [one.source for one in drawn]
-    columns = {name: np.concatenate([one.rows[name] for one in drawn]) for name in INDEX}
+    # What is joined goes at once: held twice, the rows would be most of the memory that planning takes.
+    columns = {name: np.concatenate([one.rows.pop(name) for one in drawn]) for name in INDEX}
     return Plan(sources, columns, orders), [one.findings for one in drawn]
 
 

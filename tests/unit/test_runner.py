@@ -17,6 +17,7 @@ from toy_stage import Toy, ToyConfig
 
 from pairmill import manifest as manifests
 from pairmill import runner
+from pairmill.cores import available_cores
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from pairmill.manifest import MANIFEST, STARTED, Ledger
 from pairmill.runner import RECORD, Result
@@ -542,7 +543,7 @@ def test_killed_at_any_time_and_run_again_gives_the_same_bytes(bench: Bench, tmp
 
 
 def test_available_cores_is_at_least_one_and_at_most_those_of_this_process() -> None:
-    assert 1 <= runner.available_cores() <= len(os.sched_getaffinity(0))
+    assert 1 <= available_cores() <= len(os.sched_getaffinity(0))
 
 
 # --- the second round -----------------------------------------------------------------------------------------------

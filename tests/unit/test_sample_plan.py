@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from helpers import contents
 
 from components.sample import analytics, materialize
 from components.sample.config import SampleConfig
 from components.sample.core import run
-from components.sample.plan import Epoch, TaskRows, epochs, rows_of
+from components.sample.plan import Findings, Plan, make
+from components.sample.rows import TaskRows, rows_of
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
 from pairmill.errors import InputError, StorageError, UsageError
@@ -40,23 +42,35 @@ def index_of(rows: Rows) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
 
 
 def task(name: str, rows: Rows, rule: Rule | None = None, config: SampleConfig = CONFIG) -> TaskRows:
-    return rows_of(name, rule or Rule(), index_of(rows), config)
+    return rows_of(name, rule or Rule(), [index_of(rows)], config)
 
 
 def plain(count: int, length: int = 3) -> Rows:
     return [(2, length)] * count
 
 
-def draws(tasks: list[TaskRows], config: SampleConfig = CONFIG) -> list[dict[str, list[int]]]:
-    """Per epoch the rows of each task, in the order in which they are drawn."""
-    return [
-        {one.name: epoch.row[epoch.task == number].tolist() for number, one in enumerate(tasks)}
-        for epoch in epochs(tasks, config)
+def planned(tasks: list[TaskRows], config: SampleConfig = CONFIG, workers: int = 2) -> tuple[Plan, list[Findings]]:
+    return make([lambda one=one: one for one in tasks], config, workers)  # type: ignore[misc]
+
+
+def orders(tasks: list[TaskRows], config: SampleConfig = CONFIG) -> list[list[tuple[int, int]]]:
+    """Per epoch the rows in training order: number of the task, and place among its rows that may be sampled."""
+    plan, _ = planned(tasks, config)
+    source = np.repeat(np.arange(len(tasks)), [one.rows for one in plan.sources])
+    rows = [
+        int(np.flatnonzero(tasks[number].resp_start == start)[0])
+        for number, start in zip(source, plan.rows["resp_start"], strict=True)
     ]
+    pairs = list(zip(source.tolist(), rows, strict=True))
+    return [[pairs[place] for place in epoch] for epoch in plan.epochs]
 
 
-def order(epoch: Epoch) -> list[tuple[int, int]]:
-    return list(zip(epoch.task.tolist(), epoch.row.tolist(), strict=True))
+def draws(tasks: list[TaskRows], config: SampleConfig = CONFIG) -> list[dict[str, list[int]]]:
+    """Per epoch the rows of each task, in training order."""
+    return [
+        {one.name: [row for task, row in epoch if task == number] for number, one in enumerate(tasks)}
+        for epoch in orders(tasks, config)
+    ]
 
 
 # --- a naive reference ----------------------------------------------------------------------------------------------
@@ -144,22 +158,24 @@ def test_data_io_draws_from_one_stream_in_the_order_of_the_reference(seed: int) 
         task(f"t{number}", plain(size), rule, config)
         for number, (size, rule) in enumerate(zip(sizes, choices, strict=True))
     ]
-    found = [order(epoch) for epoch in epochs(tasks, config)]
+    found = orders(tasks, config)
     assert found == naive_data_io(sizes, choices, config)
     taken = Counter(pair for epoch in found for pair in epoch)
-    for number, one in enumerate(tasks):
-        assert one.coverage.tolist() == [taken[number, row] for row in range(sizes[number])]
+    plan, findings = planned(tasks, config)
+    for number, (source, one) in enumerate(zip(plan.sources, findings, strict=True)):
+        times = [count for (task, _), count in taken.items() if task == number]
+        assert (source.rows, one.ledger.rows_out, one.stats.cov_rows) == (len(times), sum(times), sum(times))
 
 
 def test_data_io_draws_are_frozen() -> None:
     config = replace(CONFIG, profile="data_io", epochs=2)
-    found = [order(epoch) for epoch in epochs([task("a", plain(3)), task("b", plain(4), Rule(max_per_file=2))], config)]
+    found = orders([task("a", plain(3)), task("b", plain(4), Rule(max_per_file=2))], config)
     assert found == [[(0, 1), (0, 2), (1, 2), (1, 0), (0, 0)], [(0, 2), (0, 1), (0, 0), (1, 1), (1, 3)]]
 
 
 def test_draws_are_frozen() -> None:
     config = replace(CONFIG, epochs=2)
-    found = [order(epoch) for epoch in epochs([task("a", plain(3)), task("b", plain(4), Rule(max_per_file=2))], config)]
+    found = orders([task("a", plain(3)), task("b", plain(4), Rule(max_per_file=2))], config)
     assert found == [[(1, 0), (0, 0), (0, 2), (0, 1), (1, 2)], [(0, 2), (1, 1), (0, 1), (0, 0), (1, 3)]]
 
 
@@ -213,7 +229,7 @@ def test_the_seed_changes_rows_and_orders_and_nothing_else_does() -> None:
 
 def test_the_order_within_an_epoch_mixes_tasks_and_differs_between_epochs() -> None:
     tasks = [task("a", plain(200)), task("b", plain(200))]
-    first, second, *_ = [order(epoch) for epoch in epochs(tasks, CONFIG)]
+    first, second, *_ = orders(tasks)
     assert first != second
     assert sorted(first) == sorted(second) == [(number, row) for number in (0, 1) for row in range(200)]
     changes = sum(one[0] != other[0] for one, other in pairwise(first))
@@ -255,7 +271,7 @@ def test_a_token_budget_walks_through_all_rows_before_any_comes_again() -> None:
     one = task("t", plain(10, 4), Rule(max_response_tokens_per_file=12))
     found = draws([one], replace(CONFIG, epochs=10))
     assert {len(epoch["t"]) for epoch in found} == {3}
-    assert one.coverage.tolist() == [3] * 10
+    assert Counter(row for epoch in found for row in epoch["t"]) == dict.fromkeys(range(10), 3)
 
 
 @pytest.mark.parametrize("profile", ["pairmill", "data_io"])
@@ -269,8 +285,7 @@ def test_a_rule_that_wants_nothing_takes_nothing(profile: Profile, rule: Rule) -
 @pytest.mark.parametrize("profile", ["pairmill", "data_io"])
 def test_epochs_without_rows_are_epochs(profile: Profile) -> None:
     config = replace(CONFIG, profile=profile, context_size=1)
-    found = list(epochs([task("a", plain(5), None, config)], config))
-    assert [(len(epoch.task), len(epoch.row)) for epoch in found] == [(0, 0)] * 3
+    assert orders([task("a", plain(5), None, config)], config) == [[], [], []]
 
 
 # --- a whole sample -------------------------------------------------------------------------------------------------
@@ -360,7 +375,8 @@ def test_a_trainers_slices_are_the_tokens_of_the_rows(bench: Bench, profile: Pro
     )
     for epoch in range(3):
         assert bench.texts(epoch) == expected
-    assert {bench.load(f"epoch_0/{part}.npy").dtype for part in INDEX} == {np.dtype(np.int64)}
+    kinds = {bench.load(f"epoch_0/{part}.npy").dtype for part in INDEX}
+    assert kinds == {np.dtype(np.int32 if profile == "pairmill" else np.int64)}
 
 
 def test_defect_1_a_vocabulary_that_fits_takes_the_smaller_type(bench: Bench) -> None:
@@ -534,14 +550,14 @@ def test_defect_17_a_sample_that_fails_leaves_what_stood_there(bench: Bench, mon
     bench.run()
     before = {path: path.read_bytes() for path in bench.target.rglob("*") if path.is_file()}
     assert len(before) == 2 + 2 * 4 + 1
-    original = materialize._file
+    original = materialize._File.append
 
-    def fail(folder: Path, path: Path) -> Any:
-        if path.name == "metadata.json":
-            raise OSError(28, "No space left on device", str(path))
-        return original(folder, path)
+    def fail(file: Any, data: Any) -> None:
+        if file._path == "metadata.json":
+            raise OSError(28, "No space left on device", file._path)
+        original(file, data)
 
-    monkeypatch.setattr(materialize, "_file", fail)
+    monkeypatch.setattr(materialize._File, "append", fail)
     with pytest.raises(StorageError, match="No space"):
         bench.run(epochs=3)
     assert {path: path.read_bytes() for path in bench.target.rglob("*") if path.is_file()} == before
@@ -644,7 +660,7 @@ def test_the_report_of_a_project_says_the_same_wherever_the_arrays_are(bench: Be
     planned = bench.run(output_path="", root=str(root))
     (home,) = (root / "sample").iterdir()
     assert planned.parameters["output"] == str(home)
-    assert (home / "analytics.md").read_text() == planned.stdout
+    assert (home / "report.md").read_text() == planned.stdout
     drawn = bench.run(root=str(root))
     assert drawn.parameters == planned.parameters
     assert drawn.stdout == planned.stdout
@@ -657,27 +673,17 @@ def test_a_finished_report_does_not_change_when_the_arrays_are_drawn(bench: Benc
     root = bench.folder / "root"
     bench.run(output_path="", root=str(root))
     (home,) = (root / "sample").iterdir()
-    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    before = contents(home)
     bench.run(root=str(root))
-    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+    assert contents(home) == before
+    assert len(before) == 2 + 2 + len(INDEX) + 2  # manifest, marker; reports; rows; epochs
 
 
 def test_coverage_is_counted_over_rows_that_may_be_sampled() -> None:
     one = task("c__t", [(2, 3), (2, 5), (2, 1)], Rule(max_per_file=1))
-    list(epochs([one], replace(CONFIG, epochs=1)))
-    stats = analytics.of_task(one)
-    taken = int(one.resp_len[one.coverage > 0][0])
+    plan, (found,) = planned([one], replace(CONFIG, epochs=1))
+    stats, taken = found.stats, int(plan.rows["resp_len"][0])
     assert (stats.rows, stats.itoks, stats.rtoks, stats.cov_rows, stats.unique_rows) == (2, 4, 8, 1, 1)
     assert (stats.cov_rtoks, stats.unique_toks, stats.cov_toks) == (taken, taken + 2, taken + 2)
     assert analytics.category("c__t__u") == "c"
     assert analytics.category("plain.jsonl") == "plain.jsonl"
-
-
-def test_drawing_again_gives_the_same_epochs_and_coverage() -> None:
-    tasks = [task("a__t", [(2, 3)] * 7, Rule(max_per_file=3, repeat=2)), task("b__t", [(1, 4)] * 5)]
-    first = [(epoch.task.tolist(), epoch.row.tolist()) for epoch in epochs(tasks, replace(CONFIG, epochs=3))]
-    covered = [one.coverage.tolist() for one in tasks]
-    again = [(epoch.task.tolist(), epoch.row.tolist()) for epoch in epochs(tasks, replace(CONFIG, epochs=3))]
-    assert again == first
-    assert [one.coverage.tolist() for one in tasks] == covered
-    assert sum(map(sum, covered)) == 3 * (6 + 5)

@@ -13,7 +13,19 @@ import pytest
 from pairmill import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.manifest import File, Ledger, Manifest
-from pairmill.tokens import ARRAYS, INFO, NpyWriter, Task, gather, load, open_folder, write_npy
+from pairmill.tokens import ARRAYS, INFO, Array, NpyWriter, Task, open_folder, write_npy
+
+
+def load(uri: str) -> np.ndarray[Any, Any]:
+    """A whole array, read in pieces of three values."""
+    pieces = list(Array.of(uri).pieces(3))
+    assert all(len(piece) == 3 for piece in pieces[:-1])
+    return np.concatenate(pieces) if pieces else np.empty(0)
+
+
+def index_of(task: Task, size: int = 2) -> dict[str, np.ndarray[Any, Any]]:
+    pieces = list(task.index(size))
+    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]} if pieces else {}
 
 
 def saved(values: np.ndarray[Any, Any]) -> bytes:
@@ -142,45 +154,6 @@ def test_an_absent_array_is_named(tmp_path: Path) -> None:
         load(str(tmp_path / "nothing.npy"))
 
 
-# --- gather ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("chunk", "gap"), [(1, 0), (3, 0), (7, 2), (64, 5), (64, 1000), (10_000, 10_000)])
-@pytest.mark.parametrize("ordered", [True, False])
-def test_gathered_spans_equal_slices_one_after_another(tmp_path: Path, chunk: int, gap: int, ordered: bool) -> None:
-    draw = np.random.default_rng(chunk * 1000 + gap)
-    values = draw.integers(0, 1 << 32, 2000, dtype=np.uint32)
-    uri = write(tmp_path / "x.npy", values)
-    for _ in range(25):
-        count = int(draw.integers(0, 60))
-        starts = draw.integers(0, 1900, count)
-        if ordered:
-            starts.sort()
-        lengths = np.minimum(draw.integers(0, 40, count), len(values) - starts)
-        if count and not ordered:
-            lengths[int(draw.integers(count))] = 0
-        pieces = list(gather(uri, starts, lengths, chunk=chunk, gap=gap))
-        expected = [values[start : start + length] for start, length in zip(starts, lengths, strict=True)]
-        flat = np.concatenate([np.empty(0, np.uint32), *pieces])
-        assert np.array_equal(flat, np.concatenate([np.empty(0, np.uint32), *expected]))
-        assert all(len(piece) for piece in pieces)
-        assert all(len(piece) <= 2 * chunk for piece in pieces)
-
-
-def test_neighbouring_spans_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = write(tmp_path / "x.npy", np.arange(10_000, dtype=np.uint32))
-    starts = np.arange(0, 10_000, 10)
-    assert len(list(gather(uri, starts, np.full(1000, 10), chunk=100_000))) == 1
-    assert len(list(gather(uri, starts, np.full(1000, 5), chunk=100_000))) == 1
-    assert len(list(gather(uri, starts, np.full(1000, 5), chunk=100_000, gap=4))) == 1000
-
-
-def test_nothing_gathered_does_not_open_the_file() -> None:
-    empty = np.empty(0, np.int64)
-    assert list(gather("/nothing/there.npy", empty, empty)) == []
-    assert list(gather("/nothing/there.npy", np.array([5, 6]), np.array([0, 0]))) == []
-
-
 # --- folders --------------------------------------------------------------------------------------------------------
 
 
@@ -205,7 +178,7 @@ def put_task(folder: Path, rows: list[tuple[int, int]], **changed: Any) -> Path:
 
 def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
     put_task(tmp_path / "a.jsonl", [(3, 2), (1, 1), (4, 4)])
-    index = Task("a.jsonl", str(tmp_path / "a.jsonl")).index()
+    index = index_of(Task("a.jsonl", str(tmp_path / "a.jsonl")))
     assert {name: values.tolist() for name, values in index.items()} == {
         "inst_start": [0, 5, 7],
         "inst_len": [3, 1, 4],
@@ -217,7 +190,7 @@ def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
 
 def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
     put_task(tmp_path / "a", [])
-    assert all(len(values) == 0 for values in Task("a", str(tmp_path / "a")).index().values())
+    assert index_of(Task("a", str(tmp_path / "a"))) == {}
 
 
 @pytest.mark.parametrize(
@@ -240,7 +213,7 @@ def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
 def test_spans_that_do_not_fit_their_tokens_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     put_task(tmp_path / "a", [(3, 2), (1, 1), (4, 4)], **changed)
     with pytest.raises(InputError, match=said):
-        Task("a", str(tmp_path / "a")).index()
+        index_of(Task("a", str(tmp_path / "a")))
 
 
 def foreign(folder: Path, *names: str) -> Path:

@@ -1,5 +1,7 @@
 //! Spans of token ids, one after another, in a narrower type.
 
+use crate::simd::{Level, Simd, Work, run};
+
 /// An integer that ids are cast to; what it cannot hold wraps, as numpy's casts do.
 pub trait Id: Copy {
     /// The low bits.
@@ -44,25 +46,41 @@ impl std::fmt::Display for Misfit {
 
 impl std::error::Error for Misfit {}
 
+struct Gather<'a, I, T> {
+    tokens: &'a [u32],
+    spans: I,
+    out: &'a mut [T],
+}
+
+impl<I: Iterator<Item = (u64, u64)>, T: Id> Work for Gather<'_, I, T> {
+    type Output = Result<u32, Misfit>;
+
+    #[inline(always)]
+    fn run(self, _: impl Simd) -> Self::Output {
+        let Self { tokens, spans, out } = self;
+        let (mut largest, mut held, room) = (0, 0, out.len());
+        let mut rest = out;
+        for (number, (start, length)) in spans.enumerate() {
+            let from = usize::try_from(start).ok().and_then(|start| tokens.get(start..));
+            let ids = from.and_then(|from| from.get(..usize::try_from(length).ok()?)).ok_or(Misfit::Span(number))?;
+            held += ids.len();
+            let (mine, behind) = std::mem::take(&mut rest).split_at_mut_checked(ids.len()).ok_or(Misfit::Room(held))?;
+            for (into, &id) in mine.iter_mut().zip(ids) {
+                largest = id.max(largest);
+                *into = T::of(id);
+            }
+            rest = behind;
+        }
+        if held == room { Ok(largest) } else { Err(Misfit::Room(held)) }
+    }
+}
+
 /// Fill `out` with the ids of spans (start and length in `tokens`), one after another; the largest id of them, or 0.
 ///
 /// # Errors
 /// A span outside `tokens`, or spans that are not as long as `out`; part of `out` may be filled then.
 pub fn gather<T: Id>(tokens: &[u32], spans: impl Iterator<Item = (u64, u64)>, out: &mut [T]) -> Result<u32, Misfit> {
-    let (mut largest, mut held, room) = (0, 0, out.len());
-    let mut rest = out;
-    for (number, (start, length)) in spans.enumerate() {
-        let from = usize::try_from(start).ok().and_then(|start| tokens.get(start..));
-        let ids = from.and_then(|from| from.get(..usize::try_from(length).ok()?)).ok_or(Misfit::Span(number))?;
-        held += ids.len();
-        let (mine, behind) = std::mem::take(&mut rest).split_at_mut_checked(ids.len()).ok_or(Misfit::Room(held))?;
-        for (into, &id) in mine.iter_mut().zip(ids) {
-            largest = id.max(largest);
-            *into = T::of(id);
-        }
-        rest = behind;
-    }
-    if held == room { Ok(largest) } else { Err(Misfit::Room(held)) }
+    run(Level::best(), Gather { tokens, spans, out })
 }
 
 #[cfg(test)]

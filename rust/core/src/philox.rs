@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn permutations_are_those_of_numpy() {
         let mut random = Philox::new(KEY);
-        assert_eq!(permutation(&mut random, 0), []);
+        assert!(permutation(&mut random, 0).is_empty());
         assert_eq!(permutation(&mut random, 1), [0]);
         assert_eq!(permutation(&mut random, 10), [8, 0, 3, 7, 6, 4, 1, 5, 2, 9]);
         assert_eq!(permutation(&mut random, 7), [6, 1, 2, 4, 3, 5, 0]);
