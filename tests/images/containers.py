@@ -10,7 +10,9 @@ from tests.helpers import REPOSITORY
 
 USER = 65532
 VERSION = next(
-    line.split('"')[1] for line in (REPOSITORY / "rust/Cargo.toml").read_text().splitlines() if line.startswith("version")
+    line.split('"')[1]
+    for line in (REPOSITORY / "rust/Cargo.toml").read_text().splitlines()
+    if line.startswith("version")
 )
 SAMPLER, PIPELINE = (f"localhost/pairmill-{name}:{VERSION}" for name in ("sampler", "pipeline"))
 # As Kubernetes' `restricted` runs it, and less: podman alone would mount a writable /tmp below a read-only root.

@@ -1,4 +1,4 @@
-"""What every image promises: who it runs as, that nothing is written, how large it is, what is in it, what it computes."""
+"""What every image promises: its user, that nothing is written, its size, what is in it, and what it computes."""
 
 import ast
 import hashlib
@@ -9,42 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.golden.record import LEFT_OUT, RECORD
-from tests.helpers import REPOSITORY, STAGES, contents, python
+from tests.helpers import REPOSITORY, STAGES, contents
 from tests.images.containers import PIPELINE, SAMPLER, USER, inspect, podman, run, writable
 
 IMAGES = (SAMPLER, PIPELINE)
 SBOM = "/opt/pairmill/sbom.cdx.json"
-RULES = "- prefix: dmmath__\n  max_per_file: 150\n- prefix: gsm8k_train.jsonl\n  repeat: 2\n"
-"""As in tests/golden/record.py, whose digests the line below must give."""
 
 
 def ask(image: str, program: str, *arguments: str, options: tuple[str, ...] = ()) -> str:
     """What a Python program prints in a confined container."""
     return run(image, "-c", program, *arguments, options=("--entrypoint=python", *options)).stdout
-
-
-@pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example data through every stage of the pipeline image: raw/, root/ and sampled/ of the returned folder."""
-    folder = writable(tmp_path_factory.mktemp("line"))
-    made = python("examples/make_raw.py", str(folder / "raw"))
-    assert made.returncode == 0, made.stderr
-    (folder / "rules.yaml").write_text(RULES)
-
-    def stage(name: str, *options: str) -> str:
-        done = run(
-            PIPELINE, f"components.{name}", "root=/data/root", *options, options=(f"--volume={folder}:/data",), check=False
-        )
-        assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stderr}"
-        return done.stdout.strip()
-
-    raw = stage("fetch", "raw=/data/raw")
-    rows = stage("clean", f"raw={raw}")
-    tokenizer = stage("train_tokenizer", f"rows={rows}", "vocab_size=512")
-    tokenized = stage("tokenize", f"rows={rows}", f"tokenizer={tokenizer}")
-    rules = "prefix_config_path=/data/rules.yaml"
-    stage("sample", f"tokenized_path={tokenized}", rules, "output_path=/data/sampled", "epochs=2")
-    return folder
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -63,7 +37,9 @@ def test_runs_as_a_numeric_user_on_a_root_that_nobody_may_write(image: str) -> N
 def test_labels(image: str) -> None:
     """Every label of the specification that applies has a value."""
     prefix = "org.opencontainers.image."
-    labels = {key.removeprefix(prefix): value for key, value in inspect(image)["Labels"].items() if key.startswith(prefix)}
+    labels = {
+        key.removeprefix(prefix): value for key, value in inspect(image)["Labels"].items() if key.startswith(prefix)
+    }
     expected = "base.digest base.name description licenses revision source title version"
     assert sorted(key for key, value in labels.items() if value) == expected.split()
     assert labels["licenses"] == "Apache-2.0"
@@ -84,7 +60,9 @@ def test_sbom_names_all_that_is_installed(image: str) -> None:
     assert {"pairmill", "numpy", "omegaconf"} <= set(installed)
     exported = REPOSITORY / "dist" / f"{image.rsplit('-', 1)[1].split(':')[0]}.cdx.json"
     assert json.loads(exported.read_text()) == sbom
-    crates = "import importlib.metadata as m; print(*(p.read_text() for p in m.files('pairmill') if 'sboms' in p.parts))"
+    crates = (
+        "import importlib.metadata as m; print(*(p.read_text() for p in m.files('pairmill') if 'sboms' in p.parts))"
+    )
     names = {item["name"] for item in json.loads(ask(image, crates))["components"]}
     assert {"aho-corasick", "arrow-array", "pyo3"} <= names
 
