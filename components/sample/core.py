@@ -36,6 +36,7 @@ from pairmill.stage import Writer, byte_options, default_of
 
 VERSION = 2
 _TOKENIZE = "tokenize"
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,10 @@ def run(config: SampleConfig) -> Outcome:
     workers = config.workers or available_cores()
     sample = _of_plan(config) if config.plan else _of_options(config)
     node = Node(config.output_path, sample.fingerprint) if config.output_path else None
-    manifest = sample.planned
     if node is not None:
         node.sweep()
-        manifest = _standing(node, sample)
-    reused = manifest is not None and (sample.planned is not None or not sample.home)
+    manifest = _complete(sample, node)
+    reused = manifest is not None
     if reused:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
     elif node is None:
@@ -233,21 +233,26 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
     return manifest
 
 
-def _standing(node: Node, sample: _Sample) -> Manifest | None:
-    """The manifest of the sample on this machine, if it is whole and what the plan says."""
-    made = node.finished()
-    if made is None or (sample.expected is not None and made.files != sample.expected):
+def _complete(sample: _Sample, node: Node | None) -> Manifest | None:
+    """The manifest, if nothing is to be done: the plan is kept where it should be, and the arrays where they should."""
+    if sample.home and sample.planned is None:
         return None
-    return made
+    return sample.planned if node is None else _standing(sample, node)
+
+
+def _standing(sample: _Sample, node: Node) -> Manifest | None:
+    """The manifest of the arrays on this machine, if they are whole and what the plan says."""
+    made = node.finished()
+    return made if made is None or sample.expected in (None, made.files) else None
 
 
 def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -> Manifest:
     try:
         with node.partial() as folder:
-            # Another process may have made it while this one waited for the lock.
-            standing = _standing(node, sample)
-            if standing is not None and (sample.planned is not None or not sample.home):
-                return standing
+            # They may have stood before, or another process made them while this one waited for the lock.
+            standing = _standing(sample, node)
+            if standing is not None:
+                return _complete(sample, node) or _produce(sample, None, None, workers)[0]
             node.retire(keep)
             manifest, read = _produce(sample, folder, node, workers)
             (folder / MANIFEST).write_bytes(manifest.dump())
@@ -266,7 +271,7 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     expected = sample.expected
     if node is not None and sample.planned is not None and expected is not None:
         arrays = sum(file.size for file in sample.planned.files if file.path.startswith("plan/"))
-        refuse_unless_fits(node.target, sum(file.size for file in expected), working + 2 * arrays)
+        refuse_unless_fits(node.target, _pages([file.size for file in expected], sample.planned), working + 2 * arrays)
     if sample.planned is not None:
         sources = [Source(**source) for source in sample.planned.data["sources"]]
         made = plan.load(sample.home, sample.planned, sources, workers)
@@ -278,7 +283,7 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     size = info.get("vocab_size")
     arrangement = Arrangement(made, sample.layout, size)
     if node is not None and expected is None:
-        refuse_unless_fits(node.target, arrangement.bytes, working)
+        refuse_unless_fits(node.target, _pages(arrangement.sizes(), manifest), working)
     options, ledger = manifest.options, manifest.ledger
     ours = options["profile"] == "pairmill"
     about = metadata(
@@ -298,6 +303,11 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     if sample.home and sample.planned is None:
         _keep(sample.home, made, manifest)
     return manifest, done.read
+
+
+def _pages(sizes: list[int], manifest: Manifest) -> int:
+    """Bytes that files of these sizes, a manifest like this one, and two small files take, in whole pages."""
+    return sum(-(-size // _PAGE) * _PAGE for size in [*sizes, len(manifest.dump()), 1, 1])
 
 
 def _compare(made: list[File], expected: list[File], sample: _Sample) -> None:

@@ -19,6 +19,8 @@ from components.sample.plan import Plan, Source
 from components.sample.rows import narrowest
 from pairmill.tokens import INDEX, Ints
 
+_HEADER = 128
+"""Bytes of the header of a one-dimensional ``.npy``."""
 PIECE = 1 << 20
 """Tokens that one thread puts together at a time: memory does not follow the tasks."""
 
@@ -80,11 +82,11 @@ class Arrangement:
             self._start = np.repeat(base, counts)
             self._dtypes = dict.fromkeys(INDEX, np.dtype(np.int64))
 
-    @property
-    def bytes(self) -> int:
-        """What tokens and epochs take, without the headers of their files."""
-        rows = sum(map(len, self._plan.epochs))
-        return self.length * self.dtype.itemsize + rows * sum(dtype.itemsize for dtype in self._dtypes.values())
+    def sizes(self) -> list[int]:
+        """Bytes of the files of tokens and epochs."""
+        rows = [len(epoch) for epoch in self._plan.epochs]
+        index = [_HEADER + count * dtype.itemsize for count in rows for dtype in self._dtypes.values()]
+        return [_HEADER + self.length * self.dtype.itemsize, *index]
 
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:

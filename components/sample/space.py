@@ -39,11 +39,11 @@ def refuse_unless_fits(target: Path, needed: int, working: int) -> None:
     free = system.f_bavail * system.f_frsize
     if needed > free:
         raise StorageError(
-            "the sample does not fit",
+            "no space left for the sample",
             where=f"output_path={target}",
             got=f"{free:,} bytes free in {standing}",
             expected=f"{needed:,} bytes",
-            hint=f"nothing was written; free {needed - free:,} bytes, enlarge it, or lower epochs or max_per_file",
+            hint=f"nothing was written; free space ({needed - free:,} bytes more), or lower epochs or max_per_file",
         )
     if not in_memory(standing):
         needed = 0  # a disk's pages can be written back and given up

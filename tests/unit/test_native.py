@@ -400,3 +400,70 @@ class TestSample:
 
 def test_version_is_that_of_the_package() -> None:
     assert all(part.isdigit() for part in itertools.islice(_native.__version__.split("."), 2))
+
+
+# --- shuffles and gathers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345, 2**64 - 1, [7, 1, 2, 3, 4]])
+def test_permutations_are_numpys_one_after_another(seed: Any) -> None:
+    ours = _native.Philox(*np.random.SeedSequence(seed).generate_state(2, np.uint64).tolist())
+    theirs = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed)))
+    counts = [0, 1, 2, 3, 63, 64, 65, 66, 129, 1000, 1, 65_537, 7, 300_000]
+    for count in counts:
+        values = np.arange(count, dtype=np.uint32)
+        ours.shuffle(values)
+        assert np.array_equal(values, theirs.permutation(count)), count
+    values = np.random.default_rng(0).integers(0, 9, 5000).astype(np.uint32)
+    order = theirs.permutation(5000)
+    shuffled = values.copy()
+    ours.shuffle(shuffled)
+    assert np.array_equal(shuffled, values[order])
+
+
+def test_a_shuffle_takes_arrays_of_uint32_alone() -> None:
+    for values in (np.arange(5), np.arange(10, dtype=np.uint32)[::2], [1, 2]):
+        with pytest.raises((TypeError, ValueError, BufferError)):
+            _native.Philox(1, 2).shuffle(values)  # type: ignore[arg-type]
+    frozen = np.arange(5, dtype=np.uint32)
+    frozen.flags.writeable = False
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        _native.Philox(1, 2).shuffle(frozen)
+    assert frozen.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.int32])
+def test_gathered_spans_equal_slices_one_after_another(kind: Any) -> None:
+    draw = np.random.default_rng(3)
+    tokens = draw.integers(0, 2**32, 10_000, dtype=np.uint32)
+    starts = draw.integers(0, 9_900, 500)
+    lengths = draw.integers(0, 100, 500)
+    expected = np.concatenate([tokens[a : a + b] for a, b in zip(starts, lengths, strict=True)])
+    out = np.empty(len(expected), kind)
+    assert _native.gather(tokens, starts, lengths, out) == expected.max()
+    assert np.array_equal(out, expected.astype(kind))
+    nothing = np.empty(0, np.int64)
+    assert _native.gather(tokens, nothing, nothing, np.empty(0, kind)) == 0
+
+
+def test_spans_that_do_not_fit_are_refused() -> None:
+    tokens = np.arange(10, dtype=np.uint32)
+
+    def gather(starts: list[int], lengths: list[int], out: Any) -> int:
+        return _native.gather(tokens, np.array(starts, np.int64), np.array(lengths, np.int64), out)
+
+    room = np.empty(4, np.uint16)
+    for starts, lengths in (([7], [4]), ([-1], [4]), ([2], [-4]), ([11], [0]), ([2**62], [4])):
+        with pytest.raises(ValueError, match="does not lie in the tokens"):
+            gather(starts, lengths, room)
+    for lengths in ([3], [5]):
+        with pytest.raises(ValueError, match="as many as there is room for"):
+            gather([0], lengths, room)
+    with pytest.raises(ValueError, match="got 2 starts and 1 lengths"):
+        gather([0, 1], [4], room)
+    with pytest.raises(TypeError, match="uint8, uint16 or int32"):
+        gather([0], [4], np.empty(4, np.int64))
+    frozen = np.empty(4, np.uint16)
+    frozen.flags.writeable = False
+    with pytest.raises((ValueError, TypeError, BufferError)):
+        gather([0], [4], frozen)
