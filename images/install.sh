@@ -16,4 +16,4 @@ pip install --quiet --no-compile --no-index --no-deps "$ours"
 pip check
 
 # Not by time stamp: a layer's time stamps change with the engine, and a read-only root could not write it anew.
-"$folder/bin/python" -m compileall -q --invalidation-mode unchecked-hash "$folder/lib"
+"$folder/bin/python" -m compileall -q -j0 --invalidation-mode unchecked-hash "$folder/lib"
