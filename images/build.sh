@@ -44,7 +44,10 @@ revision=$(git rev-parse HEAD)$(git diff --quiet HEAD || echo -dirty)
 origin=$(git config --get remote.origin.url || true)
 [[ $origin == https://* ]] || origin=unpublished
 digest=${BASE_IMAGE#*@}
-[[ $BASE_IMAGE == *@* ]] || digest=$("$ENGINE" image inspect --format '{{.Digest}}' "$BASE_IMAGE")
+if [[ $BASE_IMAGE != *@* ]]; then
+  # Docker knows no digest of an image that came from no registry.
+  digest=$("$ENGINE" image inspect --format '{{.Digest}}' "$BASE_IMAGE" 2>/dev/null || "$ENGINE" image inspect --format '{{.Id}}' "$BASE_IMAGE")
+fi
 
 for target in sampler pipeline; do
   image=localhost/pairmill-$target:$version
@@ -56,7 +59,7 @@ for target in sampler pipeline; do
     tail -n 40 "dist/$target.log" >&2
     fail "$image was not built; all of it: dist/$target.log"
   }
-  container=$("$ENGINE" create "$image")
+  container=$("$ENGINE" create --network=none "$image")
   "$ENGINE" cp "$container:/opt/pairmill/sbom.cdx.json" "dist/$target.cdx.json"
   "$ENGINE" rm "$container" >/dev/null
   "$ENGINE" image inspect --format '{{.Size}} {{.Id}}' "$image" |

@@ -233,5 +233,6 @@ def test_a_node_with_too_little_room(node: Node, large_plan: str) -> None:
     assert said["exit_code"] == 4
     numbers = [int(found.replace(",", "")) for found in re.findall(r"[\d,]*\d", said["message"])]
     assert 8 << 20 in numbers
-    assert needed in numbers, (needed, said)
+    # In whole pages, and with the folders.
+    assert any(needed <= number <= needed * 1.01 for number in numbers), (needed, said)
     assert list(node.folder.iterdir()) == []

@@ -30,7 +30,7 @@ def test_runs_as_a_numeric_user_on_a_root_that_nobody_may_write(image: str) -> N
     assert (done.stdout.split(), done.returncode) == ([str(USER)] * 2, 1)
     assert "Read-only file system" in done.stderr
     owned = "import os; print([p for p in ('/app', '/opt/pairmill', os.__file__) if os.access(p, os.W_OK)])"
-    assert podman("run", "--rm", "--entrypoint=python", image, "-c", owned).stdout.strip() == "[]"
+    assert podman("run", "--rm", "--network=none", "--entrypoint=python", image, "-c", owned).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("image", IMAGES)
