@@ -49,8 +49,14 @@ check: develop ## format, lint, types, stubs, generated files
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code -- pipelines/compiled components docs README.md
 
+# For the test that bytes do not depend on numpy's version.
+build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(@D) -r requirements/numpy-oldest.txt
+	@touch $@
+
 .PHONY: test
-test: develop ## unit, contract and integration tests, Rust and Python
+test: develop build/numpy-oldest/.installed ## unit, contract and integration tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
 
@@ -108,6 +114,7 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
 	$(LOCK) --universal --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
+	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
 	$(IMAGE_LOCK) --extra stages -o requirements/pipeline.txt pyproject.toml
 	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in

@@ -19,12 +19,14 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pairmill import launcher, log
 from pairmill.errors import PairmillError, UsageError, from_os_error
-from pairmill.report import Report
 from pairmill.stage import default_of
+
+if TYPE_CHECKING:
+    from pairmill.report import Report
 
 C = TypeVar("C")
 
@@ -40,7 +42,7 @@ class Outcome:
         stdout: the stage's result, written to stdout as it is.
         parameters: Kubeflow output parameters (text or numbers).
         metrics: numbers that compare well between runs.
-        report: for people.
+        report: gives the one for people; only Kubeflow asks for it here.
         manifest: bytes of the manifest artifact.
         metadata: of the manifest artifact; text and small numbers only.
         reused: whether nothing had to be done.
@@ -50,7 +52,7 @@ class Outcome:
     stdout: str
     parameters: Mapping[str, str | int]
     metrics: Mapping[str, float]
-    report: Report
+    report: Callable[[], Report]
     manifest: bytes
     metadata: Mapping[str, str | float] = field(default_factory=dict)
     reused: bool = False
@@ -84,7 +86,7 @@ def main(
         if task is not None:
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
-            task.write(outcome.parameters, outcome.metrics, outcome.report, outcome.manifest, metadata)
+            task.write(outcome.parameters, outcome.metrics, outcome.report(), outcome.manifest, metadata)
         _summary(stage, outcome)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()

@@ -13,11 +13,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pairmill import storage
 from pairmill.errors import UsageError
-from pairmill.report import Report
+
+if TYPE_CHECKING:
+    from pairmill.report import Report
 
 FLAG = "--executor-input"
 

@@ -36,7 +36,7 @@ def run(stage: Stage[C], config: C) -> Outcome:
         stdout=f"{result.uri}\n",
         parameters={"output": result.uri, "fingerprint": manifest.fingerprint, "rows": ledger.rows_out},
         metrics=metrics,
-        report=stage.report(manifest),
+        report=lambda: stage.report(manifest),
         manifest=manifest.dump(),
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows": ledger.rows_out},
         reused=result.reused,

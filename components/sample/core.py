@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from components.sample.layout import PIECE, Arrangement
 from components.sample.materialize import materialize, metadata
 from components.sample.node import FACTS, NAME, Node
 from components.sample.plan import Findings, Plan, Source
-from components.sample.report import report_of
 from components.sample.rows import TaskRows, rows_of
 from components.sample.space import refuse_unless_fits
 from pairmill import log, storage, tokens
@@ -33,6 +32,9 @@ from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
 from pairmill.prefixes import Rule, Rules, reference_json
 from pairmill.stage import Writer, byte_options, default_of
+
+if TYPE_CHECKING:
+    from pairmill.report import Report
 
 VERSION = 2
 _TOKENIZE = "tokenize"
@@ -329,9 +331,16 @@ def _keep(home: str, made: Plan, manifest: Manifest) -> None:
     out = Writer(home)
     plan.save(made, out)
     out.write("report.md", manifest.data["analytics"].encode())
-    out.write("report.html", report_of(manifest).html().encode())
+    out.write("report.html", _report(manifest).html().encode())
     data = {**manifest.data, "sample": [asdict(file) for file in manifest.files]}
     manifests.finish(home, replace(manifest, files=out.files, data=data))
+
+
+def _report(manifest: Manifest) -> Report:
+    # Nodes make none, and start faster without.
+    from components.sample.report import report_of
+
+    return report_of(manifest)
 
 
 def _outcome(manifest: Manifest, home: str, node: Node | None, reused: bool, seconds: float) -> Outcome:
@@ -350,7 +359,7 @@ def _outcome(manifest: Manifest, home: str, node: Node | None, reused: bool, sec
         stdout=manifest.data["analytics"],
         parameters={"output": where, "fingerprint": manifest.fingerprint, "rows": rows},
         metrics=metrics,
-        report=report_of(manifest),
+        report=lambda: _report(manifest),
         manifest=manifest.dump(),
         metadata={"data": where, "fingerprint": manifest.fingerprint, "rows": rows},
         reused=reused,

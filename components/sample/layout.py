@@ -21,7 +21,7 @@ from pairmill.tokens import INDEX, Ints
 
 _HEADER = 128
 """Bytes of the header of a one-dimensional ``.npy``."""
-PIECE = 1 << 20
+PIECE = 1 << 19
 """Tokens that one thread puts together at a time: memory does not follow the tasks."""
 
 

@@ -28,7 +28,7 @@ from pairmill.errors import InputError, InternalError, from_os_error
 from pairmill.manifest import File
 from pairmill.tokens import INDEX
 
-STEP = 1 << 16
+STEP = 1 << 17
 """Tokens read at once, where a store has nothing against it: they stay in the processor's cache until they are used."""
 
 

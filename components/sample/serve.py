@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from components.sample.node import FACTS, PLAN, folder_of
 from pairmill import log, storage
@@ -19,6 +17,9 @@ from pairmill import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.manifest import MANIFEST, Manifest, content_key
 from pairmill.stage import option
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
 
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
@@ -129,6 +130,10 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
     Raises:
         UsageError: a port that is none or is taken, or no such folder.
     """
+    # The sampler's program reads this module at every start, and needs no server.
+    from http import HTTPStatus
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
     path = str(storage.local_path(storage.normalise(config.path, "path")))
     if not os.path.isdir(path):
         raise InputError("is no folder", where=f"path={path}", hint="check the mount of /dev/shm/pairmill")

@@ -85,3 +85,41 @@ def test_sample_gives_the_recorded_files_and_analytics(shared: Path, stage: Run,
     assert made == set(case["sha256"])
     for path, want in case["sha256"].items():
         assert hashlib.sha256((out / path).read_bytes()).hexdigest() == want, path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plan_holds_the_same_rows_in_either_layout(shared: Path, stage: Run, tmp_path: Path, name: str) -> None:
+    folder = shared / "conformance/sample"
+    (case,) = (case for case in json.loads((folder / "cases.json").read_text()) if case["case"] == name)
+    given = (f"tokenized_path={folder}/tokenized", f"root={tmp_path}/root", "profile=data_io")
+    stage("sample", *given, "output_path=", f"prefix_config_path={folder}/{case['prefix_config']}", *case["args"])
+    (plan,) = (tmp_path / "root" / "sample").iterdir()
+    out = {layout: tmp_path / layout for layout in ("data_io", "compact")}
+    for layout, path in out.items():
+        stage("sample", *given, f"plan={plan}", f"layout={layout}", f"output_path={path}")
+    for path, want in case["sha256"].items():
+        assert hashlib.sha256((out["data_io"] / path).read_bytes()).hexdigest() == want, path
+    tokens = {layout: np.load(path / "tokens.npy", mmap_mode="r") for layout, path in out.items()}
+    assert tokens["compact"].dtype == np.uint16
+    assert len(tokens["compact"]) <= len(tokens["data_io"])
+    epochs = sorted(path.name for path in out["data_io"].glob("epoch_*"))
+    assert len(epochs) >= 1
+    rows = 0
+    for epoch in epochs:
+        index = {
+            layout: [
+                np.load(path / epoch / f"{part}.npy") for part in ("inst_start", "inst_len", "resp_start", "resp_len")
+            ]
+            for layout, path in out.items()
+        }
+        assert all(column.dtype == np.int32 for column in index["compact"])
+        for one, other in zip(*(zip(*columns, strict=True) for columns in index.values()), strict=True):
+            assert (one[1], one[3]) == (other[1], other[3])
+            for part in (0, 2):
+                spans = [
+                    values[span[part] : span[part] + span[part + 1]]
+                    for values, span in zip(tokens.values(), (one, other), strict=True)
+                ]
+                assert np.array_equal(*spans)
+            rows += 1
+    assert rows > 500

@@ -90,7 +90,7 @@ OUTCOME = Outcome(
     stdout="/project/clean/f\n",
     parameters={"output": "/project/clean/é ü", "fingerprint": "0" * 16, "rows": 12, "unasked": "x"},
     metrics={"rows_in": 13, "drop_fraction": 0.5},
-    report=Report("clean", {"Rows": 12}),
+    report=lambda: Report("clean", {"Rows": 12}),
     manifest=b'{"stage": "clean"}\n',
     metadata={"data": "/project/clean/f", "fingerprint": "0" * 16, "rows": 12},
 )
@@ -215,7 +215,7 @@ def test_every_output_is_written_where_it_is_expected_and_said_twice_the_same(
         assert (places / "artifacts" / name).is_file()
     assert (places / "artifacts" / "manifest").read_bytes() == OUTCOME.manifest
     assert json.loads((places / "artifacts" / "metrics").read_text()) == OUTCOME.metrics
-    assert (places / "artifacts" / "report").read_text() == OUTCOME.report.html()
+    assert (places / "artifacts" / "report").read_text() == OUTCOME.report().html()
     assert not (places / "artifacts" / "executor-logs").exists()
 
 

@@ -436,7 +436,7 @@ def test_defect_5_rows_left_out_are_counted_and_reported(bench: Bench) -> None:
     assert manifest.ledger.dropped == {"over_context": 2, "response_too_short": 1, "response_too_short_once_cut": 1}
     assert "### Rows Left Out or Cut" in outcome.stdout
     assert "| **a** | 6 | 1 | 2 | 1 | 1 |" in outcome.stdout
-    assert "over_context" in outcome.report.html()
+    assert "over_context" in outcome.report().html()
     assert "Left Out" not in bench.run(profile="data_io").stdout
 
 
