@@ -60,6 +60,11 @@ test: develop build/numpy-oldest/.installed ## unit, contract and integration te
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
 
+# Needs a cluster with one node that nobody works on; says which variables name it.
+.PHONY: cluster-test
+cluster-test: develop ## the manifests on a real node; KUBECONFIG= SAMPLER_IMAGE= LOAD_IMAGES= RESTART_KUBELET=
+	$(BIN)/pytest -x -q -s tests/cluster
+
 .PHONY: conformance
 conformance: develop ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
 	$(BIN)/pytest tests/conformance

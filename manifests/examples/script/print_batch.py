@@ -31,7 +31,7 @@ for row in range(min(ROWS, rows)):
     start, length = index["resp_start"][row], index["resp_len"][row]
     response = tokens[start : start + length]
     assert len(instruction) + len(response) <= metadata["max_seq_len"], f"row {row} is longer than the context"
-    print(f"row {row}: instruction {instruction.tolist()[:12]} response {response.tolist()[:12]}", flush=True)
+    print(f"row {row}: instruction {instruction.tolist()[:8]} response {response.tolist()[:8]}", flush=True)
 
 time.sleep(float(os.environ.get("TRAIN_SECONDS", "0")))
 print("done", flush=True)
