@@ -5,10 +5,8 @@
 set -eu
 folder=$1
 
-pip() { "$folder/bin/python" -m pip --disable-pip-version-check --no-cache-dir "$@"; }
-# Debian's Python has neither pip nor ensurepip: pip runs out of its own wheel.
-PYTHONPATH=$(echo /tmp/tools/pip-*.whl)
-export PYTHONPATH
+# Debian's Python has neither pip nor ensurepip: pip runs out of its own wheel, and stays out of the folder.
+pip() { PYTHONPATH=$(echo /tmp/tools/pip-*.whl) "$folder/bin/python" -m pip --disable-pip-version-check --no-cache-dir "$@"; }
 
 installed=$folder/lib
 if [ $# = 3 ]; then
