@@ -123,6 +123,8 @@ def node(line: Path, rendered: list[dict[str, Any]], tmp_path: Path) -> Iterator
     made = Node(name, Path("/dev/shm") / name, line / "root", rendered, tmp_path)
     yield made
     made.remove()
+    # Podman makes a volume of a ConfigMap, and leaves it; one that is in use it does not remove.
+    podman("volume", "rm", *(doc["metadata"]["name"] for doc in rendered if doc["kind"] == "ConfigMap"), check=False)
     subprocess.run(["umount", "--quiet", made.folder], check=False)
     shutil.rmtree(made.folder, ignore_errors=True)
 
