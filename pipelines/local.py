@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.sample.config import FINGERPRINT
 from pairmill import cli, launcher, log, storage
 from pairmill.errors import PairmillError, UsageError
 from pairmill.stage import option
@@ -183,13 +184,13 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> 
         metadata = task.metadata(launcher.MANIFEST)
         state = "reused" if metadata.get("reused") == "true" else "made"
         lines.append(f"  {task.stage:16} {state:7} {task.seconds:6.1f} s  {metadata['data']}")
-    final = runs[-1].metadata(launcher.MANIFEST)["data"]
+    final = runs[-1].metadata(launcher.MANIFEST)
     reused = all(task.metadata(launcher.MANIFEST).get("reused") == "true" for task in runs)
     lines.append("")
     lines.append(f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s")
     if arguments["output_path"]:
-        lines.append(f"  arrays: {arguments['output_path']}")
-    lines.append(f"  report: {final}/report.html")
+        lines.append(f"  arrays: {arguments['output_path'].replace(FINGERPRINT, final['fingerprint'])}")
+    lines.append(f"  report: {final['data']}/report.html")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -95,6 +95,8 @@ def run(config: SampleConfig) -> Outcome:
     assert manifest is not None
     if node is not None:
         node.want()
+        size = manifest.ledger.measures["bytes"]
+        log.event(f"{NAME}: {node.target} holds {size:,} bytes", folder=str(node.target), bytes=size)
     return _outcome(manifest, sample.home, node, reused, time.monotonic() - start)
 
 
@@ -229,6 +231,7 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
         "lengths": np.sum([one.lengths for one in findings], axis=0).tolist(),
         "cuts": np.sum([one.cuts for one in findings], axis=0).tolist(),
         "sources": [asdict(source) for source in made.sources],
+        "rules": {one.name: asdict(one.rule) for one in findings},
         # As text: the trainer gets its keys in the order in which they are written there.
         "tokenizer_info": json.dumps(folder.info, ensure_ascii=False),
     }

@@ -106,6 +106,11 @@ class Arrangement:
                 found |= {part: start + rows[part].take(places) for part in ("inst_start", "resp_start")}
             yield {name: found[name].astype(dtype, copy=False) for name, dtype in self._dtypes.items()}
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks have tokens in it."""
+        return sum((source.rows if self._compact else source.length) > 0 for source in self._plan.sources)
+
     def pieces(self, apart: int) -> Iterator[Piece]:
         """The tokens in order.
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from components.sample.layout import Arrangement, Piece
 from components.sample.plan import Plan
-from pairmill import storage, tokens
+from pairmill import log, storage, tokens
 from pairmill._native import gather
 from pairmill.errors import InputError, InternalError, from_os_error
 from pairmill.manifest import File
@@ -251,7 +251,8 @@ def _tokens(
     width = arrangement.dtype.itemsize
     apart = readers.apart()
     free = [_Buffers() for _ in range(workers + 1)]
-    begun: deque[tuple[Future[tuple[NDArray[Any], int]], _Buffers]] = deque()
+    begun: deque[tuple[Piece, Future[tuple[NDArray[Any], int]], _Buffers]] = deque()
+    seen: set[int] = set()
     read = 0
 
     def work(piece: Piece, buffers: _Buffers) -> tuple[NDArray[Any], int]:
@@ -261,21 +262,25 @@ def _tokens(
         return values, taken
 
     def finish() -> int:
-        future, buffers = begun.popleft()
+        piece, future, buffers = begun.popleft()
         values, taken = future.result()
         out.digest(values.data)
         free.append(buffers)
+        # A task is done when the first piece of the next one is.
+        progress.advance(int(bool(seen) and piece.source not in seen), 0, values.nbytes)
+        seen.add(piece.source)
         return taken
 
-    with _File(folder, "tokens.npy") as out:
+    with _File(folder, "tokens.npy") as out, log.progress("sample", arrangement.tasks) as progress:
         out.append(head)
         for piece in arrangement.pieces(apart):
             if not free:
                 read += finish()
             buffers = free.pop()
-            begun.append((pool.submit(work, piece, buffers), buffers))
+            begun.append((piece, pool.submit(work, piece, buffers), buffers))
         while begun:
             read += finish()
+        progress.advance(int(bool(seen)), 0, 0)
         made = out.file()
     if made.size != len(head) + arrangement.length * width:
         raise InternalError("the tokens are not as many as planned", got=str(made.size))

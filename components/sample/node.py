@@ -50,10 +50,10 @@ class Node:
                 "is no local folder", where="output_path", got=output_path, expected="a path, such as /dev/shm/sampled"
             )
         self._fingerprint = fingerprint
-        self.shared = output_path.rstrip("/").endswith(f"/{FINGERPRINT}")
+        given = storage.local_path(storage.normalise(output_path, "output_path"))
+        self.shared = given.name == FINGERPRINT
         """Whether the parent is the folder of a node, with a folder for each sample."""
-        path = output_path.replace(FINGERPRINT, fingerprint) if self.shared else output_path
-        self.target = storage.local_path(storage.normalise(path, "output_path"))
+        self.target = given.with_name(fingerprint) if self.shared else given
         if self.target.parent == self.target:
             raise UsageError(
                 "is the top of the file system", where="output_path", got=output_path, expected="a folder of its own"

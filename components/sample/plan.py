@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -21,11 +21,14 @@ from components.sample.analytics import Stats
 from components.sample.config import SampleConfig
 from components.sample.draw import Rows, Stream, Walk, ranks
 from components.sample.rows import TaskRows, by_size
-from pairmill import storage
+from pairmill import log, storage
 from pairmill.errors import InputError
 from pairmill.manifest import Ledger, Manifest
+from pairmill.prefixes import Rule
 from pairmill.stage import Writer
 from pairmill.tokens import INDEX
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Findings:
     """What making a plan finds out about each task, for people and for the ledger."""
 
     name: str
+    rule: Rule
     ledger: Ledger
     stats: Stats
     lengths: NDArray[np.int64]
@@ -112,7 +116,7 @@ class _Drawn:
             unique_toks=int(lengths.sum()),
         )
         source = Source(rows.name, rows.length, len(taken))
-        return cls(source, columns, Findings(rows.name, ledger, stats, by_size(lengths, times), rows.cuts))
+        return cls(source, columns, Findings(rows.name, rows.rule, ledger, stats, by_size(lengths, times), rows.cuts))
 
 
 def _own_streams(
@@ -128,7 +132,7 @@ def _own_streams(
     with ThreadPoolExecutor(workers) as pool:
         drawn, epochs = [], [list[Rows]() for _ in range(config.epochs)]
         first = 0
-        for one, taken in pool.map(draw, tasks):
+        for one, taken in _told(pool.map(draw, tasks), len(tasks), lambda pair: pair[0].findings.ledger.rows_in):
             drawn.append(one)
             for epoch, places in zip(epochs, taken, strict=True):
                 epoch.append(places + np.uint32(first))
@@ -146,7 +150,7 @@ def _one_stream(
     tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers: int
 ) -> tuple[list[_Drawn], list[Rows]]:
     with ThreadPoolExecutor(workers) as pool:
-        rows = list(pool.map(lambda task: task(), tasks))
+        rows = list(_told(pool.map(lambda task: task(), tasks), len(tasks), lambda one: one.total))
     stream = Stream(config.seed)
     walks = [Walk(one, stream) for one in rows]
     capacity = sum(map(len, rows))
@@ -167,6 +171,14 @@ def _one_stream(
     place = ranks(np.concatenate([walk.coverage for walk in walks]))
     drawn = [_Drawn.of(one, walk.coverage) for one, walk in zip(rows, walks, strict=True)]
     return drawn, [place[order] for order in orders]
+
+
+def _told(tasks: Iterable[T], total: int, rows: Callable[[T], int]) -> Iterator[T]:
+    """The tasks as they come, told to whoever watches."""
+    with log.progress("plan", total) as progress:
+        for task in tasks:
+            progress.advance(1, rows(task), 0)
+            yield task
 
 
 def _joined(parts: list[Rows]) -> Rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from components.sample import analytics
 from components.sample.analytics import Stats
 from pairmill.manifest import Manifest
@@ -50,16 +52,31 @@ def report_of(manifest: Manifest) -> Report:
                 [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
                 "times",
             ),
-            Histogram("Rows by length", _bins(manifest.data["lengths"]), "tokens of a row", "rows over all epochs"),
+            Histogram("Rows over all epochs by length", _bins(manifest.data["lengths"]), "tokens of a row", "rows"),
             Histogram("Truncated rows by what was cut", _bins(manifest.data["cuts"]), "tokens cut off", "rows"),
             _table("Categories", "Category", categories),
             Section(
                 "Tasks",
-                [_coverage("Coverage by task", tasks), _table("All tasks", "Task", tasks)],
+                [
+                    _coverage("Coverage by task", tasks),
+                    _table("All tasks", "Task", tasks),
+                    Table(
+                        "Rules applied",
+                        ("Task", "Rows per epoch", "Times over", "Over the context", "Response tokens per epoch"),
+                        [(name, *_rule(manifest.data["rules"][name])) for name in tasks],
+                    ),
+                ],
             ),
             Table("What was left out or cut", ("Task", "Reason", "Rows"), left_out),
         ],
     )
+
+
+def _rule(rule: dict[str, Any]) -> tuple[str, int, str, str]:
+    def limit(name: str) -> str:
+        return "all" if rule[name] is None else f"{rule[name]:,}"
+
+    return limit("max_per_file"), rule["repeat"], rule["long_context"], limit("max_response_tokens_per_file")
 
 
 def _coverage(title: str, stats: dict[str, Stats]) -> Stacked:

@@ -218,7 +218,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
     # A cluster fails a task whose declared output is missing.
     measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
     manifest = Manifest("sample", 1, "f", {}, [], Ledger(measures=measures), [])
-    manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "layout": "compact"}
+    manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "rules": {}, "layout": "compact"}
     provided = {"sample": set(sample_outcome(manifest, "x", None, False, 0.0).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {
