@@ -4,7 +4,7 @@ import json
 import re
 import time
 
-from rig import NAMESPACE, NODE_FOLDER, SAMPLER, Cluster, Doc, say, shell, until
+from rig import MANIFESTS, NAMESPACE, NODE_FOLDER, SAMPLER, Cluster, Doc, say, shell, until
 
 from components.sample.serve import PORT
 
@@ -263,9 +263,11 @@ def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Clu
     assert not [name for name in samples(cluster) if name.startswith(".")]
     assert cluster.wanted() == third, "trainers still get the sample before"
     cluster.verify(third)
-    cluster.sampler(first)
+    (named,) = re.findall(r"set the limit to ([\d,]+) bytes", state["message"])
+    cluster.sampler(first, limits(memory=named.replace(",", "")))
     cluster.rolled_out(first)
-    say("  with 1Gi: rolled out")
+    cluster.verify(first)
+    say(f"  with the {named} bytes that it names: rolled out")
 
 
 def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Cluster) -> None:
@@ -294,6 +296,14 @@ def test_stage_in(cluster: Cluster) -> None:
         if line.startswith(("plan", "row")):
             say(f"  {line}")
     cluster.end("pairmill-stage-in")
+
+
+def test_the_api_server_takes_the_overlay_for_gke(cluster: Cluster) -> None:
+    """What no schema knows (label values, names of ports, quantities) is refused by the server."""
+    folder = str(MANIFESTS / "overlays" / "gke")
+    out = cluster.kubectl("apply", "--dry-run=server", "--kustomize", folder)
+    assert "daemonset.apps/pairmill-sampler" in out
+    say(f"overlays/gke: {len(out.splitlines())} objects taken by the API server (dry run)")
 
 
 def test_nothing_is_left_but_samples(cluster: Cluster) -> None:

@@ -408,11 +408,11 @@ def pytorch_job(spec: Doc, labels: dict[str, str], *replicas: str) -> Doc:
     }
 
 
-def patched(folder: Path, doc: Doc, component: str) -> Doc:
+def patched(folder: Path, doc: Doc, *components: str) -> Doc:
     (folder / "theirs.yaml").write_text(yaml.safe_dump(doc))
     kustomization = {
         "resources": ["theirs.yaml"],
-        "components": [relative(MANIFESTS / "components" / component, folder)],
+        "components": [relative(MANIFESTS / "components" / component, folder) for component in components],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     docs = render(folder)
@@ -468,6 +468,14 @@ def test_a_component_adds_its_container_and_leaves_the_rest(
 def test_a_component_leaves_alone_what_has_no_label(component: str, tmp_path: Path) -> None:
     doc = job(OTHERS, {})
     assert patched(tmp_path, doc, component) == doc
+
+
+def test_components_go_together(tmp_path: Path) -> None:
+    """Each brings the security context, which kustomize would refuse to take twice."""
+    made = patched(tmp_path, job(BARE, {"pairmill.dev/samples": "wait"}), "stage-in", "wait-for-samples", "security")
+    (template,) = templates(made)
+    assert [container["name"] for container in template["spec"]["initContainers"]] == ["pairmill-wait"]
+    assert named(template, "pairmill-wait")["securityContext"] == HARDENED
 
 
 def test_the_runtime_stages_in_on_every_node(rendered: dict[str, list[Doc]]) -> None:
