@@ -4,6 +4,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,16 @@ def test_sampler_makes_the_same_and_imports_nothing_heavy(line: Path) -> None:
     data = {path: bytes_ for path, bytes_ in contents(folder / "sampled").items() if path.endswith(".npy")}
     assert data
     assert data == {path: b for path, b in contents(line / "sampled").items() if path.endswith(".npy")}
+
+
+@pytest.mark.parametrize("name", ["pipeline", "sampler"])
+def test_locked_versions_are_those_that_the_tests_run_with(name: str) -> None:
+    """And each has a hash."""
+
+    def pins(file: str) -> set[str]:
+        text = (REPOSITORY / "requirements" / file).read_text()
+        return set(re.findall(r"^[\w.-]+==[\w.]+(?=.* \\\n    --hash=sha256:)", text, re.MULTILINE))
+
+    locked = (REPOSITORY / "requirements" / f"{name}.txt").read_text()
+    assert len(pins(f"{name}.txt")) == len(re.findall("^[a-z]", locked, re.MULTILINE)) >= 7
+    assert pins(f"{name}.txt") <= pins("dev.txt")
