@@ -1,0 +1,315 @@
+"""The sampler on a real node, as an operator works with it. In order: each test goes on where the one before ended."""
+
+import json
+import re
+import time
+
+from rig import MANIFESTS, NAMESPACE, NODE_FOLDER, SAMPLER, Cluster, Doc, say, shell, until
+
+from components.sample.serve import PORT
+
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:pairmill-sampler"
+
+
+def container(pod: Doc, name: str) -> Doc:
+    """State of a pod's container, init or not."""
+    status = pod["status"]
+    every = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+    found: Doc = next((one for one in every if one["name"] == name), {})
+    return found
+
+
+def limits(cpu: str = "2", memory: str = "1Gi") -> Doc:
+    """A patch: how much of the node the sampler may take."""
+    resources = {"requests": {"cpu": "10m", "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
+    # `prepare` stands here to stay first.
+    spec = {"initContainers": [{"name": "prepare"}, {"name": "sample", "resources": resources}]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "pairmill-sampler", "namespace": NAMESPACE},
+        "spec": {"template": {"spec": spec}},
+    }
+
+
+def training(seconds: int) -> Doc:
+    """A patch: how long the example trainer holds its samples."""
+    trainer = {"name": "trainer", "env": [{"name": "TRAIN_SECONDS", "value": str(seconds)}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "pairmill-trainer", "namespace": NAMESPACE},
+        "spec": {"template": {"spec": {"containers": [trainer]}}},
+    }
+
+
+def metrics(cluster: Cluster, pod: Doc) -> dict[str, str]:
+    """The reporter's page, by name and labels."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:{PORT}/proxy/metrics"
+    lines = cluster.kubectl("get", f"--raw={path}").splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def samples(cluster: Cluster) -> set[str]:
+    """What stands in the node's folder, hidden folders included."""
+    return set(cluster.node()) - {"PLAN"}
+
+
+def test_rollout(cluster: Cluster) -> None:
+    plan = cluster.plans[0]
+    start = time.monotonic()
+    warned = cluster.sampler(plan).strip()
+    pod = cluster.rolled_out(plan)
+    # Pod Security's `restricted` has to say what manifests/base/sampler-daemonset/namespace.yaml says, and no more.
+    assert len(warned.splitlines()) == 1
+    assert set(re.findall(r'container "(\w+)"', warned)) == {"prepare"}
+    assert re.findall(r"volumes ([^)]*) use", warned) == ['"project", "samples"']
+    say(warned)
+    say(f"rollout of {plan}: pod ready after {time.monotonic() - start:.1f} s")
+    done = cluster.log(pod, "sample")[-1]
+    assert done["message"] == "sample: done"
+    say(f"  sample: {done['metrics']['bytes']:,} bytes in {done['seconds']} s")
+    assert samples(cluster) == {plan}
+    assert cluster.wanted() == plan
+    owner = cluster.on_node(
+        "python", "-c", f"import os; s = os.stat('{NODE_FOLDER}'); print(s.st_uid, s.st_gid)"
+    ).stdout
+    assert owner.split() == ["65532", "65532"], "`prepare` hands the folder over"
+    say(f"  verify: {cluster.verify(plan)}")
+
+
+def test_metrics(cluster: Cluster) -> None:
+    plan = cluster.plans[0]
+    pod = cluster.pod(plan)
+    page = metrics(cluster, pod)
+    assert page["pairmill_sample_ready"] == "1"
+    (info,) = (name for name in page if name.startswith("pairmill_sample_info"))
+    assert f'fingerprint="{plan}"' in info
+    assert int(page["pairmill_sample_bytes"]) > 1_000_000
+    for name, value in page.items():
+        say(f"  {name} {value}")
+    command = ["python", "-m", "components.sample", "verify", f"path={NODE_FOLDER}"]
+    where = ["exec", pod["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}"]
+    assert cluster.kubectl(*where, "--", *command) == f"{NODE_FOLDER}/{plan}\n", (
+        "the reporter's limit is enough to verify"
+    )
+
+
+def test_the_trainer_prints_a_batch(cluster: Cluster) -> None:
+    plan = cluster.plans[0]
+    cluster.apply("examples/trainer", plan)
+    out = cluster.job("pairmill-trainer")
+    assert f"{NODE_FOLDER}/{plan}\n" in out, "`wait` prints the folder"
+    assert re.search(rf"plan {plan}: [\d,]+ rows an epoch, [\d,]+ tokens as uint16", out)
+    assert len(re.findall(r"^row \d: instruction \[\d.*\] response \[\d.*\]$", out, re.MULTILINE)) == 4
+    assert "done" in out.splitlines()
+    for line in out.splitlines():
+        say(f"  {line}")
+    cluster.end("pairmill-trainer")
+
+
+def test_nobody_can_write_and_no_token_is_there(cluster: Cluster) -> None:
+    pod = cluster.pod(cluster.plans[0])["metadata"]["name"]
+    report = ["exec", pod, "--container=report", f"--namespace={NAMESPACE}", "--", "python", "-c"]
+    for place in (NODE_FOLDER, "/app", "/tmp"):
+        program = f"open('{place}/written', 'w')"
+        done = cluster.try_kubectl(*report, program)
+        assert "Read-only file system" in done.stderr, f"{place}: {done.stderr}"
+    program = "import os; print(os.getuid(), os.path.exists('/var/run/secrets/kubernetes.io'))"
+    assert cluster.kubectl(*report, program).split() == ["65532", "False"]
+    status = cluster.kubectl(*report, "print(open('/proc/1/status').read())")
+    assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+    assert re.search(r"^Seccomp:\s+2$", status, re.MULTILINE)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
+    say("report: uid 65532, no capability, seccomp filter, no new privileges, nothing to write to, no token")
+
+
+def test_the_account_may_do_nothing_else(cluster: Cluster) -> None:
+    def rights(account: str) -> str:
+        return cluster.kubectl("auth", "can-i", "--list", f"--namespace={NAMESPACE}", f"--as={account}")
+
+    # An account that nobody ever bound to anything has what every authenticated user has.
+    nobody = f"system:serviceaccount:{NAMESPACE}:nobody"
+    assert rights(ACCOUNT) == rights(nobody)
+    for verb, what in (
+        ("get", "pods"),
+        ("list", "secrets"),
+        ("get", "nodes"),
+        ("create", "pods"),
+        ("watch", "configmaps"),
+    ):
+        assert cluster.try_kubectl("auth", "can-i", verb, what, f"--as={ACCOUNT}").stdout.strip() == "no"
+    rows = [line.split()[0] for line in rights(ACCOUNT).splitlines()[1:]]
+    say(f"RBAC: as any account without a role, it may create {', '.join(row for row in rows if '[' not in row)}")
+    say(f"  and get {', '.join(sorted({row.strip('[]/*') for row in rows if '[' in row}))}")
+
+
+def test_a_second_plan_and_back(cluster: Cluster) -> None:
+    first, second = cluster.plans[:2]
+    before = cluster.node()[first]
+    start = time.monotonic()
+    cluster.sampler(second)
+    pod = cluster.rolled_out(second)
+    say(f"rollout of {second}: pod ready after {time.monotonic() - start:.1f} s")
+    assert samples(cluster) == {first, second}, "KEEP=1: the one before stays"
+    assert cluster.wanted() == second
+    cluster.verify(second)
+
+    start = time.monotonic()
+    cluster.sampler(first)
+    pod = cluster.rolled_out(first)
+    done = cluster.log(pod, "sample")[-1]
+    assert done["message"] == "sample: reused"
+    assert cluster.node()[first] == before, "the same folder"
+    assert cluster.wanted() == first
+    say(
+        f"back to {first}: pod ready after {time.monotonic() - start:.1f} s, "
+        f"of which the sampler took {done['seconds'] * 1000:.0f} ms (reused)"
+    )
+
+    cluster.kubectl("rollout", "undo", SAMPLER, f"--namespace={NAMESPACE}")
+    pod = cluster.rolled_out(second)
+    assert cluster.log(pod, "sample")[-1]["message"] == "sample: reused"
+    assert cluster.wanted() == second
+    say(f"kubectl rollout undo: {second} again, reused")
+
+
+def test_a_held_sample_is_not_retired(cluster: Cluster) -> None:
+    first, second, third = cluster.plans
+    cluster.apply("examples/trainer", first, training(seconds=3600))
+    until(lambda: f"plan {first}" in cluster.trainer_log(), "the trainer maps its samples")
+    cluster.sampler(third, settings={"KEEP": 0})
+    log = cluster.log(cluster.rolled_out(third), "sample")
+    assert [line["held"] for line in log if "held" in line] == [first]
+    assert [line["removed"] for line in log if "removed" in line] == [second]
+    assert samples(cluster) == {first, third}
+    say(f"KEEP=0 while a trainer holds {first}:")
+    for line in log:
+        say(f"  {line['message']}")
+
+    cluster.end("pairmill-trainer")
+    cluster.sampler(second, settings={"KEEP": 0})
+    cluster.rolled_out(second)
+    assert samples(cluster) == {second}
+    say("  once it has ended, the next rollout removes it")
+
+
+def test_a_pod_that_goes_while_it_writes_leaves_nothing(cluster: Cluster) -> None:
+    second, third = cluster.plans[1:]
+    # A hundredth of a core: the writer is at it long enough to be met.
+    cluster.sampler(third, limits(cpu="10m"))
+    watch = f"""
+import glob, os, time
+end = time.time() + 300
+while (size := sum(map(os.path.getsize, glob.glob({NODE_FOLDER!r} + "/.*.partial/**/*.npy", recursive=True)))) < 1e6:
+    assert time.time() < end, "no writer was met"
+    time.sleep(0.02)
+print(size)
+"""
+    met = cluster.on_node("python", "-c", watch, timeout=330)
+    assert met.returncode == 0, met.stderr
+    pod = cluster.pod(third)["metadata"]
+    cluster.kubectl("delete", "pod", pod["name"], f"--namespace={NAMESPACE}", "--grace-period=0", "--force")
+    found = samples(cluster)
+    assert third not in found, "it had not ended"
+    say(f"pod deleted when it had written {int(met.stdout):,} bytes; then there were {sorted(found)}")
+    cluster.sampler(third)
+    new = cluster.rolled_out(third)
+    assert new["metadata"]["uid"] != pod["uid"]
+    assert samples(cluster) == {second, third}, "no leftovers"
+    for line in cluster.log(new, "sample"):
+        say(f"  {line['message']}")
+    say(f"  verify: {cluster.verify(third)}")
+
+
+def test_the_kubelet_restarts(cluster: Cluster) -> None:
+    third = cluster.plans[2]
+    before, inode = cluster.pod(third), cluster.node()[third]
+    shell(cluster.given.restart_kubelet)
+    cluster.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s")
+    cluster.rolled_out(third)
+    time.sleep(10)  # long enough for a kubelet that knows nothing of the pod to begin anew
+    after = cluster.pod(third)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    for name in ("sample", "report"):
+        assert container(after, name)["restartCount"] == container(before, name)["restartCount"]
+    assert cluster.node()[third] == inode
+    assert metrics(cluster, after)["pairmill_sample_ready"] == "1"
+    say("kubelet restarted: the same pod, ready, nothing written again")
+
+    cluster.kubectl("delete", "pod", after["metadata"]["name"], f"--namespace={NAMESPACE}")
+    new = cluster.rolled_out(third)
+    assert cluster.log(new, "sample")[-1]["message"] == "sample: reused"
+    assert cluster.node()[third] == inode
+    say(f"pod deleted: the new one reuses in {cluster.log(new, 'sample')[-1]['seconds'] * 1000:.0f} ms")
+
+
+def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Cluster) -> None:
+    first, third = cluster.plans[0], cluster.plans[2]
+    cluster.sampler(first, limits(memory="64Mi"))
+
+    def ended() -> Doc | None:
+        state = container(cluster.pod(first), "sample")
+        found: Doc | None = state.get("lastState", {}).get("terminated") or state.get("state", {}).get("terminated")
+        return found
+
+    state = until(ended, "the sampler refuses")
+    say(f"limit of 64Mi: exit {state['exitCode']}, reason {state['reason']}, message of the pod:")
+    say(f"  {state['message'].strip()}")
+    assert (state["exitCode"], state["reason"]) == (4, "Error")
+    assert json.loads(state["message"].splitlines()[-1])["message"].count("bytes") >= 3
+    assert "memory limit" in state["message"]
+    assert first not in samples(cluster)
+    assert not [name for name in samples(cluster) if name.startswith(".")]
+    assert cluster.wanted() == third, "trainers still get the sample before"
+    cluster.verify(third)
+    (named,) = re.findall(r"set the limit to ([\d,]+) bytes", state["message"])
+    cluster.sampler(first, limits(memory=named.replace(",", "")))
+    cluster.rolled_out(first)
+    cluster.verify(first)
+    say(f"  with the {named} bytes that it names: rolled out")
+
+
+def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Cluster) -> None:
+    wait = {"name": "pairmill-wait", "args": ["wait", f"path={NODE_FOLDER}", "plan=$(PLAN)", "timeout=2"]}
+    patch = training(seconds=0)
+    patch["spec"]["template"]["spec"] = {"initContainers": [wait]}
+    cluster.apply("examples/trainer", "f" * 16, patch)
+    out = cluster.job("pairmill-trainer", expected="failed")
+    message = json.loads(out.splitlines()[-1])
+    assert message["exit_code"] == 3
+    assert f"{NODE_FOLDER}/{'f' * 16} is not there" in message["message"]
+    say(f"wait for a plan that nobody rolled out: exit 3, {message['message']}")
+    cluster.end("pairmill-trainer")
+
+
+def test_stage_in(cluster: Cluster) -> None:
+    second = cluster.plans[1]
+    before = cluster.node()
+    cluster.apply("examples/stage-in", second)
+    out = cluster.job("pairmill-stage-in")
+    assert f"plan {second}:" in out
+    assert "done" in out.splitlines()
+    assert cluster.node() == before, "the node's folder has nothing to do with it"
+    say("stage-in: the Job made its samples itself, in a volume of its own")
+    for line in out.splitlines():
+        if line.startswith(("plan", "row")):
+            say(f"  {line}")
+    cluster.end("pairmill-stage-in")
+
+
+def test_the_api_server_takes_the_overlay_for_gke(cluster: Cluster) -> None:
+    """What no schema knows (label values, names of ports, quantities) is refused by the server."""
+    folder = str(MANIFESTS / "overlays" / "gke")
+    out = cluster.kubectl("apply", "--dry-run=server", "--kustomize", folder)
+    assert "daemonset.apps/pairmill-sampler" in out
+    say(f"overlays/gke: {len(out.splitlines())} objects taken by the API server (dry run)")
+
+
+def test_nothing_is_left_but_samples(cluster: Cluster) -> None:
+    cluster.kubectl("delete", SAMPLER, f"--namespace={NAMESPACE}", "--wait")
+    names = set(cluster.node())
+    assert names - {"PLAN"} <= set(cluster.plans)
+    assert cluster.plans[0] in names
+    for name in names - {"PLAN"}:
+        say(f"without the sampler: {cluster.verify(name)}")

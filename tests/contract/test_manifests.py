@@ -1,0 +1,492 @@
+"""The Kubernetes manifests: rendered by kubectl, checked against the schemas, read by the real command line."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from helpers import REPOSITORY
+from kubeflow.training import models as training
+from kubeflow_trainer_api import models as trainer
+
+from components.sample.commands import COMMANDS
+from components.sample.config import SampleConfig
+from components.sample.prepare import PrepareConfig
+from components.sample.serve import PORT, ServeConfig
+from components.sample.wait import WaitConfig
+from pairmill import cli
+
+MANIFESTS = REPOSITORY / "manifests"
+KUBERNETES = "1.34"
+FOLDERS = (
+    "base/sampler-daemonset",
+    "base/training-runtime",
+    "examples/stage-in",
+    "examples/trainer",
+    "examples/trainjob",
+    "overlays/gke",
+    "overlays/kind",
+)
+"""Everything that can be applied, and the base."""
+OVERLAYS = ("overlays/gke", "overlays/kind")
+NODE_FOLDER = "/dev/shm/pairmill"
+PLAN_LABEL = "pairmill.dev/plan"
+HARDENED = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+OURS = {"prepare", "sample", "report", "pairmill-wait", "pairmill-stage-in"}
+"""Containers that run the sampler's own entry point."""
+
+Doc = dict[str, Any]
+
+
+def render(folder: Path) -> list[Doc]:
+    kubectl = Path(sys.executable).with_name("kubectl")
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return [doc for doc in yaml.safe_load_all(done.stdout) if doc]
+
+
+@pytest.fixture(scope="module")
+def rendered() -> dict[str, list[Doc]]:
+    return {name: render(MANIFESTS / name) for name in FOLDERS}
+
+
+def one(docs: list[Doc], kind: str, prefix: str = "") -> Doc:
+    found = [doc for doc in docs if doc["kind"] == kind and doc["metadata"]["name"].startswith(prefix)]
+    assert len(found) == 1, [doc["metadata"]["name"] for doc in found]
+    return found[0]
+
+
+def templates(doc: Doc) -> list[Doc]:
+    """The pod templates of an object, whatever kind it is."""
+    match doc["kind"]:
+        case "DaemonSet" | "Job":
+            return [doc["spec"]["template"]]
+        case "PyTorchJob":
+            return [replica["template"] for replica in doc["spec"]["pytorchReplicaSpecs"].values()]
+        case "ClusterTrainingRuntime":
+            jobs = doc["spec"]["template"]["spec"]["replicatedJobs"]
+            return [job["template"]["spec"]["template"] for job in jobs]
+    return []
+
+
+def pods(docs: list[Doc]) -> Iterator[tuple[Doc, Doc]]:
+    for doc in docs:
+        for template in templates(doc):
+            yield doc, template
+
+
+def containers(template: Doc) -> list[Doc]:
+    spec = template["spec"]
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def named(template: Doc, name: str) -> Doc:
+    return next(container for container in containers(template) if container["name"] == name)
+
+
+def validate(doc: Doc) -> None:
+    """Check an object against the schema of its kind; unknown fields are refused."""
+    match doc["kind"]:
+        case "ClusterTrainingRuntime":
+            assert trainer.TrainerV1alpha1ClusterTrainingRuntime.from_dict(doc).to_dict() == doc
+        case "TrainJob":
+            assert trainer.TrainerV1alpha1TrainJob.from_dict(doc).to_dict() == doc
+        case "PyTorchJob":
+            known(doc, training.KubeflowOrgV1PyTorchJob)
+            known(doc["spec"], training.KubeflowOrgV1PyTorchJobSpec)
+            for replica in doc["spec"]["pytorchReplicaSpecs"].values():
+                known(replica, training.KubeflowOrgV1ReplicaSpec)
+        case _:
+            kubernetes_validate.validate(doc, KUBERNETES, strict=True)
+    for template in templates(doc):
+        spec = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "any"}, "template": template}
+        kubernetes_validate.validate(spec, KUBERNETES, strict=True)
+
+
+def known(value: Doc, model: Any) -> None:
+    assert set(value) <= set(model.attribute_map.values()), set(value) - set(model.attribute_map.values())
+
+
+def environment(container: Doc, template: Doc, docs: list[Doc]) -> dict[str, str]:
+    """What the kubelet would put into a container's environment."""
+    values: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        values |= one(docs, "ConfigMap", source["configMapRef"]["name"])["data"]
+    for variable in container.get("env", []):
+        if "value" in variable:
+            values[variable["name"]] = variable["value"]
+        else:
+            path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+            label = re.fullmatch(r"metadata\.labels\['(.*)'\]", path)
+            assert label, path
+            values[variable["name"]] = template["metadata"]["labels"].get(label[1], "")
+    return values
+
+
+def options(container: Doc, template: Doc, docs: list[Doc]) -> Any:
+    """The options that the program of a container would run with, by the program's own parser."""
+    values = environment(container, template, docs)
+    arguments = [re.sub(r"\$\((\w+)\)", lambda match: values[match[1]], text) for text in container["args"]]
+    command = COMMANDS.get(arguments[0])
+    if command is not None:
+        return cli.build(command.config_class, cli.split(arguments[1:]))
+    return cli.build(SampleConfig, cli.split(arguments))
+
+
+# --- all of them ----------------------------------------------------------------------------------------------------
+
+
+def test_every_folder_that_can_be_applied_is_looked_at() -> None:
+    found = {
+        str(path.parent.relative_to(MANIFESTS))
+        for path in MANIFESTS.rglob("kustomization.yaml")
+        if yaml.safe_load(path.read_text())["kind"] == "Kustomization"
+    }
+    assert found - {"examples/script"} == set(FOLDERS)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_renders_and_fits_the_schemas(rendered: dict[str, list[Doc]], folder: str) -> None:
+    assert rendered[folder]
+    for doc in rendered[folder]:
+        validate(doc)
+    assert not any(doc["kind"] == "PodTemplate" for doc in rendered[folder]), "a source of the components was left"
+
+
+def test_the_schemas_refuse_what_is_wrong(rendered: dict[str, list[Doc]]) -> None:
+    doc = one(rendered["overlays/kind"], "DaemonSet")
+    doc = yaml.safe_load(yaml.safe_dump(doc))
+    doc["spec"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Always"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate(doc)
+
+
+def test_every_container_is_hardened(rendered: dict[str, list[Doc]]) -> None:
+    seen = set()
+    for docs in rendered.values():
+        for doc, template in pods(docs):
+            for container in containers(template):
+                if doc["kind"] == "ClusterTrainingRuntime" and container["name"] == "node":
+                    continue  # the trainer's own
+                expected = dict(HARDENED)
+                if container["name"] == "prepare":
+                    # Hands the folder over: root, and of root's powers this one.
+                    expected |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
+                    expected["capabilities"] = {"drop": ["ALL"], "add": ["CHOWN"]}
+                assert container["securityContext"] == expected, container["name"]
+                seen.add(container["name"])
+            assert "securityContext" not in template["spec"]
+            assert not any(template["spec"].get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+    assert seen == OURS | {"trainer"}
+
+
+def test_every_container_has_limits_and_mounts_what_the_pod_has(rendered: dict[str, list[Doc]]) -> None:
+    looked = 0
+    for docs in rendered.values():
+        for doc, template in pods(docs):
+            volumes = {volume["name"] for volume in template["spec"].get("volumes", [])}
+            for container in containers(template):
+                assert {mount["name"] for mount in container.get("volumeMounts", [])} <= volumes
+                if doc["kind"] != "ClusterTrainingRuntime" or container["name"] in OURS:
+                    assert container["resources"]["limits"]["memory"]
+                    assert container["resources"]["requests"]["memory"]
+                looked += 1
+    assert looked >= 15
+
+
+def test_images_are_pinned_or_placeholders(rendered: dict[str, list[Doc]]) -> None:
+    version = re.search(r'^version = "(.*)"$', (REPOSITORY / "rust" / "Cargo.toml").read_text(), re.MULTILINE)
+    assert version
+    local = f"localhost/pairmill-sampler:{version[1]}"
+    seen = set()
+    for folder, docs in rendered.items():
+        for _, template in pods(docs):
+            for container in containers(template):
+                image = container["image"]
+                placeholder = folder == "base/sampler-daemonset" and image == "pairmill-sampler"
+                assert placeholder or image == local or re.search(r"@sha256:[0-9a-f]{64}$", image), image
+                seen.add(image)
+    assert len(seen) == 4
+
+
+def test_arguments_are_those_of_the_command_line(rendered: dict[str, list[Doc]]) -> None:
+    seen = []
+    for folder, docs in rendered.items():
+        if folder == "base/sampler-daemonset":
+            continue  # without a plan or a tokenized folder; an overlay names one
+        for _, template in pods(docs):
+            for container in containers(template):
+                if container["name"] not in OURS:
+                    continue
+                assert "command" not in container
+                seen.append((container["name"], type(options(container, template, docs))))
+    assert set(seen) == {
+        ("prepare", PrepareConfig),
+        ("sample", SampleConfig),
+        ("report", ServeConfig),
+        ("pairmill-wait", WaitConfig),
+        ("pairmill-stage-in", SampleConfig),
+    }
+
+
+# --- the sampler ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=OVERLAYS)
+def overlay(request: pytest.FixtureRequest, rendered: dict[str, list[Doc]]) -> list[Doc]:
+    return rendered[request.param]
+
+
+@pytest.fixture
+def pod(overlay: list[Doc]) -> Doc:
+    found: Doc = one(overlay, "DaemonSet")["spec"]["template"]
+    return found
+
+
+def test_the_folder_is_handed_over_before_it_is_written(pod: Doc) -> None:
+    assert [container["name"] for container in pod["spec"]["initContainers"]] == ["prepare", "sample"]
+    assert [container["name"] for container in pod["spec"]["containers"]] == ["report"]
+
+
+def test_the_label_is_the_plan_that_is_carried_out(overlay: list[Doc], pod: Doc) -> None:
+    label = pod["metadata"]["labels"][PLAN_LABEL]
+    assert re.fullmatch("[0-9a-f]{16}", label)
+    assert options(named(pod, "sample"), pod, overlay).plan == label
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_another_plan_is_one_changed_word(rendered: dict[str, list[Doc]], folder: str, tmp_path: Path) -> None:
+    plan = (MANIFESTS / folder / "plan.yaml").read_text()
+    assert plan.count("0000000000000000") == 1
+    (tmp_path / "plan.yaml").write_text(plan.replace("0000000000000000", "1234567890abcdef"))
+    kustomization = {"resources": [relative(MANIFESTS / folder, tmp_path)], "patches": [{"path": "plan.yaml"}]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    before, after = (yaml.safe_dump_all(docs).splitlines() for docs in (rendered[folder], render(tmp_path)))
+    changed = [(old.strip(), new.strip()) for old, new in zip(before, after, strict=True) if old != new]
+    assert changed == [(f"{PLAN_LABEL}: '0000000000000000'", f"{PLAN_LABEL}: 1234567890abcdef")]
+
+
+def test_what_the_sampler_is_told(overlay: list[Doc], pod: Doc) -> None:
+    told = options(named(pod, "sample"), pod, overlay)
+    assert told.output_path == f"{NODE_FOLDER}/{{fingerprint}}"
+    mounts = {mount["mountPath"]: mount for mount in named(pod, "sample")["volumeMounts"]}
+    assert set(mounts) == {NODE_FOLDER, told.root, str(Path(told.prefix_config_path).parent)}
+    assert [path for path, mount in mounts.items() if not mount.get("readOnly")] == [NODE_FOLDER]
+    # Every key is used, and an option that is not given by the overlay is the stage's own default.
+    settings = one(overlay, "ConfigMap", "pairmill-sampler")["data"]
+    used = re.findall(r"\$\((\w+)\)", " ".join(named(pod, "sample")["args"]))
+    assert set(used) == {*settings, "PLAN"}
+    for name in ("epochs", "seed", "context_size", "min_resp_length", "profile", "layout", "keep", "workers"):
+        assert getattr(told, name) == SampleConfig.__dataclass_fields__[name].default, name
+
+
+def test_the_rules_are_those_of_the_repository(overlay: list[Doc], pod: Doc) -> None:
+    top = REPOSITORY / "prefix_config.yaml"
+    assert top.is_symlink()
+    assert top.resolve() == MANIFESTS / "base" / "sampler-daemonset" / "prefix_config.yaml"
+    rules = one(overlay, "ConfigMap", "pairmill-rules")
+    assert rules["data"] == {"prefix_config.yaml": top.read_text()}
+    volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "rules")
+    assert volume["configMap"]["name"] == rules["metadata"]["name"]
+
+
+def test_the_node_folder_is_made_by_the_kubelet_and_reported_read_only(pod: Doc) -> None:
+    volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "samples")
+    assert volume["hostPath"] == {"path": NODE_FOLDER, "type": "DirectoryOrCreate"}
+    mounts = {container["name"]: container["volumeMounts"] for container in containers(pod)}
+    writes = {
+        name: not mount.get("readOnly", False)
+        for name, all_of in mounts.items()
+        for mount in all_of
+        if mount["name"] == "samples"
+    }
+    assert writes == {"prepare": True, "sample": True, "report": False}
+
+
+def test_the_metrics_port_is_one_everywhere(overlay: list[Doc], pod: Doc) -> None:
+    report = named(pod, "report")
+    assert options(report, pod, overlay).port == PORT
+    assert report["ports"] == [{"name": "metrics", "containerPort": PORT}]
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == str(PORT)
+    policy = one(overlay, "NetworkPolicy")
+    assert policy["spec"]["ingress"] == [{"ports": [{"protocol": "TCP", "port": "metrics"}]}]
+    assert {report[probe]["httpGet"]["port"] for probe in ("readinessProbe", "livenessProbe")} == {"metrics"}
+
+
+def test_the_scheduler_reserves_what_the_sampler_may_write(pod: Doc) -> None:
+    resources = named(pod, "sample")["resources"]
+    assert resources["requests"]["memory"] == resources["limits"]["memory"]
+
+
+def test_the_sampler_may_do_nothing_in_the_cluster(overlay: list[Doc], pod: Doc) -> None:
+    account = one(overlay, "ServiceAccount")
+    assert account["automountServiceAccountToken"] is False
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    assert one(overlay, "Role")["rules"] == []
+    assert not [doc for doc in overlay if doc["kind"].startswith("ClusterRole")]
+
+
+def test_gpu_nodes_take_the_sampler(rendered: dict[str, list[Doc]]) -> None:
+    spec = one(rendered["overlays/gke"], "DaemonSet")["spec"]["template"]["spec"]
+    assert {"key": "nvidia.com/gpu", "operator": "Exists"} in spec["tolerations"]
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    keys = [term["matchExpressions"][0]["key"] for term in terms]
+    assert keys == ["cloud.google.com/gke-accelerator", "nvidia.com/gpu.present"]
+
+
+def test_the_bucket_is_mounted_read_only_as_the_identity_of_the_sampler(rendered: dict[str, list[Doc]]) -> None:
+    docs = rendered["overlays/gke"]
+    template = one(docs, "DaemonSet")["spec"]["template"]
+    assert template["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
+    volume = next(volume for volume in template["spec"]["volumes"] if volume["name"] == "project")
+    assert set(volume) == {"name", "csi"}
+    assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
+    assert volume["csi"]["readOnly"] is True
+    assert "iam.gke.io/gcp-service-account" in one(docs, "ServiceAccount")["metadata"]["annotations"]
+    cidrs = [
+        peer["ipBlock"]["cidr"] for rule in one(docs, "NetworkPolicy")["spec"]["egress"] for peer in rule.get("to", [])
+    ]
+    assert cidrs == ["169.254.169.252/32", "169.254.169.254/32"]
+
+
+# --- components on jobs of others -----------------------------------------------------------------------------------
+
+
+def relative(target: Path, folder: Path) -> str:
+    """kustomize takes relative paths only."""
+    return os.path.relpath(target, folder)
+
+
+OTHERS: Doc = {
+    "volumes": [{"name": "results", "emptyDir": {}}],
+    "initContainers": [{"name": "before", "image": "registry.example/before@sha256:" + "0" * 64}],
+    "containers": [
+        {
+            "name": "train",
+            "image": "registry.example/train@sha256:" + "0" * 64,
+            "volumeMounts": [{"name": "results", "mountPath": "/results"}],
+            "securityContext": {"runAsUser": 1000},
+        },
+        {"name": "beside", "image": "registry.example/beside@sha256:" + "0" * 64},
+    ],
+}
+BARE: Doc = {"containers": [{"name": "train", "image": "registry.example/train@sha256:" + "0" * 64}]}
+
+
+def job(spec: Doc, labels: dict[str, str]) -> Doc:
+    template = {"metadata": {"labels": {PLAN_LABEL: "1234567890abcdef"}}, "spec": {**spec, "restartPolicy": "Never"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "theirs", "labels": labels},
+        "spec": {"template": template},
+    }
+
+
+def pytorch_job(spec: Doc, labels: dict[str, str], *replicas: str) -> Doc:
+    template = {"metadata": {"labels": {PLAN_LABEL: "1234567890abcdef"}}, "spec": spec}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "theirs", "labels": labels},
+        "spec": {"pytorchReplicaSpecs": {name: {"replicas": 1, "template": template} for name in replicas}},
+    }
+
+
+def patched(folder: Path, doc: Doc, *components: str) -> Doc:
+    (folder / "theirs.yaml").write_text(yaml.safe_dump(doc))
+    kustomization = {
+        "resources": ["theirs.yaml"],
+        "components": [relative(MANIFESTS / "components" / component, folder) for component in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    docs = render(folder)
+    assert len(docs) == 1
+    return docs[0]
+
+
+JOBS = {
+    "job": lambda spec, labels: job(spec, labels),
+    "master-and-workers": lambda spec, labels: pytorch_job(spec, labels, "Master", "Worker"),
+    "master": lambda spec, labels: pytorch_job(spec, {**labels, "pairmill.dev/replicas": "master"}, "Master"),
+    "workers": lambda spec, labels: pytorch_job(spec, {**labels, "pairmill.dev/replicas": "worker"}, "Worker"),
+}
+
+
+@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("spec", [BARE, OTHERS], ids=["bare", "full"])
+@pytest.mark.parametrize("component", ["stage-in", "wait-for-samples"])
+def test_a_component_adds_its_container_and_leaves_the_rest(
+    component: str, spec: Doc, kind: str, tmp_path: Path
+) -> None:
+    value = component.removesuffix("-for-samples")
+    doc = JOBS[kind](spec, {"pairmill.dev/samples": value})
+    made = patched(tmp_path, doc, component)
+    validate(made)
+    found, given = templates(made), templates(doc)
+    assert len(found) == len(given) == (2 if kind == "master-and-workers" else 1)
+    for template in found:
+        ours = named(template, f"pairmill-{value}")
+        assert ours["securityContext"] == HARDENED
+        assert options(ours, template, []).plan == "1234567890abcdef"
+        inits = [container["name"] for container in template["spec"]["initContainers"]]
+        assert inits == [*(container["name"] for container in spec.get("initContainers", [])), ours["name"]]
+
+        volumes = {volume.pop("name"): volume for volume in template["spec"]["volumes"]}
+        samples = volumes.pop("pairmill-samples")
+        if component == "stage-in":
+            assert samples["emptyDir"]["medium"] == "Memory"
+            assert samples["emptyDir"]["sizeLimit"] == ours["resources"]["limits"]["memory"]
+            assert volumes.pop("pairmill-project")["persistentVolumeClaim"]["readOnly"] is True
+        else:
+            assert samples["hostPath"]["path"] == NODE_FOLDER
+        assert volumes == {"results": {"emptyDir": {}}} or spec is BARE
+
+        mount = {"name": "pairmill-samples", "mountPath": NODE_FOLDER}
+        if component == "wait-for-samples":
+            mount["readOnly"] = True
+        for container, before in zip(template["spec"]["containers"], spec["containers"], strict=True):
+            assert container == {**before, "volumeMounts": [*before.get("volumeMounts", []), mount]}
+
+
+@pytest.mark.parametrize("component", ["stage-in", "wait-for-samples"])
+def test_a_component_leaves_alone_what_has_no_label(component: str, tmp_path: Path) -> None:
+    doc = job(OTHERS, {})
+    assert patched(tmp_path, doc, component) == doc
+
+
+def test_components_go_together(tmp_path: Path) -> None:
+    """Each brings the security context, which kustomize would refuse to take twice."""
+    made = patched(tmp_path, job(BARE, {"pairmill.dev/samples": "wait"}), "stage-in", "wait-for-samples", "security")
+    (template,) = templates(made)
+    assert [container["name"] for container in template["spec"]["initContainers"]] == ["pairmill-wait"]
+    assert named(template, "pairmill-wait")["securityContext"] == HARDENED
+
+
+def test_the_runtime_stages_in_on_every_node(rendered: dict[str, list[Doc]]) -> None:
+    docs = rendered["base/training-runtime"]
+    runtime = one(docs, "ClusterTrainingRuntime")
+    (template,) = templates(runtime)
+    told = options(named(template, "pairmill-stage-in"), template, docs)
+    assert told.plan == template["metadata"]["labels"][PLAN_LABEL]
+    assert {"name": "pairmill-samples", "mountPath": NODE_FOLDER} in named(template, "node")["volumeMounts"]
+    train = one(rendered["examples/trainjob"], "TrainJob")["spec"]
+    assert train["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    patch = train["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]
+    assert patch["name"] == runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["name"]
+    assert list(patch["template"]["spec"]["template"]["metadata"]["labels"]) == [PLAN_LABEL]
