@@ -16,11 +16,23 @@ if [ -z "${ENGINE:-}" ]; then
 fi
 [ -n "${ENGINE:-}" ] || fail "neither docker nor podman answers to 'info': start one, or name it with ENGINE="
 
-# made <name> <Debian packages> [mmdebstrap options]: an image of Debian 12 with these packages, unless there is one
+# made <name> <Debian packages> [folder paths]: an image of Debian 12 with these packages, and with these paths of the
+# folder below /usr/local, unless there is one
 made() {
   "$ENGINE" image inspect "$1" >/dev/null 2>&1 && return
-  command -v mmdebstrap >/dev/null || fail "$1 does not exist; to make it: apt-get install mmdebstrap"
-  mmdebstrap --quiet --variant=minbase --include="$2" "${@:3}" bookworm - | "$ENGINE" import - "$1" >/dev/null
+  local root status=0
+  root=$(mktemp -d)
+  if command -v mmdebstrap >/dev/null; then  # a fifth of debootstrap's time
+    mmdebstrap --quiet --variant=minbase --include="$2" bookworm "$root" || status=1
+  elif command -v debootstrap >/dev/null; then
+    debootstrap --variant=minbase --include="$2" bookworm "$root" >&2 || status=1
+  else
+    fail "$1 does not exist; to make it: apt-get install mmdebstrap"
+  fi
+  if [ $status = 0 ] && [ $# -gt 2 ]; then tar -C "$3" -c "${@:4}" | tar -C "$root/usr/local" -x; fi
+  if [ $status = 0 ]; then tar -C "$root" -c . | "$ENGINE" import - "$1" >/dev/null; fi
+  rm -rf "$root"
+  [ $status = 0 ] || fail "$1 could not be made"
 }
 
 pinned() { sed -n "s/^ARG $1=//p" images/Dockerfile; }
@@ -33,7 +45,7 @@ if [[ $BASE_IMAGE == localhost/* ]]; then
     toolchain=$(rustc --print sysroot)
     RUST_IMAGE=localhost/rust:$(rustc --version | cut -d' ' -f2)-bookworm
     # No python3: the official image that this one stands for has none either.
-    made "$RUST_IMAGE" gcc,libc6-dev --customize-hook="tar -C '$toolchain' -c bin/cargo bin/rustc lib | tar -C \"\$1/usr/local\" -x"
+    made "$RUST_IMAGE" gcc,libc6-dev "$toolchain" bin/cargo bin/rustc lib
   fi
   wait "$base"
 fi
