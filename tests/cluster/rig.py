@@ -207,7 +207,9 @@ class Cluster:
 
     def rolled_out(self, plan: str) -> Doc:
         """Wait for the rollout; returns the pod."""
-        self.kubectl("rollout", "status", SAMPLER, f"--namespace={NAMESPACE}", "--timeout=180s")
+        here = f"--namespace={NAMESPACE}"
+        done = self.try_kubectl("rollout", "status", SAMPLER, here, "--timeout=180s")
+        assert done.returncode == 0, done.stderr + self.kubectl("describe", "pods", here)
         return self.pod(plan)
 
     def pod(self, plan: str) -> Doc:
