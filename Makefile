@@ -111,19 +111,42 @@ golden: develop ## record anew what the example data must give; commit it only f
 pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… output=<file>'
 	$(BIN)/python -m pipelines.compile $(OPTIONS)
 
+LOCK := $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
+
 .PHONY: lock
-lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms
+lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
-	  --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
-	  -o requirements/bench.txt requirements/bench.in
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
-	  -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
+	$(LOCK) --universal --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
+	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
+	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
+	$(IMAGE_LOCK) --extra stages -o requirements/pipeline.txt pyproject.toml
+	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in
+
+# For the images' Python, whatever this machine's is; without --no-deps pip would ask this machine's for the markers.
+ARCHITECTURE := $(subst arm64,aarch64,$(shell uname -m))
+dist/wheels/%: requirements/%.txt | $(VENV)/.installed
+	@rm -rf $@
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+	  --implementation cp --python-version 3.11 --abi cp311 --abi abi3 --abi none \
+	  $(foreach tag,manylinux_2_28 manylinux_2_17 manylinux2014,--platform $(tag)_$(ARCHITECTURE)) --requirement $< --dest $@.new
+	@mv $@.new $@ && touch $@
+
+dist/vendor: rust/Cargo.lock
+	@rm -rf $@
+	$(CARGO) vendor --quiet --manifest-path rust/Cargo.toml $@ >/dev/null
+	@touch $@
 
 .PHONY: images
-images: ## container images (not built yet: images/README.md)
-	@echo "images are not built yet; images/README.md says what is planned" >&2; exit 2
+images: dist/vendor dist/wheels/images dist/wheels/sampler dist/wheels/pipeline ## container images; ENGINE= BASE_IMAGE= RUST_IMAGE=
+	@ENGINE='$(ENGINE)' BASE_IMAGE='$(BASE_IMAGE)' RUST_IMAGE='$(RUST_IMAGE)' images/build.sh
+
+# Podman alone plays a pod without a cluster; its images are not those of a docker engine on the same machine.
+.PHONY: images-test
+images-test: ENGINE := podman
+images-test: develop images ## real containers of the images, and the DaemonSet's pod; BASE_IMAGE= RUST_IMAGE=
+	BASE_IMAGE='$(BASE_IMAGE)' $(BIN)/pytest tests/images
 
 .PHONY: clean
 clean: ## remove what was built (results under $(ROOT) included)

@@ -5,6 +5,7 @@ runs without the GIL and looks for Ctrl-C every 50 ms; a KeyboardInterrupt leave
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Final, Literal, Protocol, final
 
 import numpy as np
@@ -23,6 +24,7 @@ __all__ = [
     "__version__",
     "data_io_document_sample",
     "gather",
+    "gather_file",
     "json_rows",
     "simd_levels",
     "tokenizer_encoder",
@@ -341,7 +343,7 @@ class Philox:
         """
 
 def gather(
-    tokens: NDArray[np.uint32],
+    tokens: NDArray[np.uint8],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
     out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
@@ -349,11 +351,27 @@ def gather(
     """Fill `out` with the ids of spans, one after another; return the largest of them before the cast, 0 if none.
 
     Args:
-        tokens: uint32 [tokens], contiguous, as all of these.
-        starts: where each span begins in `tokens`, int64 [spans].
+        tokens: the bytes of little-endian uint32 ids, uint8 [4 * tokens], contiguous, as all of these.
+        starts: where each span begins, in ids, int64 [spans].
         lengths: its ids, int64 [spans].
         out: as long as the spans together; ids that it cannot hold wrap.
 
     Raises:
         ValueError: a span outside `tokens`, or `out` of another length; part of it may be filled then.
+    """
+
+def gather_file(
+    path: str | PathLike[str],
+    offset: int,
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
+) -> tuple[int, int]:
+    """As `gather`, of ids in a file from byte `offset` on; return the bytes that were read too.
+
+    Spans that follow each other closely are read together, others each for itself.
+
+    Raises:
+        OSError: the file cannot be read; without an `errno` if it ends early.
+        ValueError: as `gather` does.
     """

@@ -71,6 +71,10 @@ class Store(ABC):
     def open(self, uri: str) -> BinaryIO:
         """A seekable binary reader."""
 
+    def file(self, uri: str) -> Path | None:
+        """The file that the object is, where it is one of this machine: native code can read that by itself."""
+        return None
+
     @abstractmethod
     def create(self, uri: str, *, durable: bool = True) -> _Creation:
         """Context manager: a local path to fill; on a clean exit the object appears whole, on an exception not at all.
@@ -179,6 +183,9 @@ class LocalStore(Store):
     def open(self, uri: str) -> BinaryIO:
         with _translated(uri):
             return local_path(uri).open("rb")
+
+    def file(self, uri: str) -> Path | None:
+        return local_path(uri)
 
     def create(self, uri: str, *, durable: bool = True) -> _Creation:
         return _LocalCreation(local_path(uri), durable)

@@ -51,7 +51,7 @@ class _Sample:
         layout: of the arrays.
         home: folder of the plan; empty = none is kept.
         planned: manifest of the plan, if it is made already, whatever its layout.
-        tasks: tokens of the tasks, in order.
+        tasks: finds the tokens of the tasks, in order; asked only when they are to be read.
         make: makes the plan and its manifest, with so many threads; None where one was given.
     """
 
@@ -60,7 +60,7 @@ class _Sample:
     layout: Layout
     home: str
     planned: Manifest | None
-    tasks: list[tokens.Task]
+    tasks: Callable[[], list[tokens.Task]]
     make: Callable[[int], tuple[Plan, Manifest]] | None
 
     @property
@@ -121,7 +121,7 @@ def _of_options(config: SampleConfig) -> _Sample:
             made, findings, folder, Manifest(NAME, VERSION, fingerprint, options, inputs, Ledger(), [])
         )
 
-    return _Sample(options, inputs, layout, home, planned, folder.tasks, make)
+    return _Sample(options, inputs, layout, home, planned, lambda: folder.tasks, make)
 
 
 _LAYOUT_OF: dict[str, Layout] = {"pairmill": "compact", "data_io": "data_io"}
@@ -160,8 +160,13 @@ def _of_plan(config: SampleConfig) -> _Sample:
                 hint="leave it out, or plan again",
             )
     layout: Layout = config.layout if config.layout != "auto" else manifest.data["layout"]
-    tokenized = next(ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized")
     root = root or storage.parent_of(storage.parent_of(home))
+    tasks = partial(_tasks_of_plan, config, manifest, root)
+    return _Sample(manifest.options, manifest.inputs, layout, home, manifest, tasks, None)
+
+
+def _tasks_of_plan(config: SampleConfig, manifest: Manifest, root: str) -> list[tokens.Task]:
+    tokenized = next(ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized")
     given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
     folder = given or storage.join(root, _TOKENIZE, tokenized)
     found = manifests.read(folder)
@@ -178,10 +183,8 @@ def _of_plan(config: SampleConfig) -> _Sample:
             where=folder,
             hint="say where it is: tokenized_path=…",
         )
-    sources = [Source(**source) for source in manifest.data["sources"]]
-    tasks = [tokens.Task(source.name, storage.join(folder, source.name)) for source in sources]
-
-    return _Sample(manifest.options, manifest.inputs, layout, home, manifest, tasks, None)
+    names = [source["name"] for source in manifest.data["sources"]]
+    return [tokens.Task(name, storage.join(folder, name)) for name in names]
 
 
 def _rows(folder: tokens.Folder, rules: Rules, config: SampleConfig) -> list[Callable[[], TaskRows]]:
@@ -274,6 +277,7 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     """Make the arrays (without a folder: digest them), and the plan where there is none; the bytes read too."""
     working = (workers + 1) * PIECE * 8
     expected = sample.expected
+    tasks = sample.tasks()
     if node is not None and sample.planned is not None and expected is not None:
         arrays = sum(file.size for file in sample.planned.files if file.path.startswith("plan/"))
         refuse_unless_fits(node.target, _pages([file.size for file in expected], sample.planned), working + 2 * arrays)
@@ -299,7 +303,7 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
         {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)} if ours else {},
     )
     limit = size if ours and isinstance(size, int) and not isinstance(size, bool) else None
-    done = materialize(folder, made, arrangement, sample.tasks, about, limit, workers)
+    done = materialize(folder, made, arrangement, tasks, about, limit, workers)
     if expected is not None:
         _compare(done.files, expected, sample)
     measures = {**ledger.measures, "bytes": sum(file.size for file in done.files)}

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from components.sample.layout import Arrangement, Piece
 from components.sample.plan import Plan
 from pairmill import log, storage, tokens
-from pairmill._native import gather
+from pairmill._native import gather, gather_file
 from pairmill.errors import InputError, InternalError, from_os_error
 from pairmill.manifest import File
-from pairmill.tokens import INDEX
+from pairmill.tokens import INDEX, Ints
 
 STEP = 1 << 17
 """Tokens read at once, where a store has nothing against it: they stay in the processor's cache until they are used."""
@@ -205,32 +205,61 @@ class _Readers:
         if high - low < int(sizes.sum()):
             # Rows in no order, as others may write them: all that lies around them is less than range by range.
             first, begins, sizes = np.array([0]), np.array([low]), np.array([high - low])
-        edges = np.append(first, len(starts)).tolist()
-        places = np.append((np.cumsum(lengths) - lengths)[first], len(out)).tolist()
-        width = array.dtype.itemsize
-        largest = 0
+        file = storage.store_for(array.uri).file(array.uri)
         try:
-            with storage.store_for(array.uri).open(array.uri) as file:
-                for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
-                    values = buffers.get("raw", size, array.dtype)
-                    file.seek(array.offset + begin * width)
-                    if file.readinto(values.data.cast("B")) != size * width:  # type: ignore[attr-defined]
-                        raise InputError("ends before its last token", where=array.uri, hint="tokenize again")
-                    if array.dtype != np.uint32:
-                        values = self._as_ids(values, array.uri)
-                    spans = slice(edges[number], edges[number + 1])
-                    into = out[places[number] : places[number + 1]]
-                    largest = max(largest, gather(values, starts[spans] - begin, lengths[spans], into))
+            if file is not None and array.dtype == np.dtype("<u4"):
+                with file.open("rb") as opened:
+                    width = array.dtype.itemsize
+                    for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True):
+                        # A disk is asked for what lies together in one go; then only what is wanted is copied.
+                        os.posix_fadvise(
+                            opened.fileno(), array.offset + begin * width, size * width, os.POSIX_FADV_WILLNEED
+                        )
+                largest, read = gather_file(file, array.offset, starts, lengths, out)
+            else:
+                read = int(sizes.sum()) * array.dtype.itemsize
+                largest = self._fill(array, starts, lengths, first, begins, sizes, out, buffers)
         except OSError as error:
+            if error.errno is None:
+                raise InputError("ends before its last token", where=array.uri, hint="tokenize again") from error
             raise from_os_error(error, array.uri) from error
         self._check(largest, piece)
-        return int(sizes.sum()) * width
+        return read
+
+    def _fill(
+        self,
+        array: tokens.Array,
+        starts: Ints,
+        lengths: Ints,
+        first: Ints,
+        begins: Ints,
+        sizes: Ints,
+        out: NDArray[Any],
+        buffers: _Buffers,
+    ) -> int:
+        """Range by range through the store: the spans from each ``first`` on lie in ``sizes`` tokens at ``begins``."""
+        edges = np.append(first, len(starts)).tolist()
+        places = np.append((np.cumsum(lengths) - lengths)[first], len(out)).tolist()
+        largest = 0
+        with storage.store_for(array.uri).open(array.uri) as file:
+            for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+                values = buffers.get("raw", size, array.dtype)
+                file.seek(array.offset + begin * array.dtype.itemsize)
+                if file.readinto(values.data.cast("B")) != values.nbytes:  # type: ignore[attr-defined]
+                    raise OSError("ends early")
+                ids = self._as_ids(values, array.uri).view(np.uint8)
+                spans = slice(edges[number], edges[number + 1])
+                into = out[places[number] : places[number + 1]]
+                largest = max(largest, gather(ids, starts[spans] - begin, lengths[spans], into))
+        return largest
 
     def _as_ids(self, values: NDArray[Any], uri: str) -> NDArray[np.uint32]:
         # Folders of others may hold other integers; the reference casts them, and what does not fit wraps.
+        if values.dtype == np.dtype("<u4"):
+            return values
         if self._limit is not None and (int(values.min()) < 0 or int(values.max()) >= 2**32):
             raise InputError("a token is no id", where=uri, got=f"{values.min()} to {values.max()}")
-        return values.astype(np.uint32)
+        return values.astype("<u4")
 
     def _check(self, largest: int, piece: Piece) -> None:
         # The reference casts without a look, and ids of a larger vocabulary wrap in silence.

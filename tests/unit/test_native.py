@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -440,17 +441,17 @@ def test_gathered_spans_equal_slices_one_after_another(kind: Any) -> None:
     lengths = draw.integers(0, 100, 500)
     expected = np.concatenate([tokens[a : a + b] for a, b in zip(starts, lengths, strict=True)])
     out = np.empty(len(expected), kind)
-    assert _native.gather(tokens, starts, lengths, out) == expected.max()
+    assert _native.gather(tokens.view(np.uint8), starts, lengths, out) == expected.max()
     assert np.array_equal(out, expected.astype(kind))
     nothing = np.empty(0, np.int64)
-    assert _native.gather(tokens, nothing, nothing, np.empty(0, kind)) == 0
+    assert _native.gather(tokens.view(np.uint8), nothing, nothing, np.empty(0, kind)) == 0
 
 
 def test_spans_that_do_not_fit_are_refused() -> None:
     tokens = np.arange(10, dtype=np.uint32)
 
     def gather(starts: list[int], lengths: list[int], out: Any) -> int:
-        return _native.gather(tokens, np.array(starts, np.int64), np.array(lengths, np.int64), out)
+        return _native.gather(tokens.view(np.uint8), np.array(starts, np.int64), np.array(lengths, np.int64), out)
 
     room = np.empty(4, np.uint16)
     for starts, lengths in (([7], [4]), ([-1], [4]), ([2], [-4]), ([11], [0]), ([2**62], [4])):
@@ -467,3 +468,52 @@ def test_spans_that_do_not_fit_are_refused() -> None:
     frozen.flags.writeable = False
     with pytest.raises((ValueError, TypeError, BufferError)):
         gather([0], [4], frozen)
+
+
+@pytest.mark.parametrize("spread", ["together", "apart", "unordered", "long"])
+def test_spans_of_a_file_equal_those_of_memory(tmp_path: Path, spread: str) -> None:
+    draw = np.random.default_rng(4)
+    tokens = draw.integers(0, 60_000, 400_000, dtype=np.uint32)
+    path = tmp_path / "tokens"
+    path.write_bytes(b"head!" + tokens.tobytes())
+    if spread == "long":
+        starts, lengths = np.array([5, 0, 399_999]), np.array([300_000, 400_000, 1])
+    else:
+        lengths = draw.integers(0, 300, 700)
+        between = {"together": 3, "apart": 5000, "unordered": 3}[spread]
+        starts = np.minimum(np.cumsum(lengths + between) - lengths, 399_000)
+        if spread == "unordered":
+            draw.shuffle(starts)
+    expected = np.concatenate([tokens[a : a + b] for a, b in zip(starts, lengths, strict=True)])
+    out = np.empty(len(expected), np.uint16)
+    largest, read = _native.gather_file(path, 5, starts, lengths, out)
+    assert largest == expected.max()
+    assert np.array_equal(out, expected)
+    assert read >= expected.nbytes
+    if spread == "apart":
+        assert read < 2 * expected.nbytes
+    nothing = np.empty(0, np.int64)
+    assert _native.gather_file(path, 5, nothing, nothing, np.empty(0, np.uint16)) == (0, 0)
+
+
+def test_a_file_that_does_not_hold_the_spans_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.write_bytes(np.arange(100, dtype=np.uint32).tobytes())
+
+    def gather(start: int, length: int, room: int) -> object:
+        return _native.gather_file(path, 0, np.array([start]), np.array([length]), np.empty(room, np.uint16))
+
+    assert gather(90, 10, 10) == (99, 40)
+    for start, length in ((91, 10), (1000, 10)):
+        with pytest.raises(OSError, match="fill whole buffer") as caught:
+            gather(start, length, 10)
+        assert caught.value.errno is None
+    for start, length in ((-1, 10), (1, -10), (2**62, 10), (2**63 - 1, 2**63 - 1)):
+        with pytest.raises(ValueError, match="got a span"):
+            gather(start, length, 10)
+    for room in (9, 11):
+        with pytest.raises(ValueError, match="there is room for"):
+            gather(0, 10, room)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        gather(0, 10, 10)

@@ -17,6 +17,7 @@ from components.sample.layout import Arrangement, token_dtype
 from components.sample.materialize import materialize
 from components.sample.plan import Plan, Source, make
 from components.sample.rows import by_size, narrowest, rows_of
+from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.prefixes import Rule
 from pairmill.tokens import INDEX, Task
@@ -92,11 +93,19 @@ KINDS = ["<u4", "<u4", "<u4", "<u2", ">u4", "<i8", "u1"]
 
 @pytest.mark.parametrize("layout", ["compact", "data_io"])
 @pytest.mark.parametrize("pieces", ["small", "usual"])
+@pytest.mark.parametrize("local", [True, False])
 def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
-    tmp_path: Path, layout: Layout, pieces: str, request: pytest.FixtureRequest
+    tmp_path: Path,
+    layout: Layout,
+    pieces: str,
+    local: bool,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if pieces == "small":
         request.getfixturevalue("small_pieces")
+    if not local:  # as of a store whose objects are no files
+        monkeypatch.setattr(storage.LocalStore, "file", lambda *_: None)
     world = Tokens(tmp_path / "in", KINDS, high=200)
     plan = world.plan()
     arrangement = Arrangement(plan, layout, 1000)

@@ -217,6 +217,14 @@ def test_a_sample_that_stands_is_reused_and_wanted_again(world: World) -> None:
     assert world.here() == {one, two, "PLAN"}
 
 
+def test_a_sample_that_stands_needs_no_tokens(world: World) -> None:
+    plan = world.plan()
+    world.carry_out(plan)
+    world.tokenized.rename(world.folder / "archived")
+    assert world.carry_out(plan).reused
+    assert world.carry_out(plan, tokenized_path="").reused
+
+
 def test_a_sample_that_is_not_the_plans_is_made_again(world: World) -> None:
     plan = world.plan()
     world.carry_out(plan)

@@ -1,4 +1,4 @@
-//! Spans of token ids, one after another, in a narrower type.
+//! Spans of token ids, one after another, in a narrower type. Ids come as bytes, four of them each, the lowest first.
 
 use crate::simd::{Level, Simd, Work, run};
 
@@ -46,8 +46,11 @@ impl std::fmt::Display for Misfit {
 
 impl std::error::Error for Misfit {}
 
+/// Bytes of an id.
+pub const WIDTH: usize = 4;
+
 struct Gather<'a, I, T> {
-    tokens: &'a [u32],
+    ids: &'a [u8],
     spans: I,
     out: &'a mut [T],
 }
@@ -57,15 +60,16 @@ impl<I: Iterator<Item = (u64, u64)>, T: Id> Work for Gather<'_, I, T> {
 
     #[inline(always)]
     fn run(self, _: impl Simd) -> Self::Output {
-        let Self { tokens, spans, out } = self;
+        let Self { ids, spans, out } = self;
         let (mut largest, mut held, room) = (0, 0, out.len());
         let mut rest = out;
         for (number, (start, length)) in spans.enumerate() {
-            let from = usize::try_from(start).ok().and_then(|start| tokens.get(start..));
-            let ids = from.and_then(|from| from.get(..usize::try_from(length).ok()?)).ok_or(Misfit::Span(number))?;
-            held += ids.len();
-            let (mine, behind) = std::mem::take(&mut rest).split_at_mut_checked(ids.len()).ok_or(Misfit::Room(held))?;
-            for (into, &id) in mine.iter_mut().zip(ids) {
+            let span = within(ids, start, length).ok_or(Misfit::Span(number))?;
+            let count = span.len() / WIDTH;
+            held += count;
+            let (mine, behind) = std::mem::take(&mut rest).split_at_mut_checked(count).ok_or(Misfit::Room(held))?;
+            for (into, bytes) in mine.iter_mut().zip(span.as_chunks::<WIDTH>().0) {
+                let id = u32::from_le_bytes(*bytes);
                 largest = id.max(largest);
                 *into = T::of(id);
             }
@@ -75,37 +79,49 @@ impl<I: Iterator<Item = (u64, u64)>, T: Id> Work for Gather<'_, I, T> {
     }
 }
 
-/// Fill `out` with the ids of spans (start and length in `tokens`), one after another; the largest id of them, or 0.
+fn within(ids: &[u8], start: u64, length: u64) -> Option<&[u8]> {
+    let start = usize::try_from(start).ok()?.checked_mul(WIDTH)?;
+    let length = usize::try_from(length).ok()?.checked_mul(WIDTH)?;
+    ids.get(start..start.checked_add(length)?)
+}
+
+/// Fill `out` with the ids of spans (start and length, in ids), one after another; the largest id of them, or 0.
 ///
 /// # Errors
-/// A span outside `tokens`, or spans that are not as long as `out`; part of `out` may be filled then.
-pub fn gather<T: Id>(tokens: &[u32], spans: impl Iterator<Item = (u64, u64)>, out: &mut [T]) -> Result<u32, Misfit> {
-    run(Level::best(), Gather { tokens, spans, out })
+/// A span outside `ids`, or spans that are not as long as `out`; part of `out` may be filled then.
+pub fn gather<T: Id>(ids: &[u8], spans: impl Iterator<Item = (u64, u64)>, out: &mut [T]) -> Result<u32, Misfit> {
+    run(Level::best(), Gather { ids, spans, out })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn bytes(ids: &[u32]) -> Vec<u8> {
+        ids.iter().flat_map(|id| id.to_le_bytes()).collect()
+    }
+
     #[test]
     fn spans_follow_each_other() {
-        let tokens = [5, 6, 7, 70_000, 9];
+        let ids = bytes(&[5, 6, 7, 70_000, 9]);
         let mut out = [0_u16; 5];
-        assert_eq!(gather(&tokens, [(3, 2), (0, 0), (0, 3)].into_iter(), &mut out), Ok(70_000));
+        assert_eq!(gather(&ids, [(3, 2), (0, 0), (0, 3)].into_iter(), &mut out), Ok(70_000));
         assert_eq!(out, [70_000_u32 as u16, 9, 5, 6, 7]);
         let mut wide = [0_i32; 1];
-        assert_eq!(gather(&[u32::MAX], [(0, 1)].into_iter(), &mut wide), Ok(u32::MAX));
+        assert_eq!(gather(&bytes(&[u32::MAX]), [(0, 1)].into_iter(), &mut wide), Ok(u32::MAX));
         assert_eq!(wide, [-1]);
-        assert_eq!(gather::<u8>(&tokens, std::iter::empty(), &mut []), Ok(0));
+        assert_eq!(gather::<u8>(&ids, std::iter::empty(), &mut []), Ok(0));
     }
 
     #[test]
     fn what_does_not_fit_is_said() {
+        let ids = bytes(&[1, 2]);
         let mut out = [0_u8; 3];
-        assert_eq!(gather(&[1, 2], [(0, 1), (1, 2)].into_iter(), &mut out), Err(Misfit::Span(1)));
-        assert_eq!(gather(&[1, 2], [(u64::MAX, 1)].into_iter(), &mut out), Err(Misfit::Span(0)));
-        assert_eq!(gather(&[1, 2], [(1, u64::MAX)].into_iter(), &mut out), Err(Misfit::Span(0)));
-        assert_eq!(gather(&[1, 2], [(0, 2), (0, 2)].into_iter(), &mut out), Err(Misfit::Room(4)));
-        assert_eq!(gather(&[1, 2], [(0, 2)].into_iter(), &mut out), Err(Misfit::Room(2)));
+        assert_eq!(gather(&ids, [(0, 1), (1, 2)].into_iter(), &mut out), Err(Misfit::Span(1)));
+        assert_eq!(gather(&ids, [(u64::MAX, 1)].into_iter(), &mut out), Err(Misfit::Span(0)));
+        assert_eq!(gather(&ids, [(1, u64::MAX)].into_iter(), &mut out), Err(Misfit::Span(0)));
+        assert_eq!(gather(&ids, [(u64::MAX / 4, 2)].into_iter(), &mut out), Err(Misfit::Span(0)));
+        assert_eq!(gather(&ids, [(0, 2), (0, 2)].into_iter(), &mut out), Err(Misfit::Room(4)));
+        assert_eq!(gather(&ids, [(0, 2)].into_iter(), &mut out), Err(Misfit::Room(2)));
     }
 }

@@ -1,9 +1,13 @@
 //! Shuffles and gathers of the sampler.
 
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
-use pairmill_core::gather::{Id, gather as core_gather};
+use pairmill_core::gather::{Id, Misfit, WIDTH, gather as core_gather};
 use pairmill_core::philox::Philox as Core;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -27,42 +31,162 @@ impl Philox {
     }
 }
 
-/// Ids of spans, one after another; the largest.
+/// Ids of spans of an array in memory, one after another; the largest.
 #[pyfunction]
 pub(crate) fn gather(
     py: Python<'_>,
-    tokens: PyReadonlyArray1<'_, u32>,
+    tokens: PyReadonlyArray1<'_, u8>,
     starts: PyReadonlyArray1<'_, i64>,
     lengths: PyReadonlyArray1<'_, i64>,
     out: &Bound<'_, PyAny>,
 ) -> PyResult<u32> {
-    let (starts, lengths) = (starts.as_slice()?, lengths.as_slice()?);
-    if starts.len() != lengths.len() {
-        return Err(PyValueError::new_err(format!("got {} starts and {} lengths", starts.len(), lengths.len())));
+    let ids = tokens.as_slice()?;
+    let spans = Spans::of(&starts, &lengths)?;
+    filled(py, spans, out, &Memory(ids)).map(|(largest, _)| largest)
+}
+
+/// Ids of spans of an array in a file, one after another; the largest, and the bytes that were read.
+#[pyfunction]
+pub(crate) fn gather_file(
+    py: Python<'_>,
+    path: PathBuf,
+    offset: u64,
+    starts: PyReadonlyArray1<'_, i64>,
+    lengths: PyReadonlyArray1<'_, i64>,
+    out: &Bound<'_, PyAny>,
+) -> PyResult<(u32, u64)> {
+    let spans = Spans::of(&starts, &lengths)?;
+    filled(py, spans, out, &Stored { file: File::open(path)?, offset })
+}
+
+/// Starts and lengths, equally many.
+#[derive(Clone, Copy)]
+struct Spans<'a> {
+    starts: &'a [i64],
+    lengths: &'a [i64],
+}
+
+impl<'a> Spans<'a> {
+    fn of(starts: &'a PyReadonlyArray1<'_, i64>, lengths: &'a PyReadonlyArray1<'_, i64>) -> PyResult<Self> {
+        let (starts, lengths) = (starts.as_slice()?, lengths.as_slice()?);
+        if starts.len() == lengths.len() {
+            Ok(Self { starts, lengths })
+        } else {
+            Err(PyValueError::new_err(format!("got {} starts and {} lengths", starts.len(), lengths.len())))
+        }
     }
-    let tokens = tokens.as_slice()?;
+
+    /// A negative number becomes one that lies outside any array.
+    fn iter(self, numbers: Range<usize>, first: u64) -> impl Iterator<Item = (u64, u64)> {
+        let (starts, lengths) = (&self.starts[numbers.clone()], &self.lengths[numbers]);
+        starts.iter().zip(lengths).map(move |(&start, &length)| ((start as u64).wrapping_sub(first), length as u64))
+    }
+}
+
+/// Where ids come from.
+trait Source: Sync {
+    /// The largest id, and the bytes that were read.
+    fn fill<T: Id>(&self, spans: Spans<'_>, out: &mut [T]) -> PyResult<(u32, u64)>;
+}
+
+struct Memory<'a>(&'a [u8]);
+
+impl Source for Memory<'_> {
+    fn fill<T: Id>(&self, spans: Spans<'_>, out: &mut [T]) -> PyResult<(u32, u64)> {
+        let made = core_gather(self.0, spans.iter(0..spans.starts.len(), 0), out);
+        made.map(|largest| (largest, 0)).map_err(misfit)
+    }
+}
+
+struct Stored {
+    file: File,
+    offset: u64,
+}
+
+/// Ids between two spans that are read along: to begin anew takes as long as to copy these.
+const APART: u64 = 1024;
+/// Ids that are read at once: what is read stays in the processor's cache until it is used.
+const ONCE: u64 = 1 << 16;
+
+impl Source for Stored {
+    fn fill<T: Id>(&self, spans: Spans<'_>, out: &mut [T]) -> PyResult<(u32, u64)> {
+        let (mut largest, mut read, mut first) = (0, 0, 0);
+        let mut rest = out;
+        let mut buffer = Vec::new();
+        while first < spans.starts.len() {
+            let range = range(spans, first)?;
+            let ids = (range.ids.end - range.ids.start) as usize;
+            buffer.resize(buffer.len().max(ids * WIDTH), 0);
+            let bytes = &mut buffer[..ids * WIDTH];
+            self.file.read_exact_at(bytes, self.offset + range.ids.start * WIDTH as u64)?;
+            read += bytes.len() as u64;
+            let (mine, behind) = std::mem::take(&mut rest)
+                .split_at_mut_checked(range.held)
+                .ok_or_else(|| PyValueError::new_err("got spans of more ids than there is room for"))?;
+            let found = core_gather(bytes, spans.iter(first..range.next, range.ids.start), mine).map_err(misfit)?;
+            largest = found.max(largest);
+            rest = behind;
+            first = range.next;
+        }
+        if rest.is_empty() {
+            Ok((largest, read))
+        } else {
+            Err(PyValueError::new_err(format!("got spans of {} ids fewer than there is room for", rest.len())))
+        }
+    }
+}
+
+/// Spans that are read at once: all from the first to `next`, which hold so many ids.
+struct Together {
+    ids: Range<u64>,
+    next: usize,
+    held: usize,
+}
+
+fn range(spans: Spans<'_>, first: usize) -> PyResult<Together> {
+    let mut found: Option<Together> = None;
+    for (number, (start, length)) in (first..).zip(spans.iter(first..spans.starts.len(), 0)) {
+        // Below 2^61, so that no place in the file is beyond 2^64.
+        let end = start.checked_add(length).filter(|end| end | start | length < 1 << 61);
+        let end = end.ok_or_else(|| PyValueError::new_err(format!("got a span (number {number}) that is none")))?;
+        let held = length as usize;
+        match &mut found {
+            None => found = Some(Together { ids: start..end, next: number + 1, held }),
+            Some(range) => {
+                let near = start >= range.ids.end && start - range.ids.end <= APART;
+                if !near || end - range.ids.start > ONCE {
+                    break;
+                }
+                *range = Together { ids: range.ids.start..end, next: number + 1, held: range.held + held };
+            }
+        }
+    }
+    found.ok_or_else(|| PyValueError::new_err("got no span"))
+}
+
+fn misfit(error: Misfit) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn filled(py: Python<'_>, spans: Spans<'_>, out: &Bound<'_, PyAny>, source: &impl Source) -> PyResult<(u32, u64)> {
     if let Ok(out) = out.cast::<PyArray1<u16>>() {
-        into(py, tokens, starts, lengths, out)
+        into(py, spans, out, source)
     } else if let Ok(out) = out.cast::<PyArray1<i32>>() {
-        into(py, tokens, starts, lengths, out)
+        into(py, spans, out, source)
     } else if let Ok(out) = out.cast::<PyArray1<u8>>() {
-        into(py, tokens, starts, lengths, out)
+        into(py, spans, out, source)
     } else {
         Err(PyTypeError::new_err("out: expected a one-dimensional array of uint8, uint16 or int32"))
     }
 }
 
-fn into<T: Id + numpy::Element + Send + Sync>(
+fn into<T: Id + numpy::Element + Send>(
     py: Python<'_>,
-    tokens: &[u32],
-    starts: &[i64],
-    lengths: &[i64],
+    spans: Spans<'_>,
     out: &Bound<'_, PyArray1<T>>,
-) -> PyResult<u32> {
+    source: &impl Source,
+) -> PyResult<(u32, u64)> {
     let mut out = out.try_readwrite()?;
     let out = out.as_slice_mut()?;
-    // A negative number becomes one that lies outside any tokens.
-    let spans = starts.iter().zip(lengths).map(|(&start, &length)| (start as u64, length as u64));
-    let made = py.detach(|| core_gather(tokens, spans, out));
-    made.map_err(|error| PyValueError::new_err(error.to_string()))
+    py.detach(|| source.fill(spans, out))
 }

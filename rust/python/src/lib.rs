@@ -22,7 +22,7 @@ mod _native {
     #[pymodule_export]
     use super::arrow::ArrowArray;
     #[pymodule_export]
-    use super::draw::{Philox, gather};
+    use super::draw::{Philox, gather, gather_file};
     #[pymodule_export]
     use super::encoder::{Encoder, simd_levels};
     #[pymodule_export]
