@@ -109,8 +109,8 @@ class Cluster:
         shell(self.given.load_images, self.given.image)
         say(f"image {self.given.image}")
         self.kubectl("create", "namespace", OUTSIDE)
-        script = Path(__file__).with_name("project.py")
-        self.kubectl("create", "configmap", "project", f"--from-file={script}", f"--namespace={OUTSIDE}")
+        scripts = [f"--from-file={Path(__file__).with_name(name)}" for name in ("project.py", "freeze.py")]
+        self.kubectl("create", "configmap", "project", *scripts, f"--namespace={OUTSIDE}")
         self.plans = json.loads(self._project("make").splitlines()[-1])
         self._create(OUTSIDE, self._pod("look", ["python", "-c", "import time; time.sleep(86400)"], user=65532))
         self.kubectl("wait", "--for=condition=Ready", "pod/look", f"--namespace={OUTSIDE}", "--timeout=60s")
@@ -127,15 +127,19 @@ class Cluster:
     def _project(self, what: str) -> str:
         command = ["python", "/opt/test/project.py", what, PROJECT, NODE_FOLDER]
         self._create(OUTSIDE, self._pod(f"project-{what}", command, user=0))
-        pod = f"project-{what}"
-        phase = until(lambda: self._ended(OUTSIDE, pod), f"{pod} ends")
+        return self._result(f"project-{what}")
+
+    def _result(self, pod: str) -> str:
+        """Wait until a pod of ours ends well; returns what it printed."""
+
+        def ended() -> str:
+            phase: str = self.get("pod", pod, f"--namespace={OUTSIDE}")["status"]["phase"]
+            return phase if phase in {"Succeeded", "Failed"} else ""
+
+        phase = until(ended, f"{pod} ends")
         out = self.kubectl("logs", pod, f"--namespace={OUTSIDE}")
         assert phase == "Succeeded", out
         return out
-
-    def _ended(self, namespace: str, pod: str) -> str:
-        phase: str = self.get("pod", pod, f"--namespace={namespace}")["status"]["phase"]
-        return phase if phase in {"Succeeded", "Failed"} else ""
 
     def _create(self, namespace: str, doc: Doc) -> None:
         path = self._folder / "create.yaml"
@@ -253,6 +257,17 @@ class Cluster:
         self.kubectl("delete", "pods", pods, f"--namespace={NAMESPACE}", "--grace-period=1")
 
     # --- the node
+
+    def freeze(self, plan: str) -> None:
+        """Stop the next writer of this plan (SIGSTOP) as soon as it has written a megabyte; ``frozen`` waits for it."""
+        pod = self._pod("freeze", ["python", "/opt/test/freeze.py", NODE_FOLDER, plan], user=0)
+        pod["spec"]["hostPID"] = True
+        self._create(OUTSIDE, pod)
+        self.kubectl("wait", "--for=condition=Ready", "pod/freeze", f"--namespace={OUTSIDE}", "--timeout=60s")
+
+    def frozen(self) -> int:
+        """Wait until the writer is stopped; returns the bytes it had written."""
+        return int(self._result("freeze"))
 
     def on_node(self, *command: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run a command in the pod that sees the node's folders."""
