@@ -45,7 +45,7 @@ def sample(
         plan: carry out this plan, its folder or fingerprint; empty = make one.
         layout: compact, or data_io for every token as the reference has it; auto = by profile.
         keep: older samples that stay beside the one in output_path=…/{fingerprint}.
-        workers: threads; 0 = one per available core.
+        workers: threads; 0 = one per available core, 32 at most.
         profile: pairmill, or data_io for the reference's bytes.
         output: URI of the folder with plan and report.
         fingerprint: its content identity.

@@ -52,7 +52,7 @@ class SampleConfig:
     keep: int = option(
         1, help="older samples that stay beside the one in output_path=…/{fingerprint}; others go", changes_bytes=False
     )
-    workers: int = option(0, help="threads; 0 = one per available core", changes_bytes=False)
+    workers: int = option(0, help="threads; 0 = one per available core, 32 at most", changes_bytes=False)
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
 
     def __post_init__(self) -> None:

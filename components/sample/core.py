@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 VERSION = 2
 _TOKENIZE = "tokenize"
 _PAGE = 4096
+_MOST_WORKERS = 32
+"""More threads would wait for the one that digests."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class _Sample:
 def run(config: SampleConfig) -> Outcome:
     """Plan, write what is missing of the plan and the arrays, and say what was sampled."""
     start = time.monotonic()
-    workers = config.workers or available_cores()
+    workers = config.workers or min(available_cores(), _MOST_WORKERS)
     sample = _of_plan(config) if config.plan else _of_options(config)
     node = Node(config.output_path, sample.fingerprint) if config.output_path else None
     if node is not None:
@@ -89,7 +91,7 @@ def run(config: SampleConfig) -> Outcome:
     if reused:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
     elif node is None:
-        manifest = _produce(sample, None, None, workers)[0]
+        manifest = _produce(sample, workers)[0]
     else:
         manifest = _write(sample, node, config.keep, workers, start)
     assert manifest is not None
@@ -260,9 +262,16 @@ def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -
             # They may have stood before, or another process made them while this one waited for the lock.
             standing = _standing(sample, node)
             if standing is not None:
-                return _complete(sample, node) or _produce(sample, None, None, workers)[0]
-            node.retire(keep)
-            manifest, read = _produce(sample, folder, node, workers)
+                return _complete(sample, node) or _produce(sample, workers)[0]
+
+            def room(needed: int, working: int) -> None:
+                outdated = node.outdated(keep)
+                # A sample that is refused costs no older one.
+                refuse_unless_fits(node.target, needed, working, sum(map(_size, outdated)))
+                node.retire(outdated)
+                refuse_unless_fits(node.target, needed, working)
+
+            manifest, read = _produce(sample, workers, folder, room)
             (folder / MANIFEST).write_bytes(manifest.dump())
             if node.shared:
                 facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
@@ -273,14 +282,27 @@ def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -
         raise from_os_error(error, f"output_path={node.target}") from error
 
 
-def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: int) -> tuple[Manifest, int]:
-    """Make the arrays (without a folder: digest them), and the plan where there is none; the bytes read too."""
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _produce(
+    sample: _Sample, workers: int, folder: Path | None = None, room: Callable[[int, int], None] | None = None
+) -> tuple[Manifest, int]:
+    """Make the arrays, and the plan where there is none; the bytes read too.
+
+    Args:
+        sample: what to make.
+        workers: threads.
+        folder: an empty folder to write to; None only digests.
+        room: is told, before anything is written, the bytes of all files, and of memory to work with.
+    """
     working = (workers + 1) * PIECE * 8
     expected = sample.expected
     tasks = sample.tasks()
-    if node is not None and sample.planned is not None and expected is not None:
+    if room is not None and sample.planned is not None and expected is not None:
         arrays = sum(file.size for file in sample.planned.files if file.path.startswith("plan/"))
-        refuse_unless_fits(node.target, _pages([file.size for file in expected], sample.planned), working + 2 * arrays)
+        room(_pages([file.size for file in expected], sample.planned), working + 2 * arrays)
     if sample.planned is not None:
         sources = [Source(**source) for source in sample.planned.data["sources"]]
         made = plan.load(sample.home, sample.planned, sources, workers)
@@ -291,8 +313,8 @@ def _produce(sample: _Sample, folder: Path | None, node: Node | None, workers: i
     info = json.loads(manifest.data["tokenizer_info"])
     size = info.get("vocab_size")
     arrangement = Arrangement(made, sample.layout, size)
-    if node is not None and expected is None:
-        refuse_unless_fits(node.target, _pages(arrangement.sizes(), manifest), working)
+    if room is not None and expected is None:
+        room(_pages(arrangement.sizes(), manifest), working)
     options, ledger = manifest.options, manifest.ledger
     ours = options["profile"] == "pairmill"
     about = metadata(

@@ -128,16 +128,20 @@ class Node:
         for path in partials.sweep(folders):
             event(f"{NAME}: removed {path}, left by a run that was killed")
 
-    def retire(self, keep: int) -> None:
-        """Remove the node's samples but the ``keep`` last wanted ones and this; never one that somebody holds."""
+    def outdated(self, keep: int) -> list[Path]:
+        """The node's samples but this and the ``keep`` that were wanted last."""
         if not self.shared:
-            return
+            return []
         names = (path for path in _children(self.target.parent) if is_fingerprint(path.name) and path != self.target)
         others = [path for path in names if _made(path) == path.name]
         others.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        for path in others[keep:]:
+        return others[keep:]
+
+    def retire(self, samples: list[Path]) -> None:
+        """Remove samples that nobody holds."""
+        for path in samples:
             if _removed(path):
-                event(f"{NAME}: removed {path}, an older sample (keep={keep})", removed=path.name)
+                event(f"{NAME}: removed {path}, an older sample", removed=path.name)
             else:
                 event(f"{NAME}: {path} stays, somebody holds it", held=path.name)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from pairmill.errors import StorageError
 
 _UNLIMITED = 1 << 60
-_MARGIN = 32 << 20
+_MIB = 1 << 20
+_MARGIN = 32 * _MIB
 """What Python itself may still take."""
 
 
@@ -26,17 +27,18 @@ class Limit:
     held: int
 
 
-def refuse_unless_fits(target: Path, needed: int, working: int) -> None:
+def refuse_unless_fits(target: Path, needed: int, working: int, freed: int = 0) -> None:
     """Raise StorageError (exit code 4) with the numbers, unless ``needed`` bytes fit below ``target``.
 
     Args:
         target: the folder to be made.
         needed: bytes of its files.
         working: bytes of memory that making it takes beside them.
+        freed: bytes of older samples there that go first.
     """
     standing = next(path for path in target.parents if path.exists())
     system = os.statvfs(standing)
-    free = system.f_bavail * system.f_frsize
+    free = system.f_bavail * system.f_frsize + freed
     if needed > free:
         raise StorageError(
             "no space left for the sample",
@@ -49,13 +51,15 @@ def refuse_unless_fits(target: Path, needed: int, working: int) -> None:
         needed = 0  # a disk's pages can be written back and given up
     wanted = needed + working + _MARGIN
     for limit in memory_limits():
-        if limit.held + wanted > limit.most:
+        enough = limit.held + wanted
+        if enough > limit.most:
             raise StorageError(
                 "the sample does not fit into the container's memory limit",
                 where=f"output_path={target}",
                 got=f"a limit of {limit.most:,} bytes, of which {limit.held:,} are taken",
                 expected=f"{needed:,} bytes for the sample and {working + _MARGIN:,} to work with",
-                hint=f"nothing was written; set the limit to {limit.held + wanted:,} bytes or more "
+                # What a program holds when it asks differs from start to start.
+                hint=f"nothing was written; set the limit to {-(-enough // _MIB) + 2} MiB or more "
                 "(what is written to /dev/shm counts as memory)",
             )
 

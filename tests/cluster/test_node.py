@@ -254,12 +254,11 @@ def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Clu
     assert not [name for name in samples(cluster) if name.startswith(".")]
     assert cluster.wanted() == third, "trainers still get the sample before"
     cluster.verify(third)
-    (named,) = re.findall(r"set the limit to ([\d,]+) bytes", state["message"])
-    # A little more: what a program holds before it begins differs by some pages from start to start.
-    cluster.sampler(first, limits(memory=str(int(named.replace(",", "")) + (4 << 20))))
+    (named,) = re.findall(r"set the limit to (\d+) MiB", state["message"])
+    cluster.sampler(first, limits(memory=f"{named}Mi"))
     cluster.rolled_out(first)
     cluster.verify(first)
-    say(f"  with the {named} bytes that it names, and 4 MiB: rolled out")
+    say(f"  with the {named} MiB that it names: rolled out")
 
 
 def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Cluster) -> None:

@@ -208,11 +208,10 @@ def test_a_memory_limit_is_refused_with_the_numbers_and_the_number_it_names_is_e
     assert "does not fit into the container's memory limit" in done.message
     assert f"a limit of {128 * MIB:,} bytes" in done.message
     assert not node.exists() or list(node.iterdir()) == []
-    named = re.search(r"set the limit to ([\d,]+) bytes", done.message)
+    named = re.search(r"set the limit to (\d+) MiB", done.message)
     assert named is not None
-    limit = int(named.group(1).replace(",", ""))
-    # What it takes varies by a page or two from run to run.
-    done = tools.ended(within(group, limit + MIB, command))
+    limit = int(named.group(1)) * MIB
+    tools.ended(within(group, limit, command))
     (made,) = (path for path in node.iterdir() if path.is_dir())
     size = sum(file.stat().st_size for file in made.rglob("*"))
     assert size < limit < size + 200 * MIB

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from helpers import contents
 
+from components.sample import space
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run
@@ -244,6 +245,23 @@ def test_older_samples_stay_by_when_they_were_wanted(world: World, keep: int) ->
     world.carry_out(plans[0], keep=9)  # wanted again: now the second is the oldest
     world.carry_out(plans[3], keep=keep)
     assert world.here() == {"PLAN", plans[3], *[plans[0], plans[2], plans[1]][:keep]}
+
+
+def test_a_sample_that_is_refused_costs_no_older_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = world.plan(seed=1), world.plan(seed=2)
+    world.carry_out(one)
+    monkeypatch.setattr(space, "in_memory", lambda _: True)
+    monkeypatch.setattr(space, "memory_limits", lambda: iter([space.Limit(1 << 20, 0)]))
+    with pytest.raises(StorageError, match="memory limit"):
+        world.carry_out(two, keep=0)
+    assert world.here() == {one, "PLAN"}
+    monkeypatch.undo()
+    free = os.statvfs(world.node)
+    whole = os.statvfs_result((*free[:4], 1, *free[5:]))  # room for one page: too little, whatever goes
+    monkeypatch.setattr(space.os, "statvfs", lambda _: whole)
+    with pytest.raises(StorageError, match="no space left"):
+        world.carry_out(two, keep=0)
+    assert world.here() == {one, "PLAN"}
 
 
 def test_what_pairmill_did_not_write_stays(world: World) -> None:

@@ -90,11 +90,18 @@ def test_a_memory_limit_is_refused_with_the_numbers(tmp_path: Path, monkeypatch:
     with pytest.raises(StorageError) as caught:
         refuse_unless_fits(tmp_path / "x", 29 * MIB, 10 * MIB)
     said = str(caught.value)
-    for number in (100 * MIB, 30 * MIB, 29 * MIB, 42 * MIB, 101 * MIB):
+    for number in (100 * MIB, 30 * MIB, 29 * MIB, 42 * MIB):
         assert f" {number:,} " in said, said
+    assert "set the limit to 103 MiB or more" in said
     assert caught.value.exit_code == 4
     # What is written to a disk can be written back.
     monkeypatch.setattr(space, "in_memory", lambda _: False)
     refuse_unless_fits(tmp_path / "x", 29 * MIB, 10 * MIB)
     with pytest.raises(StorageError):
         refuse_unless_fits(tmp_path / "x", 29 * MIB, 39 * MIB)
+
+
+def test_what_goes_first_counts_as_free(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        refuse_unless_fits(tmp_path / "x", 1 << 60, 0)
+    refuse_unless_fits(tmp_path / "x", 1 << 60, 0, 1 << 60)
