@@ -43,6 +43,9 @@ _MOST_WORKERS = 32
 """More threads would wait for the one that digests."""
 
 
+_Made = tuple[Plan, Manifest]
+
+
 @dataclass(frozen=True)
 class _Sample:
     """A sample that is wanted: what makes it what it is, and where what it is made of stands.
@@ -63,7 +66,7 @@ class _Sample:
     home: str
     planned: Manifest | None
     tasks: Callable[[], list[tokens.Task]]
-    make: Callable[[int], tuple[Plan, Manifest]] | None
+    make: Callable[[int], _Made] | None
 
     @property
     def fingerprint(self) -> str:
@@ -90,10 +93,13 @@ def run(config: SampleConfig) -> Outcome:
     reused = manifest is not None
     if reused:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
-    elif node is None:
-        manifest = _produce(sample, workers)[0]
     else:
-        manifest = _write(sample, node, config.keep, workers, start)
+        # Before anything is written: input that cannot be planned leaves not even a folder.
+        made = sample.make(workers) if sample.make is not None and sample.planned is None else None
+        if node is None:
+            manifest = _produce(sample, made, workers)[0]
+        else:
+            manifest = _write(sample, made, node, config.keep, workers, start)
     assert manifest is not None
     if node is not None:
         node.want()
@@ -117,7 +123,7 @@ def _of_options(config: SampleConfig) -> _Sample:
     home = storage.join(storage.normalise(config.root, "root"), NAME, fingerprint) if config.root else ""
     planned = manifests.whole(home) if home else None
 
-    def make(workers: int) -> tuple[Plan, Manifest]:
+    def make(workers: int) -> _Made:
         made, findings = plan.make(_rows(folder, rules, config), config, workers)
         return made, _describe(
             made, findings, folder, Manifest(NAME, VERSION, fingerprint, options, inputs, Ledger(), [])
@@ -256,13 +262,13 @@ def _standing(sample: _Sample, node: Node) -> Manifest | None:
     return made if made is None or sample.expected in (None, made.files) else None
 
 
-def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -> Manifest:
+def _write(sample: _Sample, made: _Made | None, node: Node, keep: int, workers: int, start: float) -> Manifest:
     try:
         with node.partial() as folder:
             # They may have stood before, or another process made them while this one waited for the lock.
             standing = _standing(sample, node)
             if standing is not None:
-                return _complete(sample, node) or _produce(sample, workers)[0]
+                return _complete(sample, node) or _produce(sample, made, workers)[0]
 
             def room(needed: int, working: int) -> None:
                 outdated = node.outdated(keep)
@@ -271,7 +277,7 @@ def _write(sample: _Sample, node: Node, keep: int, workers: int, start: float) -
                 node.retire(outdated)
                 refuse_unless_fits(node.target, needed, working)
 
-            manifest, read = _produce(sample, workers, folder, room)
+            manifest, read = _produce(sample, made, workers, folder, room)
             (folder / MANIFEST).write_bytes(manifest.dump())
             if node.shared:
                 facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
@@ -287,12 +293,17 @@ def _size(folder: Path) -> int:
 
 
 def _produce(
-    sample: _Sample, workers: int, folder: Path | None = None, room: Callable[[int, int], None] | None = None
+    sample: _Sample,
+    made: _Made | None,
+    workers: int,
+    folder: Path | None = None,
+    room: Callable[[int, int], None] | None = None,
 ) -> tuple[Manifest, int]:
-    """Make the arrays, and the plan where there is none; the bytes read too.
+    """Make the arrays, and keep the plan if it is new; the bytes read too.
 
     Args:
         sample: what to make.
+        made: the new plan and its manifest; None where one is kept already.
         workers: threads.
         folder: an empty folder to write to; None only digests.
         room: is told, before anything is written, the bytes of all files, and of memory to work with.
@@ -303,16 +314,16 @@ def _produce(
     if room is not None and sample.planned is not None and expected is not None:
         arrays = sum(file.size for file in sample.planned.files if file.path.startswith("plan/"))
         room(_pages([file.size for file in expected], sample.planned), working + 2 * arrays)
-    if sample.planned is not None:
-        sources = [Source(**source) for source in sample.planned.data["sources"]]
-        made = plan.load(sample.home, sample.planned, sources, workers)
-        manifest = replace(sample.planned, fingerprint=sample.fingerprint)
+    if made is not None:
+        the_plan, manifest = made
     else:
-        assert sample.make is not None
-        made, manifest = sample.make(workers)
+        assert sample.planned is not None
+        sources = [Source(**source) for source in sample.planned.data["sources"]]
+        the_plan = plan.load(sample.home, sample.planned, sources, workers)
+        manifest = replace(sample.planned, fingerprint=sample.fingerprint)
     info = json.loads(manifest.data["tokenizer_info"])
     size = info.get("vocab_size")
-    arrangement = Arrangement(made, sample.layout, size)
+    arrangement = Arrangement(the_plan, sample.layout, size)
     if room is not None and expected is None:
         room(_pages(arrangement.sizes(), manifest), working)
     options, ledger = manifest.options, manifest.ledger
@@ -325,14 +336,14 @@ def _produce(
         {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)} if ours else {},
     )
     limit = size if ours and isinstance(size, int) and not isinstance(size, bool) else None
-    done = materialize(folder, made, arrangement, tasks, about, limit, workers)
+    done = materialize(folder, the_plan, arrangement, tasks, about, limit, workers)
     if expected is not None:
         _compare(done.files, expected, sample)
     measures = {**ledger.measures, "bytes": sum(file.size for file in done.files)}
     data = {key: value for key, value in manifest.data.items() if key != "sample"} | {"layout": sample.layout}
     manifest = replace(manifest, files=done.files, ledger=replace(ledger, measures=measures), data=data)
     if sample.home and sample.planned is None:
-        _keep(sample.home, made, manifest)
+        _keep(sample.home, the_plan, manifest)
     return manifest, done.read
 
 
