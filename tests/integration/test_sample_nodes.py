@@ -218,6 +218,16 @@ def test_a_memory_limit_is_refused_with_the_numbers_and_the_number_it_names_is_e
     print(f"\nlimit {limit / MIB:.0f} MiB for {size / MIB:.0f} MiB")
 
 
+def handled(children: Path) -> bool:
+    """Whether the first of these processes has a handler for SIGTERM."""
+    try:
+        status = Path(f"/proc/{children.read_text().split()[0]}/status").read_text()
+    except (OSError, IndexError):
+        return False
+    (caught,) = re.findall(r"^SigCgt:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_the_first_process_of_a_container_ends_when_it_is_told_to(
     large: Path, world: World, tmp_path: Path, shm: Path
 ) -> None:
@@ -237,10 +247,9 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to(
             ["unshare", "--pid", "--fork", "--kill-child", *command], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True
         )
         inner = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until(lambda: handled(inner), f"{name} handling SIGTERM")  # noqa: B023
         if name == "sample":
             until(lambda: list(node.glob(".*.partial/tokens.npy")), "a sample being written")
-        else:
-            time.sleep(1)
         os.kill(int(inner.read_text().split()[0]), signal.SIGTERM)
         start = time.monotonic()
         assert process.wait(20) == 143, name

@@ -212,7 +212,7 @@ def test_a_sample_that_stands_is_reused_and_wanted_again(world: World) -> None:
     start = time.monotonic()
     again = world.carry_out(one)
     assert again.reused
-    assert time.monotonic() - start < 0.2
+    assert time.monotonic() - start < 1
     assert (world.node / one).stat().st_ino == inode
     assert (world.node / "PLAN").read_text() == f"{one}\n"
     assert world.here() == {one, two, "PLAN"}
