@@ -134,12 +134,16 @@ class Arrangement:
             # Row by row instruction and response, which in pairmill's own folders follow each other.
             starts = np.column_stack([columns[0], columns[2]]).ravel()
             lengths = np.column_stack([columns[1], columns[3]]).ravel()
-            between = np.zeros(len(starts), np.int64)
-            between[1:] = starts[1:] - (starts[:-1] + lengths[:-1])
-            cost = np.cumsum(lengths + np.where((between > 0) & (between <= apart), between, 0))
-            edges = np.flatnonzero(np.diff(cost // PIECE)) + 1
+            edges = np.flatnonzero(np.diff(reading(starts, lengths, apart) // PIECE)) + 1
             for low, high in zip([0, *edges], [*edges, len(starts)], strict=True):
                 yield starts[low:high], lengths[low:high]
+
+
+def reading(starts: Ints, lengths: Ints, apart: int) -> Ints:
+    """Tokens that are read up to the end of each span, gaps of at most ``apart`` among them; int64."""
+    between = np.zeros(len(starts), np.int64)
+    between[1:] = starts[1:] - (starts[:-1] + lengths[:-1])
+    return np.cumsum(lengths + np.where((between > 0) & (between <= apart), between, 0))
 
 
 def _whole(source: Source) -> Iterator[tuple[Ints, Ints]]:

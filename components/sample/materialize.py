@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.layout import Arrangement, Piece
+from components.sample.layout import Arrangement, Piece, reading
 from components.sample.plan import Plan
 from pairmill import log, storage, tokens
 from pairmill._native import gather, gather_file
@@ -133,8 +133,6 @@ class _File:
 
 
 def _epoch(folder: Path | None, plan: Plan, arrangement: Arrangement, number: int) -> list[File]:
-    if folder is not None:
-        (folder / f"epoch_{number}").mkdir(exist_ok=True)
     files = {name: _File(folder, f"epoch_{number}/{name}.npy") for name in INDEX}
     with ExitStack() as stack:
         for file in files.values():
@@ -194,8 +192,7 @@ class _Readers:
             return 0
         ends = starts + lengths
         distance = starts[1:] - ends[:-1]
-        cost = np.cumsum(lengths)
-        cost[1:] += np.cumsum(np.where((distance > 0) & (distance <= apart), distance, 0))
+        cost = reading(starts, lengths, apart)
         step = max(STEP, apart)
         cuts = (distance < 0) | (distance > apart) | (cost[1:] // step > cost[:-1] // step)
         first = np.flatnonzero(np.concatenate([[True], cuts]))

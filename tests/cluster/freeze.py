@@ -31,12 +31,13 @@ def writers(plan: str) -> list[int]:
     return found
 
 
-node, plan = Path(sys.argv[1]), sys.argv[2]
-end = time.monotonic() + SECONDS
-while (size := written(node, plan)) < BYTES:
-    if time.monotonic() > end:
-        sys.exit(f"no writer of {plan} within {SECONDS} s")
-    time.sleep(0.001)
-for pid in writers(plan):
-    os.kill(pid, signal.SIGSTOP)
-print(size)
+if __name__ == "__main__":
+    node, plan = Path(sys.argv[1]), sys.argv[2]
+    end = time.monotonic() + SECONDS
+    while (size := written(node, plan)) < BYTES:
+        if time.monotonic() > end:
+            sys.exit(f"no writer of {plan} within {SECONDS} s")
+        time.sleep(0.001)
+    for pid in writers(plan):
+        os.kill(pid, signal.SIGSTOP)
+    print(size)

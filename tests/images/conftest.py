@@ -20,15 +20,15 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rules.yaml").write_text(RULES)
 
     def stage(name: str, *options: str) -> str:
-        volume = (f"--volume={folder}:/data",)
-        done = run(PIPELINE, f"components.{name}", "root=/data/root", *options, options=volume, check=False)
+        volume = (f"--volume={folder}:/line",)
+        done = run(PIPELINE, f"components.{name}", "root=/line/root", *options, options=volume, check=False)
         assert done.returncode == 0, f"{name}: exit {done.returncode}\n{done.stderr}"
         return done.stdout.strip()
 
-    raw = stage("fetch", "raw=/data/raw")
+    raw = stage("fetch", "raw=/line/raw")
     rows = stage("clean", f"raw={raw}")
     tokenizer = stage("train_tokenizer", f"rows={rows}", "vocab_size=512")
     tokenized = stage("tokenize", f"rows={rows}", f"tokenizer={tokenizer}")
-    rules = "prefix_config_path=/data/rules.yaml"
-    stage("sample", f"tokenized_path={tokenized}", rules, "output_path=/data/sampled", "epochs=2")
+    rules = "prefix_config_path=/line/rules.yaml"
+    stage("sample", f"tokenized_path={tokenized}", rules, "output_path=/line/sampled", "epochs=2")
     return folder

@@ -28,6 +28,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.freeze import writers
 from tests.helpers import REPOSITORY, contents, mount, python
 from tests.images.containers import SAMPLER, USER, podman
 
@@ -166,18 +167,6 @@ def digests(sampled: Path) -> dict[str, str]:
     return {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
 
 
-def writer(plan: str) -> int:
-    """The process on this machine that carries a plan out."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if b"components.sample" in words and f"plan={plan}".encode() in words:
-            return int(path.parent.name)
-    raise AssertionError(f"no process carries out {plan}")
-
-
 def test_a_pod_writes_the_sample_and_a_second_one_reuses_it(node: Node, plan: str) -> None:
     """As the user of the image, on a root that is read-only, with no capability: as the manifests say."""
     sampled = node.sampled(plan)
@@ -210,7 +199,8 @@ def test_a_pod_after_one_that_was_killed_while_it_wrote(node: Node, large_plan: 
     while not any(node.folder.glob(".*.partial/epoch_*/*.npy")):
         assert play.poll() is None, play.communicate()
         assert time.monotonic() < end, "nothing was written within 30 s"
-    os.kill(writer(large_plan), signal.SIGKILL)
+    (writer,) = writers(large_plan)
+    os.kill(writer, signal.SIGKILL)
     play.communicate(timeout=60)
     assert play.returncode != 0
     assert node.inspect("sample")["State"]["ExitCode"] == 128 + signal.SIGKILL

@@ -116,10 +116,10 @@ def test_sampler_makes_the_same_and_imports_nothing_heavy(line: Path) -> None:
         "except SystemExit as end: print([end.code, *{name.split('.')[0] for name in sys.modules}])"
     )
     folder = writable(line / "again")
-    options = (f"--volume={line}:/data:ro", f"--volume={folder}:/again")
+    options = (f"--volume={line}:/line:ro", f"--volume={folder}:/again")
     arguments = (
-        f"tokenized_path=/data/root/tokenize/{tokenized.name}",
-        "prefix_config_path=/data/rules.yaml",
+        f"tokenized_path=/line/root/tokenize/{tokenized.name}",
+        "prefix_config_path=/line/rules.yaml",
         "output_path=/again/sampled",
         "epochs=2",
     )
