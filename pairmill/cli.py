@@ -81,6 +81,15 @@ def main(
             return _command(f"components.{stage} {name}", name, command, arguments[1:])
 
     def work() -> None:
+        if commands and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
+            close = difflib.get_close_matches(arguments[0], commands, n=1)
+            raise UsageError(
+                "unknown command",
+                where="arguments",
+                got=repr(arguments[0]),
+                expected=f"key=value, or one of {', '.join(commands)}",
+                hint=f"did you mean {close[0]!r}?" if close else "see --help",
+            )
         task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
         outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
         if task is not None:

@@ -24,6 +24,7 @@ from components.sample.prepare import PrepareConfig, prepare
 from components.sample.serve import ServeConfig, server
 from components.sample.verify import VerifyConfig, verify
 from components.sample.wait import WaitConfig, wait
+from pairmill import cli
 from pairmill.cli import Outcome
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.tokens import INDEX, INFO
@@ -327,6 +328,13 @@ def test_a_second_pod_waits_for_the_first_and_takes_what_it_made(world: World) -
 
 def test_every_command_is_known() -> None:
     assert sorted(COMMANDS) == ["prepare", "serve", "verify", "wait"]
+
+
+def test_a_mistyped_command_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main("sample", SampleConfig, run, ["verfy", "path=x"], COMMANDS) == 2
+    said = capsys.readouterr().err
+    assert "unknown command; got 'verfy'" in said
+    assert "one of verify, wait, serve, prepare; did you mean 'verify'?" in said
 
 
 def test_verify_reads_every_byte(world: World) -> None:
