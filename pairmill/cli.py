@@ -40,7 +40,7 @@ class Outcome:
 
     Args:
         stdout: the stage's result, written to stdout as it is.
-        parameters: Kubeflow output parameters (text or numbers).
+        parameters: Kubeflow output parameters.
         metrics: numbers that compare well between runs.
         report: gives the one for people; only Kubeflow asks for it here.
         manifest: bytes of the manifest artifact.
@@ -50,7 +50,7 @@ class Outcome:
     """
 
     stdout: str
-    parameters: Mapping[str, str | int]
+    parameters: Mapping[str, launcher.Value]
     metrics: Mapping[str, float]
     report: Callable[[], Report]
     manifest: bytes

@@ -107,7 +107,7 @@ def _refuse_unfinished_parent(uri: str) -> None:
     # Someone may name <folder>/data of a folder whose making was interrupted.
     parent = storage.parent_of(uri)
     for folder in (parent, storage.parent_of(parent)):
-        if storage.scheme(folder) == "file" and storage.local_path(folder).parent != storage.local_path(folder):
+        if not storage.is_top(folder):
             manifests.refuse_unfinished(folder)
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FLAG = "--executor-input"
 
+Value = str | int | list[str]
+"""Of an output parameter."""
+
 # The launcher copies these schemes to and from folders of the same name at the top of the file system.
 _MOUNTS = {"gs": "/gcs", "s3": "/s3", "minio": "/minio"}
 
@@ -84,7 +87,7 @@ class Task:
 
     def write(
         self,
-        parameters: Mapping[str, str | int],
+        parameters: Mapping[str, Value],
         metrics: Mapping[str, float],
         report: Report,
         manifest: bytes,
@@ -101,12 +104,12 @@ class Task:
             METRICS: (json.dumps(dict(metrics), indent=1).encode(), dict(metrics)),
             REPORT: (report.html().encode(), {}),
         }
-        values: dict[str, str | int] = {}
+        values: dict[str, Value] = {}
         for name, path in self.output_parameters.items():
             if name not in parameters:
                 raise UsageError("the component declares an unknown output", where=name)
-            values[name] = parameters[name]
-            _put(path, str(parameters[name]).encode())
+            value = values[name] = parameters[name]
+            _put(path, (json.dumps(value) if isinstance(value, list) else str(value)).encode())
         artifacts: dict[str, Any] = {}
         for name, uri in self.output_artifacts.items():
             if name not in contents:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -180,9 +180,15 @@ def begin(folder: str, stage: str, fingerprint: str) -> None:
     storage.store_for(folder).write(storage.join(folder, STARTED), canonical(started))
 
 
-def finish(folder: str, manifest: Manifest) -> None:
-    """Write the manifest, which makes the folder whole. Nothing is written to it after this."""
-    storage.store_for(folder).write(storage.join(folder, MANIFEST), manifest.dump())
+def finish(folder: str, manifest: Manifest) -> Manifest:
+    """Write the manifest, which makes the folder whole. Nothing is written to it after this.
+
+    Returns the one that stands there: of several writers the first wins.
+    """
+    uri = storage.join(folder, MANIFEST)
+    ours = manifest.dump()
+    stands = storage.store_for(folder).commit(uri, ours)
+    return manifest if stands == ours else Manifest.load(stands, uri)
 
 
 def refuse_unfinished(folder: str) -> None:
@@ -199,7 +205,7 @@ def refuse_unfinished(folder: str) -> None:
 def read_whole(folder: str) -> Manifest | None:
     """As ``read``; raises InputError too if files that the manifest names are gone or changed."""
     manifest = read(folder)
-    wrong = damage(folder, manifest) if manifest is not None else []
+    wrong = damage(folder, manifest.files) if manifest is not None else []
     if wrong:
         raise InputError(
             f"{len(wrong)} files that its manifest names are gone or changed",
@@ -217,7 +223,7 @@ def whole(folder: str) -> Manifest | None:
     try:
         manifest = read(folder)
         assert manifest is not None
-        wrong = damage(folder, manifest)
+        wrong = damage(folder, manifest.files)
         if not wrong:
             return manifest
     except InputError as error:
@@ -231,12 +237,32 @@ def whole(folder: str) -> Manifest | None:
     return None
 
 
-def damage(folder: str, manifest: Manifest) -> list[str]:
-    """The manifest's files that are absent from the folder or of another size, as ``path: what is wrong``."""
-    sizes = {entry.path: entry.size for entry in storage.store_for(folder).list(folder)}
+def reusable(folder: str, stands: Callable[[], bool] = lambda: True) -> Manifest | None:
+    """As ``whole``, for a run that makes the folder again if it is not, or if ``stands`` says so.
+
+    A manifest of what is lost goes, as it would win over the next one.
+    """
+    store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
+    if not store.exists(uri):
+        return None
+    found = whole(folder)
+    if found is not None and stands():
+        return found
+    store.delete(uri)
+    return None
+
+
+def damage(folder: str, files: Sequence[File]) -> list[str]:
+    """Those of the files that are absent from the folder or of another size, as ``path: what is wrong``."""
+    store = storage.store_for(folder)
+    sizes = {entry.path: entry.size for entry in store.list(folder)}
     wrong = []
-    for file in manifest.files:
+    for file in files:
         size = sizes.get(file.path)
+        if size != file.size:
+            # A listing may be older than what was written last; an object asked for by name never is.
+            uri = storage.join(folder, file.path)
+            size = store.size(uri) if store.exists(uri) else None
         if size is None:
             wrong.append(f"{file.path}: missing")
         elif size != file.size:

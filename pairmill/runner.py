@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing import resource_tracker
@@ -27,9 +28,11 @@ from pairmill import manifest as manifests
 from pairmill.cores import available_cores
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, from_os_error
 from pairmill.manifest import File, Ledger, Manifest
-from pairmill.stage import Plan, RunConfig, Shard, ShardRecord, Stage, Writer, byte_options
+from pairmill.stage import Plan, RunConfig, Shard, ShardRecord, Share, Stage, Writer, byte_options
 
 RECORD = "_RECORD.json"
+# Records looked for at once in an object store.
+_LOOKS = 32
 C = TypeVar("C", bound=RunConfig)
 
 
@@ -51,14 +54,10 @@ def run(stage: Stage[C], config: C) -> Result:
         PairmillError: the plan, the ledger or the storage refused.
     """
     start = time.monotonic()
-    root = storage.normalise(config.root, "root")
-    base = storage.join(root, stage.folder or stage.name)
-    plan = stage.plan(config)
-    _check_plan(stage, plan.shards)
-    fingerprint = fingerprint_of(stage, config, plan)
+    plan, base, fingerprint = _planned(stage, config)
     folder = storage.join(base, fingerprint)
-    finished = manifests.whole(folder)
-    if finished is not None and stage.stands(config, plan):
+    finished = manifests.reusable(folder, lambda: stage.stands(config, plan))
+    if finished is not None:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
 
@@ -75,6 +74,52 @@ def run(stage: Stage[C], config: C) -> Result:
         gathered = _process(stage, crew, plan.context, _Todo.of(second, shards)) if second else []
     manifest = _finish(stage, config, plan, records, gathered, shards, folder, fingerprint)
     return Result(folder, manifest, False, time.monotonic() - start)
+
+
+def run_share(stage: Stage[C], config: C, share: Share) -> Result:
+    """Do a share of the shards, for a later :func:`run` to find done; the manifest speaks of them and is not written.
+
+    Nothing waits for another share: what one leaves undone, whoever finishes does.
+
+    Raises:
+        StageFailure: shards failed; all others are committed first.
+        PairmillError: the plan or the storage refused.
+    """
+    start = time.monotonic()
+    plan, base, fingerprint = _planned(stage, config)
+    folder = storage.join(base, fingerprint)
+    shards = storage.join(base, "shards")
+    mine: list[Shard] = []
+    if manifests.whole(folder) is None or not stage.stands(config, plan):
+        mine = share.of(plan.shards)
+    todo = _Todo.of(mine, shards)
+    records = list(todo.done.values())
+    if todo.left:
+        with _Crew(stage, config, shards) as crew:
+            crew.hire(todo)
+            plan = stage.prepare(config, plan)
+            records = _process(stage, crew, plan.context, todo)
+    else:
+        log.event(f"{stage.name}: share {config.share} has nothing to do", stage=stage.name, uri=folder)
+    manifest = Manifest(
+        stage=stage.name,
+        version=stage.version,
+        fingerprint=fingerprint,
+        options=byte_options(config),
+        inputs=plan.inputs,
+        ledger=Ledger.sum(record.ledger for record in records),
+        files=[file for record in records for file in record.files],
+        shards={record.name: record.ledger for record in records},
+    )
+    return Result(folder, manifest, not todo.left, time.monotonic() - start)
+
+
+def _planned(stage: Stage[C], config: C) -> tuple[Plan, str, str]:
+    """The plan, the stage's folder below the root, and the fingerprint."""
+    base = storage.join(storage.normalise(config.root, "root"), stage.folder or stage.name)
+    plan = stage.plan(config)
+    _check_plan(stage, plan.shards)
+    return plan, base, fingerprint_of(stage, config, plan)
 
 
 def fingerprint_of(stage: Stage[Any], config: Any, plan: Plan) -> str:
@@ -95,17 +140,28 @@ def _load_record(shards: str, shard: Shard) -> ShardRecord | None:
     uri = storage.join(folder, RECORD)
     if not store.exists(uri):
         return None
-    try:
-        raw = json.loads(store.read(uri))
-        record = ShardRecord(
-            shard.name, shard.key, Ledger(**raw["ledger"]), [File(**item) for item in raw["files"]], raw["data"]
-        )
-    except (ValueError, KeyError, TypeError):
-        return None
-    sizes = {entry.path: entry.size for entry in store.list(folder)}
-    if any(sizes.get(file.path) != file.size for file in record.files):
+    record = _parsed(store.read(uri), shard)
+    if record is None or manifests.damage(folder, record.files):
+        # Of two writers of a record the first wins: one that speaks of what is lost must not.
+        store.delete(uri)
         return None
     return record
+
+
+def _load_records(shards: str, planned: list[Shard]) -> list[ShardRecord | None]:
+    if len(planned) < 2 or storage.store_for(shards).file(shards):
+        return [_load_record(shards, shard) for shard in planned]
+    with ThreadPoolExecutor(_LOOKS) as pool:  # three requests each, of 10 ms and more
+        return list(pool.map(lambda shard: _load_record(shards, shard), planned))
+
+
+def _parsed(data: bytes, shard: Shard) -> ShardRecord | None:
+    try:
+        raw = json.loads(data)
+        files = [File(**item) for item in raw["files"]]
+        return ShardRecord(shard.name, shard.key, Ledger(**raw["ledger"]), files, raw["data"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards: str) -> ShardRecord:
@@ -117,11 +173,16 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
     try:
         ledger, data = stage.process(config, context, shard, out)
         ledger.reconcile(where)
+        out.settle()
         record = ShardRecord(shard.name, shard.key, ledger, out.files, data)
         raw = asdict(record)
         # The shard is shared between runs that may call it by different names: the record holds content only.
         del raw["name"], raw["key"]
-        storage.store_for(folder).write(storage.join(folder, RECORD), manifests.canonical(raw))
+        ours = manifests.canonical(raw)
+        stands = storage.store_for(folder).commit(storage.join(folder, RECORD), ours)
+        if stands != ours:
+            # Another run was faster, and its program differs in what it notes down: its word is what others read.
+            record = _parsed(stands, shard) or record
     except PairmillError:
         raise
     except OSError as error:
@@ -148,7 +209,7 @@ class _Todo:
 
     @classmethod
     def of(cls, planned: list[Shard], shards: str) -> _Todo:
-        records = [_load_record(shards, shard) for shard in planned]
+        records = _load_records(shards, planned)
         done = {record.name: record for record in records if record is not None}
         left = sorted((shard for shard in planned if shard.name not in done), key=lambda shard: -shard.size)
         return cls(planned, done, left)
@@ -356,7 +417,7 @@ def _finish(
         shards={record.name: record.ledger for record in records},
         data=stage.finish(config, plan, [*records, *gathered], shards, out),
     )
+    out.settle()
     out.write_report(stage.report(manifest))
     manifest.files = sorted(out.files, key=lambda file: file.path)
-    manifests.finish(folder, manifest)
-    return manifest
+    return manifests.finish(folder, manifest)

@@ -1,32 +1,38 @@
 """Compiles the pipeline: ``python -m pipelines.compile [image=<name>@sha256:…] [output=<file>]``.
 
-``pipelines/compiled/pretraining.yaml`` is made without ``image=`` and is diffed in CI.
+Without options it makes everything below ``pipelines/compiled``, which CI diffs: the pipeline of one pod a stage, the
+one whose stages are shared out over pods, and every component by itself for those who compose their own.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from pairmill import cli
 from pairmill.errors import UsageError
 from pairmill.stage import option
+from pipelines.placement import Placement
 
-COMPILED = "pipelines/compiled/pretraining.yaml"
+COMPILED = "pipelines/compiled"
+STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 
 
 @dataclass(kw_only=True)
-class CompileConfig:
-    """Compile the pipeline to the YAML that Kubeflow takes."""
+class ImageConfig(Placement):
+    """What is compiled into a pipeline: its image, and what the cluster gives its tasks."""
 
     image: str = option("", help="image of every stage, by digest; empty = a placeholder that cannot be pulled")
-    output: str = option(COMPILED, help="file to write")
     allow_tag: bool = option(False, help="accept an image without digest, for a cluster that has no registry")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.image and "@sha256:" not in self.image and not self.allow_tag:
             raise UsageError(
                 "is not named by digest",
@@ -36,24 +42,78 @@ class CompileConfig:
                 hint="a tag that moves gives a node another program than the one that was tested (or allow_tag=true)",
             )
 
+    def placement(self) -> Placement:
+        """The part that says what the cluster gives."""
+        return Placement(**{item.name: getattr(self, item.name) for item in dataclasses.fields(Placement)})
 
-def run(config: CompileConfig) -> Path:
-    """Compile; returns the file."""
+
+@dataclass(kw_only=True)
+class CompileConfig(ImageConfig):
+    """Compile the pipeline to the YAML that Kubeflow takes."""
+
+    output: str = option("", help=f"file to write; empty = all of {COMPILED}")
+    fan_out: bool = option(False, help="the pipeline whose parameter workers shares the work of a stage out over pods")
+    form: Literal["ir", "manifests"] = option(
+        "ir", help="ir: what the UI and the SDK take; manifests: Pipeline and PipelineVersion objects, for GitOps"
+    )
+    version: str = option("", help="with form=manifests, the name of the PipelineVersion; empty = the pipeline's name")
+    namespace: str = option("", help="with form=manifests, the namespace of both objects; empty = kubectl's")
+    component: str = option("", help=f"a component alone, one of {', '.join(STAGES)}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.component and self.component not in STAGES:
+            raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(STAGES))
+        if not self.output and (self.fan_out or self.component or self.form != "ir"):
+            raise UsageError("is empty", where="output", expected="a file, as one of several forms is asked for")
+
+
+def run(config: CompileConfig) -> list[Path]:
+    """Compile; returns the files."""
+    if config.output:
+        return [_written(Path(config.output), config)]
+    return [_written(Path(one.output), one) for one in _committed(config)]
+
+
+def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
+    """What makes each of the files that the repository holds."""
+    yield dataclasses.replace(config, output=f"{COMPILED}/pretraining.yaml")
+    yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", fan_out=True)
+    for stage in STAGES:
+        yield dataclasses.replace(config, output=f"{COMPILED}/components/{stage}.yaml", component=stage)
+
+
+def _written(target: Path, config: CompileConfig) -> Path:
     from pairmill import kfp
 
     if config.image:
         # kfp builds a component's container while its module is imported.
         os.environ[kfp.IMAGE_VARIABLE] = config.image
     from kfp import compiler
+    from kfp.compiler.compiler_utils import KubernetesManifestOptions
 
-    from pipelines.pretraining import pretraining
+    made: Any
+    if config.component:
+        from importlib import import_module
 
-    target = Path(config.output)
+        made = getattr(import_module(f"components.{config.component}.component"), config.component)
+    else:
+        from pipelines.pretraining import build
+
+        made = build(config.placement(), fan_out=config.fan_out)
+    given: dict[str, Any] = {}
+    if config.form == "manifests":
+        objects = KubernetesManifestOptions(
+            pipeline_version_name=config.version or None,
+            namespace=config.namespace or None,
+            include_pipeline_manifest=True,
+        )
+        given = {"kubernetes_manifest_format": True, "kubernetes_manifest_options": objects}
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "pipeline.yaml"
-        compiler.Compiler().compile(pretraining, str(made))
-        target.write_bytes(made.read_bytes())
+        file = Path(folder) / "pipeline.yaml"
+        compiler.Compiler().compile(made, str(file), **given)
+        target.write_bytes(file.read_bytes())
     return target
 
 
@@ -62,7 +122,8 @@ def main() -> int:
     arguments = sys.argv[1:]
 
     def work() -> None:
-        sys.stdout.write(f"{run(cli.build(CompileConfig, cli.split(arguments)))}\n")
+        for path in run(cli.build(CompileConfig, cli.split(arguments))):
+            sys.stdout.write(f"{path}\n")
 
     return cli.program("pipelines.compile", "compile", CompileConfig, arguments, work)
 

@@ -13,11 +13,11 @@ import dataclasses
 import inspect
 import io
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 from components.sample.config import FINGERPRINT
 from pairmill import cli, launcher, log, storage
-from pairmill.errors import PairmillError, UsageError
+from pairmill.errors import PairmillError
 from pairmill.stage import option
 
 
@@ -105,7 +105,8 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
             if command[0] == "python":
                 command[0] = sys.executable
             start = time.monotonic()
-            done = subprocess.run(command, env={**os.environ, **self.env_vars}, stdout=sys.stderr.fileno(), check=False)
+            # Without the variables of the task: they name volumes of a cluster.
+            done = subprocess.run(command, stdout=sys.stderr.fileno(), check=False)
             record = TaskRun(command[2].rsplit(".", 1)[-1], done.returncode, time.monotonic() - start)
             runs.append(record)
             if done.returncode:
@@ -130,7 +131,8 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     # kfp prints a rule and a line for every event; the stages and the summary say the same better.
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*have no effect in the current local runner", category=UserWarning)
         yield
 
 
@@ -158,10 +160,13 @@ _PLACES = ("raw", "root", "output_path", "prefix_config_path")
 
 def main() -> int:
     """Command line."""
-    from pipelines.pretraining import pretraining
+    from pipelines.placement import Placement
+    from pipelines.pretraining import build
 
     given = sys.argv[1:]
-    options = config_class(pretraining)
+    # Processes share the work here, and kfp's local loops hand every value of a task before them the loop's item.
+    pipeline = build(Placement(retries=0))
+    options = config_class(pipeline)
 
     def work() -> None:
         start = time.monotonic()
@@ -169,10 +174,8 @@ def main() -> int:
         for name in _PLACES:
             if arguments[name]:
                 arguments[name] = storage.normalise(arguments[name], name)
-        if storage.scheme(arguments["root"]) != "file":
-            raise UsageError("a local run needs a local root", where="root", got=arguments["root"])
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
-            runs = run(pretraining, arguments, Path(artifacts))
+            runs = run(pipeline, arguments, Path(artifacts))
         _show(runs, arguments, time.monotonic() - start)
 
     return cli.program("pipelines.local", "local", options, given, work)

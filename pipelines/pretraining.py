@@ -1,6 +1,10 @@
 """The pipeline, and nothing else: which stage feeds which."""
 
 # No postponed annotations here: kfp reads the signature's types themselves.
+import functools
+import inspect
+from typing import Any
+
 from kfp import dsl
 
 from components.clean.component import clean
@@ -13,13 +17,35 @@ from components.tokenize.component import tokenize
 from components.train_tokenizer.component import train_tokenizer
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.kfp import default
+from pipelines.placement import Placement
+
+NAME = "pairmill-pretraining"
+DESCRIPTION = "Raw instruction data to the rows that a PrefixLM trainer reads."
 
 
-@dsl.pipeline(
-    name="pairmill-pretraining",
-    description="Raw instruction data to the rows that a PrefixLM trainer reads.",
-)
-def pretraining(
+def build(placement: Placement, *, fan_out: bool = False) -> Any:
+    """The pipeline as kfp knows it.
+
+    Args:
+        placement: what the cluster gives its tasks.
+        fan_out: whether a parameter of the run, ``workers``, says how many pods share the work of a stage. Kubeflow
+            cannot leave a loop out of a run, and an empty one costs a pod as well, so that the line without loops is
+            another pipeline.
+    """
+    signature = inspect.signature(_line)
+    hidden = {"placement"} if fan_out else {"placement", "workers"}
+    shown = [item for name, item in signature.parameters.items() if name not in hidden]
+    function = functools.partial(_line, placement) if fan_out else functools.partial(_line, placement, workers=1)
+    functools.update_wrapper(function, _line)
+    function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    name, title = NAME, "Pretraining data"
+    if fan_out:
+        name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
+    return dsl.pipeline(function, name=name, display_name=title, description=DESCRIPTION)
+
+
+def _line(
+    placement: Placement,
     root: str,
     raw: str = default(FetchConfig, "raw"),
     sources: str = default(FetchConfig, "sources"),
@@ -33,6 +59,7 @@ def pretraining(
     seed: int = default(SampleConfig, "seed"),
     output_path: str = "",
     profile: str = default(CleanConfig, "profile"),
+    workers: int = 4,
 ) -> None:
     """Every stage, from raw files to epochs.
 
@@ -51,37 +78,52 @@ def pretraining(
         seed: seed of every random draw.
         output_path: folder for the sampled arrays; empty on a cluster, where the nodes make them.
         profile: pairmill, or data_io for the reference's bytes.
+        workers: pods that share the work of each of clean, train_tokenizer and tokenize.
     """
-    # Kubeflow's cache never looks whether data behind a URI changed or is still there; every stage does, and a stage
-    # whose result stands already ends in about a second. docs/decisions/0003-kubeflow-cache-off.md
-    fetched = fetch(root=root, raw=raw, sources=sources).set_caching_options(False)
-    cleaned = clean(
+    # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
+    alone = isinstance(workers, int)
+    fetched = placement.apply(fetch(root=root, raw=raw, sources=sources, split=workers), "fetch")
+
+    def shared(component: Any, lineage: dict[str, Any], **inputs: Any) -> Any:
+        name = component.name.replace("-", "_")
+        # It finds the shares done; what one of them left undone it does itself.
+        task = placement.apply(component(**inputs, **lineage), name)
+        if not alone:
+            with dsl.ParallelFor(fetched.outputs["shares"], parallelism=placement.parallelism) as share:
+                worker = placement.apply(component(**inputs, share=share), name)
+            worker.set_display_name(f"{name}: a share")
+            task.after(worker)
+        return task
+
+    cleaned = shared(
+        clean,
+        {"raw_manifest": fetched.outputs["manifest"]},
         root=root,
         raw=fetched.outputs["output"],
-        raw_manifest=fetched.outputs["manifest"],
         sources=sources,
         source_options=source_options,
         max_reject_fraction=max_reject_fraction,
         profile=profile,
-    ).set_caching_options(False)
-    trained = train_tokenizer(
+    )
+    trained = shared(
+        train_tokenizer,
+        {"rows_manifest": cleaned.outputs["manifest"]},
         root=root,
         rows=cleaned.outputs["output"],
-        rows_manifest=cleaned.outputs["manifest"],
         vocab_size=vocab_size,
         prefix_config_path=prefix_config_path,
         seed=seed,
         profile=profile,
-    ).set_caching_options(False)
-    tokenized = tokenize(
+    )
+    tokenized = shared(
+        tokenize,
+        {"rows_manifest": cleaned.outputs["manifest"], "tokenizer_manifest": trained.outputs["manifest"]},
         root=root,
         rows=cleaned.outputs["output"],
-        rows_manifest=cleaned.outputs["manifest"],
         tokenizer=trained.outputs["output"],
-        tokenizer_manifest=trained.outputs["manifest"],
         profile=profile,
-    ).set_caching_options(False)
-    sample(
+    )
+    planned = sample(
         root=root,
         tokenized_path=tokenized.outputs["output"],
         tokenized_manifest=tokenized.outputs["manifest"],
@@ -92,4 +134,5 @@ def pretraining(
         min_resp_length=min_resp_length,
         seed=seed,
         profile=profile,
-    ).set_caching_options(False)
+    )
+    placement.apply(planned, "sample")

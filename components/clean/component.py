@@ -11,10 +11,9 @@ from pairmill.kfp import container, default
 def clean(
     root: str,
     raw: str,
-    raw_manifest: dsl.Input[dsl.Dataset],
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
-    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
+    rows_out: dsl.OutputPath(int),  # type: ignore[valid-type]
     manifest: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
@@ -23,6 +22,8 @@ def clean(
     max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
     profile: str = default(CleanConfig, "profile"),
     workers: int = default(CleanConfig, "workers"),
+    share: str = default(CleanConfig, "share"),
+    raw_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
     """Turn raw instruction data sets into rows {condition, instruction, response}.
 
@@ -35,9 +36,10 @@ def clean(
         max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the stage.
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
+        share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         output: URI of the finished folder.
         fingerprint: its content identity.
-        rows: rows written.
+        rows_out: rows written.
         manifest: what the folder holds and what became of every row.
         metrics: numbers to compare between runs.
         report: what to look at.

@@ -431,7 +431,8 @@ class _File:
         if any(one != root for one, _ in others) or (not shared and storage.scheme(root) == "file"):
             expected = "files below one folder, which is not the top of the file system"
             raise self.wrong("files", "are not below one folder", got=", ".join(patterns), expected=expected)
-        uri = "/".join([root, *(quote(part) if root else part for part in shared)])
+        escaped = root and storage.scheme(root) == "file"
+        uri = "/".join([root, *(quote(part) if escaped else part for part in shared)])
         try:
             folder = storage.normalise(uri, "files")
         except UsageError as error:
@@ -467,7 +468,7 @@ def _uri_parts(uri: str) -> tuple[str, list[str]]:
     if not separator:
         return "", uri.split("/")
     place, *parts = rest.split("/")
-    return f"{scheme}://{place}", [unquote(part) for part in parts]
+    return f"{scheme}://{place}", [unquote(part) if scheme.lower() == "file" else part for part in parts]
 
 
 def _listed(value: Any) -> list[Any]:

@@ -12,6 +12,7 @@ def fetch(
     root: str,
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
+    shares: dsl.OutputPath(list),  # type: ignore[valid-type]
     manifest: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
@@ -20,6 +21,8 @@ def fetch(
     lock: str = default(FetchConfig, "lock"),
     update: str = default(FetchConfig, "update"),
     workers: int = default(FetchConfig, "workers"),
+    share: str = default(FetchConfig, "share"),
+    split: int = default(FetchConfig, "split"),
 ) -> dsl.ContainerSpec:
     """Bring raw data to the project, at locked revisions, with digests and licences.
 
@@ -31,8 +34,11 @@ def fetch(
         lock: file that holds the revision of each source; empty = sources.lock.yaml below root.
         update: sources whose lock is moved to what is published now, joined by commas; all = every one.
         workers: downloads at the same time; 0 = one per core.
+        share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
+        split: shares in which later stages are to do their work, at most 64.
         output: URI of the finished folder, an index of the raw data.
         fingerprint: its content identity.
+        shares: the shares of split, for a loop over pods; none for one.
         manifest: what was fetched, from where, at which revision and licence.
         metrics: numbers to compare between runs.
         report: what to look at.

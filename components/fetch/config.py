@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pairmill.errors import UsageError
-from pairmill.stage import RunConfig, option
+from pairmill.stage import MOST_SHARES, RunConfig, option
 
 
 @dataclass(kw_only=True)
@@ -28,11 +28,16 @@ class FetchConfig(RunConfig):
         help="file that holds the revision of each source, made at its first fetch; empty = <root>/sources.lock.yaml",
         changes_bytes=False,
     )
+    split: int = option(
+        1, help="shares in which later stages are to do their work; Kubeflow loops over them", changes_bytes=False
+    )
     update: list[str] = option(
         [], help="sources whose lock is moved to what is published now; all = every one", changes_bytes=False
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 1 <= self.split <= MOST_SHARES:
+            raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MOST_SHARES}")
         if not self.sources:
             raise UsageError("is empty", where="sources", expected="all, or names joined by commas")

@@ -31,7 +31,7 @@ from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
 from pairmill.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
 from pairmill.report import Bars, Report, Table
-from pairmill.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
+from pairmill.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writer
 
 _RAW = "raw"
 _CARD = "README.md"
@@ -107,6 +107,9 @@ class Fetch(Stage[FetchConfig]):
     counts_rows: ClassVar[bool] = False
     version: ClassVar[int] = 1
     config = FetchConfig
+
+    def parameters(self, config: FetchConfig) -> dict[str, list[str]]:
+        return {"shares": Share.all(config.split)}
 
     def plan(self, config: FetchConfig) -> Plan:
         root = storage.normalise(config.root, "root")
@@ -272,6 +275,7 @@ class Fetch(Stage[FetchConfig]):
                 content, version = folder / scratch.CONTENT / path, folder / "version"
                 sha256 = hub.download(_data_set(kind.repo, source), kind.commit, kind.file, content, version)
                 out.adopt(str(folder / scratch.CONTENT), File(path, kind.file.size, sha256, source))
+                out.settle()
         elif isinstance(kind, _HubSplit):
             create = _creator(out, source, kind.origin.repo)
             repository = _data_set(kind.origin.repo, source)
@@ -418,8 +422,9 @@ def _standing(one: _Fetch, root: str) -> Manifest | None:
         manifest = manifests.read(folder)
     except InputError:  # it was damaged
         return None
-    stands = manifest is not None and manifest.fingerprint == one.identity and not manifests.damage(folder, manifest)
-    return manifest if stands else None
+    if manifest is None or manifest.fingerprint != one.identity or manifests.damage(folder, manifest.files):
+        return None
+    return manifest
 
 
 def _folder(one: _Fetch, root: str) -> str:
@@ -430,19 +435,16 @@ def _finish_raw(
     one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord], shards: str
 ) -> Sequence[File]:
     folder = _folder(one, root)
-    uri = storage.join(folder, MANIFEST)
-    store = storage.store_for(folder)
-    finished = store.exists(uri)
-    whole = _standing(one, root)
+    # One of an older declaration goes, and its files stay: older indexes name them.
+    whole = manifests.reusable(folder, lambda: _standing(one, root) is not None)
     if whole is not None:
         return whole.files
     manifests.begin(folder, _RAW, one.identity)
-    if finished:
-        store.delete(uri)  # of an older declaration: its files stay, older indexes name them
     out = Writer(folder)
     for record in records:
         for file in record.files:
             out.adopt(storage.join(shards, record.key), file)
+    out.settle()
     files = sorted(out.files, key=lambda file: file.path)
     fetched = max(record.data["fetched"] for record in records)
     ledger = Ledger.sum(record.ledger for record in records)
@@ -475,6 +477,7 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
         event(f"fetch: {work.url}: sha256 {sha256}, expected {work.sha256}; fetching it once more")
     if not work.patterns:
         out.adopt(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
+        out.settle()
         return sha256
     try:
         with local.open("rb") as file:

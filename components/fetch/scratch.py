@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,4 +59,7 @@ def clear(root: str, keys: Iterable[str]) -> None:
 
 
 def _home(root: str) -> Path:
-    return storage.local_path(storage.join(root, "fetch", "downloads"))
+    if storage.scheme(root) == "file":
+        return storage.local_path(storage.join(root, "fetch", "downloads"))
+    # A bucket takes whole objects only: what was killed goes on where this machine, or the pod, still has its scratch.
+    return Path(tempfile.gettempdir(), "pairmill-downloads", hashlib.sha256(root.encode()).hexdigest()[:16])

@@ -12,10 +12,9 @@ def sample(
     root: str,
     tokenized_path: str,
     output_path: str,
-    tokenized_manifest: dsl.Input[dsl.Dataset],
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
-    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
+    rows_out: dsl.OutputPath(int),  # type: ignore[valid-type]
     manifest: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
@@ -29,6 +28,7 @@ def sample(
     keep: int = default(SampleConfig, "keep"),
     workers: int = default(SampleConfig, "workers"),
     profile: str = default(SampleConfig, "profile"),
+    tokenized_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
     """Plan stratified epochs of a tokenized folder, and report what training will see.
 
@@ -49,7 +49,7 @@ def sample(
         profile: pairmill, or data_io for the reference's bytes.
         output: URI of the folder with plan and report.
         fingerprint: its content identity.
-        rows: rows over all epochs.
+        rows_out: rows over all epochs.
         manifest: what was sampled and what became of every row.
         metrics: numbers to compare between runs.
         report: what to look at.

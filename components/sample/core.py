@@ -121,7 +121,7 @@ def _of_options(config: SampleConfig) -> _Sample:
     inputs = [InputRef("tokenized", folder.fingerprint), InputRef("rules", rules.digest())]
     fingerprint = _fingerprint(options, inputs, layout)
     home = storage.join(storage.normalise(config.root, "root"), NAME, fingerprint) if config.root else ""
-    planned = manifests.whole(home) if home else None
+    planned = manifests.reusable(home) if home else None
 
     def make(workers: int) -> _Made:
         made, findings = plan.make(_rows(folder, rules, config), config, workers)
@@ -397,11 +397,11 @@ def _outcome(manifest: Manifest, home: str, node: Node | None, reused: bool, sec
     }
     return Outcome(
         stdout=manifest.data["analytics"],
-        parameters={"output": where, "fingerprint": manifest.fingerprint, "rows": rows},
+        parameters={"output": where, "fingerprint": manifest.fingerprint, "rows_out": rows},
         metrics=metrics,
         report=lambda: _report(manifest),
         manifest=manifest.dump(),
-        metadata={"data": where, "fingerprint": manifest.fingerprint, "rows": rows},
+        metadata={"data": where, "fingerprint": manifest.fingerprint, "rows_out": rows},
         reused=reused,
         seconds=seconds,
     )

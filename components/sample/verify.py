@@ -30,7 +30,7 @@ def verify(config: VerifyConfig) -> str:
     manifest = manifests.read(folder)
     if manifest is None:
         raise InputError("holds no finished sample", where=f"path={folder}", hint="see whether the sampler has ended")
-    wrong = manifests.damage(folder, manifest)
+    wrong = manifests.damage(folder, manifest.files)
     damaged = {line.partition(":")[0] for line in wrong}
     files = [file for file in manifest.files if file.path not in damaged]
     digests = storage.store_for(folder).digests([storage.join(folder, file.path) for file in files])

@@ -12,10 +12,9 @@ def tokenize(
     root: str,
     rows: str,
     tokenizer: str,
-    rows_manifest: dsl.Input[dsl.Dataset],
-    tokenizer_manifest: dsl.Input[dsl.Dataset],
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
+    rows_out: dsl.OutputPath(int),  # type: ignore[valid-type]
     manifest: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
@@ -25,6 +24,9 @@ def tokenize(
     conditions: str = default(TokenizeConfig, "conditions"),
     profile: str = default(TokenizeConfig, "profile"),
     workers: int = default(TokenizeConfig, "workers"),
+    share: str = default(TokenizeConfig, "share"),
+    rows_manifest: dsl.Input[dsl.Dataset] = None,
+    tokenizer_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
     """Encode rows into per-task token arrays.
 
@@ -40,8 +42,10 @@ def tokenize(
         conditions: tag=token for every condition tag, joined by commas.
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
+        share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         output: URI of the finished folder.
         fingerprint: its content identity.
+        rows_out: rows written.
         manifest: what the folder holds and what became of every row.
         metrics: numbers to compare between runs.
         report: what to look at.

@@ -11,9 +11,9 @@ from pairmill.kfp import container, default
 def train_tokenizer(
     root: str,
     rows: str,
-    rows_manifest: dsl.Input[dsl.Dataset],
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
+    rows_out: dsl.OutputPath(int),  # type: ignore[valid-type]
     manifest: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
@@ -27,6 +27,8 @@ def train_tokenizer(
     evaluate: bool = default(TrainTokenizerConfig, "evaluate"),
     profile: str = default(TrainTokenizerConfig, "profile"),
     workers: int = default(TrainTokenizerConfig, "workers"),
+    share: str = default(TrainTokenizerConfig, "share"),
+    rows_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
     """Train a byte-level tokenizer on rows.
 
@@ -44,8 +46,10 @@ def train_tokenizer(
         evaluate: train a second time without one row in 100, and measure on those.
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
+        share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         output: URI of the finished folder, with tokenizer.json.
         fingerprint: its content identity.
+        rows_out: rows read.
         manifest: what the folder holds.
         metrics: numbers to compare between runs.
         report: what to look at.

@@ -4,6 +4,8 @@ import ast
 import dataclasses
 import inspect
 import re
+import subprocess
+import sys
 import typing
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +20,10 @@ from pairmill import kfp as ours
 from pairmill import launcher, stagecli
 from pairmill.manifest import Ledger, Manifest
 
-COMPILED = REPOSITORY / "pipelines" / "compiled" / "pretraining.yaml"
+FOLDER = REPOSITORY / "pipelines" / "compiled"
+COMPILED = FOLDER / "pretraining.yaml"
+PARALLEL = FOLDER / "pretraining-parallel.yaml"
+SHARED = ("clean", "train_tokenizer", "tokenize")
 DIGEST = "sha256:" + "ab" * 32
 
 
@@ -29,10 +34,21 @@ def compiled(folder: Path, *arguments: str) -> str:
     return (folder / "made.yaml").read_text()
 
 
+def documents(file: Path) -> list[dict[str, Any]]:
+    """The pipeline, and what only Kubernetes knows of: volumes, secrets, time limits."""
+    found: list[dict[str, Any]] = list(yaml.safe_load_all(file.read_text()))
+    assert len(found) == 2
+    return found
+
+
 @pytest.fixture(scope="module")
 def spec() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(COMPILED.read_text())
-    return found
+    return documents(COMPILED)[0]
+
+
+@pytest.fixture(scope="module")
+def parallel() -> dict[str, Any]:
+    return documents(PARALLEL)[0]
 
 
 def executors(spec: dict[str, Any]) -> dict[str, Any]:
@@ -60,9 +76,18 @@ def strings(value: Any) -> list[str]:
 # --- the compiled file ----------------------------------------------------------------------------------------------
 
 
-def test_the_compiled_pipeline_is_the_one_in_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_files_are_those_in_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ours.IMAGE_VARIABLE, raising=False)
-    assert compiled(tmp_path) == COMPILED.read_text(), "run: python -m pipelines.compile"
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    done = subprocess.run(
+        [sys.executable, "-m", "pipelines.compile"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.yaml")}
+    assert sorted(done.stdout.split()) == sorted(made)
+    kept = {str(path.relative_to(REPOSITORY)): path.read_text() for path in FOLDER.rglob("*.yaml")}
+    assert made == kept, "run: python -m pipelines.compile"
+    assert len(made) == 2 + len(STAGES)
 
 
 def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
@@ -73,6 +98,43 @@ def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
     made = compiled(tmp_path, f"image={image}")
     assert made.count(image) == len(STAGES)
     assert made.replace(image, ours.PLACEHOLDER_IMAGE) == COMPILED.read_text()
+    made = compiled(tmp_path, f"image={image}", "fan_out=true")
+    assert made.count(image) == len(STAGES) + len(SHARED)
+    assert made.replace(image, ours.PLACEHOLDER_IMAGE) == PARALLEL.read_text()
+    made = compiled(tmp_path, f"image={image}", "component=clean")
+    assert made.replace(image, ours.PLACEHOLDER_IMAGE) == (FOLDER / "components" / "clean.yaml").read_text()
+
+
+def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
+    options = ("form=manifests", "version=v1-0123456", "namespace=team", "fan_out=true")
+    pipeline, version = yaml.safe_load_all(compiled(tmp_path, *options))
+    assert (pipeline["kind"], version["kind"]) == ("Pipeline", "PipelineVersion")
+    assert pipeline["metadata"] == {"name": "pairmill-pretraining-parallel", "namespace": "team"}
+    assert version["metadata"] == {"name": "v1-0123456", "namespace": "team"}
+    assert version["spec"]["pipelineName"] == "pairmill-pretraining-parallel"
+    assert [version["spec"]["pipelineSpec"], version["spec"]["platformSpec"]] == documents(PARALLEL)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("fan_out=true", "output: is empty; expected a file"),
+        ("component=cleen", "component: unknown stage"),
+        ("memory=lots", "memory: is no size; got lots"),
+        ("resources=clean.disk=4", "resources: is no resource of a stage; got clean.disk=4"),
+        ("resources=clean.cpu=many", "clean.cpu: is no size; got many"),
+        ("retries=-1", "retries: is too small"),
+        ("timeout_hours=0", "timeout_hours: is too small"),
+        ("node_selector=pool", "node_selector: is no label; got pool"),
+        ("tolerations=pool=data", "tolerations: is no toleration; got pool=data"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
+    output = [] if option == "fan_out=true" else [f"output={tmp_path / 'made.yaml'}"]
+    done = python("-m", "pipelines.compile", *output, option)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("image", ["pairmill:latest", "pairmill", "registry.example/pairmill:v1.2.3"])
@@ -106,7 +168,7 @@ def test_a_container_is_its_stages_module_and_the_executor_input_alone(spec: dic
         container = found[stage.replace("_", "-")]
         assert container["command"] == ["python", "-m", f"components.{stage}"]
         assert container["args"] == [launcher.FLAG, "{{$}}"]
-        assert set(container) == {"image", "command", "args"}
+        assert set(container) == {"image", "command", "args", "env", "resources"}
         assert (REPOSITORY / "components" / stage / "__main__.py").is_file()
     assert len(found) == len(STAGES)
 
@@ -116,7 +178,7 @@ def test_no_placeholder_stands_anywhere_else(spec: dict[str, Any]) -> None:
     assert len(every) > 300
     assert every.count("{{$}}") == len(STAGES)
     assert not [text for text in every if "{{" in text and text != "{{$}}"]
-    for trap in ("Concat", "IfPresent", "concat", "ifPresent", "importer", "pipelinechannel", "$("):
+    for trap in ("Concat", "IfPresent", "concat", "ifPresent", "importer", "pipelinechannel", "$(", "iterator"):
         assert not [text for text in every if trap in text], trap
 
 
@@ -159,6 +221,9 @@ def test_every_required_input_is_passed_and_every_input_is_known(spec: dict[str,
         for kind in ("parameters", "artifacts"):
             known = inputs.get(kind, {})
             required = {name for name, item in known.items() if not item.get("isOptional")}
+            if kind == "artifacts":  # lineage, which a share of the work leaves to the one that finishes
+                assert not required
+                required = set(known)
             assert required <= set(given.get(kind, {})) <= set(known)
             passed += len(given.get(kind, {}))
     assert passed > 20
@@ -228,11 +293,13 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
         for key in node.value.keys
         if isinstance(key, ast.Constant)
     }
-    assert sharded == {"output", "fingerprint", "rows"}
+    assert sharded == {"output", "fingerprint", "rows_out"}
     declared = 0
     for stage in STAGES:
         outputs = component(spec, stage)["outputDefinitions"]
-        assert {"output", "fingerprint"} <= set(outputs["parameters"]) <= provided.get(stage, sharded)
+        more = {"shares"} if stage == "fetch" else {"rows_out"}
+        assert set(outputs["parameters"]) == {"output", "fingerprint"} | more
+        assert set(outputs["parameters"]) <= provided.get(stage, sharded | {"shares"})
         assert set(outputs["artifacts"]) == {launcher.MANIFEST, launcher.METRICS, launcher.REPORT}
         assert {item["artifactType"]["schemaTitle"] for item in outputs["artifacts"].values()} == {
             "system.Dataset",
@@ -240,7 +307,135 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
             "system.HTML",
         }
         declared += len(outputs["parameters"])
-    assert declared >= 8
+    assert declared == 3 * len(STAGES)
+
+
+# --- shared out over pods -------------------------------------------------------------------------------------------
+
+
+def loops(spec: dict[str, Any]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """By stage: the loop's task, and the task within it."""
+    found = {}
+    for task in tasks(spec).values():
+        if "parameterIterator" in task:
+            (inner,) = spec["components"][task["componentRef"]["name"]]["dag"]["tasks"].values()
+            found[inner["taskInfo"]["name"].partition(":")[0]] = (task, inner)
+    return found
+
+
+def test_the_pipeline_of_one_pod_a_stage_has_no_loop_and_one_task_a_stage(spec: dict[str, Any]) -> None:
+    assert not loops(spec)
+    assert len(tasks(spec)) == len(spec["components"]) == len(STAGES)
+    assert "workers" not in spec["root"]["inputDefinitions"]["parameters"]
+
+
+def test_shares_are_a_loop_before_the_task_that_finishes(spec: dict[str, Any], parallel: dict[str, Any]) -> None:
+    found = loops(parallel)
+    assert set(found) == set(SHARED)
+    alone = tasks(spec)
+    for name, task in tasks(parallel).items():
+        if "parameterIterator" in task:
+            continue
+        # All but the loops is the pipeline of one pod a stage.
+        stage = name.replace("-", "_")
+        expected = alone[name]
+        given = dict(task["inputs"]["parameters"])
+        if stage == "fetch":
+            assert given.pop("split") == {"componentInputParameter": "workers"}
+            expected["inputs"]["parameters"].pop("split")
+        assert given == expected["inputs"]["parameters"]
+        assert task["inputs"].get("artifacts") == expected["inputs"].get("artifacts")
+        more = set(task.get("dependentTasks", [])) - set(expected.get("dependentTasks", []))
+        if stage in SHARED:
+            (loop,) = more
+            assert tasks(parallel)[loop] == found[stage][0]
+        else:
+            assert not more
+
+
+def test_a_share_is_given_what_the_finishing_task_is_given_but_lineage(parallel: dict[str, Any]) -> None:
+    inspected = 0
+    for stage, (loop, inner) in loops(parallel).items():
+        assert loop["iteratorPolicy"] == {"parallelismLimit": 16}
+        shares = loop["inputs"]["parameters"][loop["parameterIterator"]["items"]["inputParameter"]]
+        assert shares == {"taskOutputParameter": {"outputParameterKey": "shares", "producerTask": "fetch"}}
+        item = loop["parameterIterator"]["itemInput"]
+        whole = tasks(parallel)[stage.replace("_", "-")]["inputs"]["parameters"]
+        given = {}
+        for name, source in inner["inputs"]["parameters"].items():
+            key = source["componentInputParameter"]
+            given[name] = "share" if key == item else loop["inputs"]["parameters"][key]
+        assert given == {**whole, "share": "share"}
+        # Of 2.17 no run is on record that brought an artifact into a loop.
+        assert "artifacts" not in inner["inputs"]
+        inspected += len(given)
+    assert inspected > 15
+
+
+def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
+    inspected = 0
+    for file in (COMPILED, PARALLEL):
+        spec, platform = documents(file)
+        on_kubernetes = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        assert set(on_kubernetes) == set(spec["deploymentSpec"]["executors"])
+        for name, one in on_kubernetes.items():
+            assert one["activeDeadlineSeconds"] == str(24 * 3600)
+            assert one["emptyDirMounts"] == [{"mountPath": "/scratch", "sizeLimit": "50Gi", "volumeName": "scratch"}]
+            assert {item["optional"] for kind in ("secretAsEnv", "secretAsVolume") for item in one[kind]} == {True}
+            container = spec["deploymentSpec"]["executors"][name]["container"]
+            assert container["env"] == [{"name": "TMPDIR", "value": "/scratch"}]
+            assert container["resources"] == {
+                "memoryLimit": 4.294967296,
+                "memoryRequest": 1.073741824,
+                "cpuRequest": 0.5,
+                "resourceMemoryLimit": "4Gi",
+                "resourceMemoryRequest": "1024Mi",
+                "resourceCpuRequest": "500m",
+            }
+        inner = [task for _, task in loops(spec).values()]
+        for task in [*inner, *(task for task in tasks(spec).values() if "parameterIterator" not in task)]:
+            assert task["retryPolicy"] == {
+                "maxRetryCount": 2,
+                "backoffDuration": "30s",
+                "backoffFactor": 2.0,
+                # Of all attempts together, for Argo.
+                "backoffMaxDuration": f"{3 * 24 * 3600}s",
+            }
+            assert task["cachingOptions"] == {}
+            inspected += 1
+    assert inspected == 2 * len(STAGES) + len(SHARED)
+
+
+def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
+    compiled(
+        tmp_path,
+        "memory=6Gi",
+        "resources=tokenize.memory=1Gi,tokenize.cpu=4,sample.scratch=2Gi",
+        "node_selector=pool=data,zone=a",
+        "tolerations=pool=data:NoSchedule,spot:NoExecute",
+        "retries=0",
+        "timeout_hours=2",
+        "secret=",
+    )
+    spec, platform = documents(tmp_path / "made.yaml")
+    found = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert len(found) == len(STAGES)
+    for one in found.values():
+        assert one["nodeSelector"] == {"labels": {"pool": "data", "zone": "a"}}
+        assert one["tolerations"] == [
+            {"key": "pool", "operator": "Equal", "value": "data", "effect": "NoSchedule"},
+            {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
+        ]
+        assert one["activeDeadlineSeconds"] == "7200"
+        assert "secretAsEnv" not in one
+    sizes = {
+        name: (one["resources"]["resourceMemoryLimit"], one["resources"]["resourceMemoryRequest"])
+        for name, one in executors(spec).items()
+    }
+    assert sizes == {name: ("1Gi", "256Mi") if name == "tokenize" else ("6Gi", "1536Mi") for name in executors(spec)}
+    assert executors(spec)["tokenize"]["resources"]["resourceCpuRequest"] == "4"
+    assert found["exec-sample"]["emptyDirMounts"][0]["sizeLimit"] == "2Gi"
+    assert all("maxRetryCount" not in task["retryPolicy"] for task in tasks(spec).values())
 
 
 # --- signature = dataclass ------------------------------------------------------------------------------------------

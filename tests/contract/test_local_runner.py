@@ -286,11 +286,12 @@ def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list
 
 
 def test_help_shows_every_parameter_of_the_pipeline() -> None:
-    from pipelines.pretraining import pretraining
+    from pipelines.placement import Placement
+    from pipelines.pretraining import build
 
     done = python("-m", "pipelines.local", "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    names = list(inspect.signature(pretraining.pipeline_func).parameters)
+    names = list(inspect.signature(build(Placement()).pipeline_func).parameters)
     assert len(names) >= 10
     for name in names:
         assert f"\n  {name}  (" in done.stdout

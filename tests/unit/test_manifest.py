@@ -99,10 +99,10 @@ def test_damage_names_files_that_are_gone_or_of_another_size(tmp_path: Path) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * file.size)
     (tmp_path / "a stranger").write_bytes(b"")
-    assert manifests.damage(str(tmp_path), manifest) == []
+    assert manifests.damage(str(tmp_path), manifest.files) == []
     (tmp_path / "a.jsonl").unlink()
     (tmp_path / "b" / "é.jsonl").write_bytes(b"xx")
-    assert manifests.damage(str(tmp_path), manifest) == ["b/é.jsonl: 2 bytes, expected 3", "a.jsonl: missing"]
+    assert manifests.damage(str(tmp_path), manifest.files) == ["b/é.jsonl: 2 bytes, expected 3", "a.jsonl: missing"]
 
 
 def test_a_content_key_depends_on_values_and_not_on_their_order_in_a_map() -> None:

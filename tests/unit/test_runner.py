@@ -21,7 +21,7 @@ from pairmill.cores import available_cores
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from pairmill.manifest import MANIFEST, STARTED, Ledger
 from pairmill.runner import RECORD, Result
-from pairmill.stage import Plan, Shard, ShardRecord, StageConfig, Writer, option
+from pairmill.stage import Plan, Shard, ShardRecord, Share, StageConfig, Writer, option
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
 
@@ -141,6 +141,104 @@ def test_pool_and_one_process_give_the_same_bytes(bench: Bench, tmp_path: Path) 
     assert len(bench.workers() - {os.getpid()}) >= 1
     assert os.getpid() not in bench.workers()
     assert contents(other) == contents(bench.root)
+
+
+# --- shares ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shares_do_every_shard_once_and_the_run_after_them_only_finishes(tmp_path: Path, count: int) -> None:
+    alone, shared = Bench(tmp_path / "alone"), Bench(tmp_path / "shared")
+    whole = alone.run()
+    done = []
+    for number in range(1, count + 1):
+        result = runner.run_share(Toy(), shared.config(), Share(number, count))
+        mine = shared.processed()
+        assert sorted(result.manifest.shards) == mine
+        assert result.manifest.ledger == Ledger.sum(whole.manifest.shards[name] for name in mine)
+        assert result.reused == (not mine)
+        assert not Path(result.uri).exists()
+        done += mine
+    assert sorted(done) == sorted(TEXTS)
+    finished = shared.run()
+    assert shared.processed() == []
+    assert finished.manifest == whole.manifest
+    assert contents(Path(finished.uri)) == contents(Path(whole.uri))
+    # A share of what is finished does nothing, and nobody is told that it did.
+    late = runner.run_share(Toy(), shared.config(), Share(1, count))
+    assert (late.reused, late.manifest.shards, late.uri) == (True, {}, finished.uri)
+
+
+def test_what_a_share_leaves_undone_whoever_finishes_does(bench: Bench) -> None:
+    runner.run_share(Toy(), bench.config(), Share(2, 2))
+    done = bench.processed()
+    assert 0 < len(done) < len(TEXTS)
+    bench.run()
+    assert sorted([*done, *bench.processed()]) == sorted(TEXTS)
+
+
+def test_a_failed_shard_fails_its_share_alone(bench: Bench) -> None:
+    bench.put("a.txt", "input error, in the longest text of them all, so that it is dealt first\n")
+    with pytest.raises(StageFailure, match="bad text"):
+        runner.run_share(Toy(), bench.config(), Share(1, 2))
+    assert runner.run_share(Toy(), bench.config(), Share(2, 2)).manifest.shards
+
+
+def test_the_program_says_what_a_share_did(bench: Bench) -> None:
+    process = bench.process(share="1/2")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert output.startswith(f"{bench.root}/toy/")
+    assert not Path(output.strip()).exists()
+    assert len(bench.processed()) == 2
+
+
+@pytest.mark.parametrize("share", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
+def test_what_is_no_share_is_refused(bench: Bench, share: str) -> None:
+    with pytest.raises(UsageError, match="is no share"):
+        bench.config(share=share)
+
+
+def test_shares_are_dealt_from_the_largest_shard_to_the_smallest() -> None:
+    shards = [Shard(str(size), f"key{size}", None, size) for size in (1, 9, 5, 7, 3)]
+    assert [shard.size for shard in Share(1, 2).of(shards)] == [9, 5, 1]
+    assert [shard.size for shard in Share(2, 2).of(shards)] == [7, 3]
+    assert Share.all(1) == []
+    assert Share.all(3) == ["1/3", "2/3", "3/3"]
+    assert [Share.parse(text) for text in Share.all(2)] == [Share(1, 2), Share(2, 2)]
+
+
+# --- two writers ----------------------------------------------------------------------------------------------------
+
+
+def test_of_two_records_of_a_shard_the_first_is_everybodys(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run()
+    record = bench.shard("a.txt") / RECORD
+    other = json.loads(record.read_bytes())
+    other["data"]["greeting"] = "of another program"
+    process = Toy.process
+
+    def slower(self: Toy, *given: Any) -> Any:
+        made = process(self, *given)
+        if given[2].name == "a.txt":
+            record.write_text(json.dumps(other))  # while this run was at work, another one has committed
+        return made
+
+    shutil.rmtree(bench.root)
+    monkeypatch.setattr(Toy, "process", slower)
+    bench.run()
+    assert json.loads(record.read_bytes())["data"]["greeting"] == "of another program"
+
+
+def test_a_record_of_lost_files_does_not_win(bench: Bench) -> None:
+    first = bench.run()
+    (bench.shard("a.txt") / "upper" / "a.txt").unlink()
+    (Path(first.uri) / "upper" / "a.txt").unlink()
+    bench.processed()
+    again = bench.run()
+    assert (again.reused, bench.processed()) == (False, ["a.txt"])
+    assert again.manifest == first.manifest
+    assert manifests.read_whole(again.uri) == first.manifest
 
 
 # --- resume ---------------------------------------------------------------------------------------------------------
@@ -442,7 +540,7 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
     plan = Plan([], [manifests.InputRef("raw", "0" * 16)])
     assert runner.fingerprint_of(Toy(), config(), plan) == "91cb9276afec3a72"
-    assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers"}
+    assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers", "share"}
 
 
 # --- processes ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,138 @@
+"""Where and how tasks run on a cluster: resources, retries, time limits, nodes, scratch space, credentials."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pairmill.errors import UsageError
+from pairmill.stage import option
+
+SCRATCH = "/scratch"
+"""Where tasks spill: the one folder of a pod that is a volume with a limit. Everything else is the node's own disk."""
+
+SECRETS = "/var/run/secrets/pairmill"
+
+# Read from the secret where it has them. None is part of any result, as Kubeflow's cache does not see them.
+_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_PROJECT",
+    "STORAGE_EMULATOR_HOST",
+    "HF_TOKEN",
+)
+_SIZED = ("cpu", "memory", "scratch")
+_QUANTITY = re.compile("[0-9]+(m|[KMGTP]i?)?")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+@dataclass(kw_only=True)
+class Placement:
+    """What a cluster gives the tasks. Nothing of it changes a result."""
+
+    cpu: str = option("500m", help="cores asked for, as 2 or 500m; a pod takes more where the node has them")
+    memory: str = option("4Gi", help="memory limit of a pod; a quarter of it is asked for")
+    scratch: str = option(
+        "50Gi", help=f"limit of the volume at {SCRATCH}, where a shard's files stand until they are stored"
+    )
+    resources: list[str] = option([], help="of single stages, as tokenize.memory=16Gi,clean.cpu=4")
+    retries: int = option(2, help="times that a failed task is tried again, 30 s later, then 60 s and so on")
+    timeout_hours: int = option(24, help="hours after which a pod is ended, pulling its image included")
+    parallelism: int = option(16, help="pods of a stage at the same time, where it is shared out")
+    node_selector: list[str] = option([], help="labels of the nodes to run on, as key=value")
+    tolerations: list[str] = option(
+        [], help="taints of nodes to run on nevertheless, as key=value:NoSchedule or key:NoSchedule"
+    )
+    secret: str = option(
+        "pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_*, HF_TOKEN or key files; need not exist"
+    )
+
+    def __post_init__(self) -> None:
+        for name in _SIZED:
+            _quantity(name, getattr(self, name))
+        for name in ("retries", "timeout_hours", "parallelism"):
+            least = 0 if name == "retries" else 1
+            if getattr(self, name) < least:
+                raise UsageError("is too small", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+        self._of_stages()
+        list(self._selected())
+        list(self._tolerated())
+
+    def apply(self, task: Any, stage: str) -> Any:
+        """Give a task of the pipeline what this says; returns it."""
+        from kfp import kubernetes
+
+        sizes = self._of_stages().get(stage, {})
+        cpu, memory, scratch = (sizes.get(name, getattr(self, name)) for name in _SIZED)
+        seconds = self.timeout_hours * 3600
+        # Kubeflow's cache never looks whether data behind a URI changed or is still there; every stage does, and one
+        # whose result stands already ends in about a second: docs/decisions/0003-kubeflow-cache-off.md
+        task.set_caching_options(False)
+        # Argo takes the longest wait for the longest time of all attempts together, and kfp puts one hour where none
+        # is given: a task that failed later than that would never be tried again.
+        every = (self.retries + 1) * seconds
+        task.set_retry(self.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration=f"{every}s")
+        task.set_cpu_request(cpu).set_memory_request(_quarter(memory)).set_memory_limit(memory)
+        kubernetes.set_timeout(task, seconds)
+        kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
+        task.set_env_variable("TMPDIR", SCRATCH)
+        if self.secret:
+            kubernetes.use_secret_as_env(task, self.secret, {name: name for name in _VARIABLES}, optional=True)
+            kubernetes.use_secret_as_volume(task, self.secret, SECRETS, optional=True)
+        for key, value in self._selected():
+            kubernetes.add_node_selector(task, key, value)
+        for key, value, effect in self._tolerated():
+            kubernetes.add_toleration(
+                task, key=key, operator="Equal" if value else "Exists", value=value or None, effect=effect
+            )
+        return task
+
+    def _of_stages(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for item in self.resources:
+            path, separator, value = item.partition("=")
+            stage, _, name = path.partition(".")
+            if not separator or name not in _SIZED or not re.fullmatch("[a-z_]+", stage):
+                expected = f"<stage>.<{'|'.join(_SIZED)}>=<size>"
+                raise UsageError("is no resource of a stage", where="resources", got=item, expected=expected)
+            _quantity(path, value)
+            found.setdefault(stage, {})[name] = value
+        return found
+
+    def _selected(self) -> Iterator[tuple[str, str]]:
+        for item in self.node_selector:
+            key, separator, value = item.partition("=")
+            if not separator or not key:
+                raise UsageError("is no label", where="node_selector", got=item, expected="key=value")
+            yield key, value
+
+    def _tolerated(self) -> Iterator[tuple[str, str, str]]:
+        for item in self.tolerations:
+            taint, _, effect = item.rpartition(":")
+            key, _, value = taint.partition("=")
+            if not key or effect not in _EFFECTS:
+                expected = f"key=value:<{'|'.join(_EFFECTS)}>"
+                raise UsageError("is no toleration", where="tolerations", got=item, expected=expected)
+            yield key, value, effect
+
+
+def _quantity(where: str, text: str) -> None:
+    if not _QUANTITY.fullmatch(text):
+        raise UsageError("is no size", where=where, got=text, expected="a whole number with a unit, as 500m, 2 or 16Gi")
+
+
+def _quarter(size: str) -> str:
+    """A quarter of a quantity, one unit down so that it stays whole."""
+    match = re.fullmatch("([0-9]+)([KMGTP]?)(i?)", size)
+    assert match is not None
+    number, unit, binary = int(match[1]), match[2], match[3]
+    if not unit:
+        return str(number // 4)
+    smaller = " KMGTP"[" KMGTP".index(unit) - 1].strip()
+    return f"{number * (1024 if binary else 1000) // 4}{smaller}{binary if smaller else ''}"
