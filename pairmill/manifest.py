@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -160,6 +161,11 @@ class Manifest:
             ) from error
 
 
+def is_fingerprint(text: str) -> bool:
+    """Whether this is the fingerprint of a result: 16 hexadecimal digits."""
+    return re.fullmatch(r"[0-9a-f]{16}", text) is not None
+
+
 def read(folder: str) -> Manifest | None:
     """The manifest of a finished pairmill folder; None for a folder that others made.
 
@@ -202,16 +208,23 @@ def refuse_unfinished(folder: str) -> None:
         )
 
 
+_AGAIN = "run the stage that made it again; where Kubeflow took this URI from its cache, with the cache off"
+
+
 def read_whole(folder: str) -> Manifest | None:
-    """As ``read``; raises InputError too if files that the manifest names are gone or changed."""
+    """As ``read``; raises InputError too if files that the manifest names are gone or changed, or all of the folder."""
     manifest = read(folder)
+    if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
+        raise InputError(
+            "no result of a stage is there", where=folder, expected=f"a folder with {MANIFEST}", hint=_AGAIN
+        )
     wrong = damage(folder, manifest.files) if manifest is not None else []
     if wrong:
         raise InputError(
             f"{len(wrong)} files that its manifest names are gone or changed",
             where=folder,
             got=wrong[0],
-            hint="run the stage that made it again",
+            hint=_AGAIN,
         )
     return manifest
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,11 +11,6 @@ from pairmill.stage import Profile, option
 Layout = Literal["compact", "data_io"]
 FINGERPRINT = "{fingerprint}"
 """As the last part of ``output_path``: the sample's fingerprint. What stands before it is the folder of the node."""
-
-
-def is_fingerprint(text: str) -> bool:
-    """Whether this is the fingerprint of a sample: 16 hexadecimal digits."""
-    return re.fullmatch(r"[0-9a-f]{16}", text) is not None
 
 
 @dataclass(kw_only=True)

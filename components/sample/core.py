@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from components.sample import analytics, plan
-from components.sample.config import Layout, SampleConfig, is_fingerprint
+from components.sample.config import Layout, SampleConfig
 from components.sample.layout import PIECE, Arrangement
 from components.sample.materialize import materialize, metadata
 from components.sample.node import FACTS, NAME, Node
@@ -136,10 +136,10 @@ _LAYOUT_OF: dict[str, Layout] = {"pairmill": "compact", "data_io": "data_io"}
 
 
 def _of_plan(config: SampleConfig) -> _Sample:
-    if is_fingerprint(config.plan) and not config.root:
+    if manifests.is_fingerprint(config.plan) and not config.root:
         raise UsageError("is empty", where="root", expected="the project folder that has the plan", got=config.plan)
     root = storage.normalise(config.root, "root") if config.root else ""
-    below = storage.join(root, NAME, config.plan) if is_fingerprint(config.plan) else config.plan
+    below = storage.join(root, NAME, config.plan) if manifests.is_fingerprint(config.plan) else config.plan
     home = storage.normalise(below, "plan")
     manifest = manifests.read_whole(home)
     if manifest is None or manifest.stage != NAME or "sample" not in manifest.data:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from components.sample.config import FINGERPRINT, is_fingerprint
+from components.sample.config import FINGERPRINT
 from pairmill import manifest as manifests
 from pairmill import partials, storage
 from pairmill.errors import UsageError
@@ -132,7 +132,11 @@ class Node:
         """The node's samples but this and the ``keep`` that were wanted last."""
         if not self.shared:
             return []
-        names = (path for path in _children(self.target.parent) if is_fingerprint(path.name) and path != self.target)
+        names = (
+            path
+            for path in _children(self.target.parent)
+            if manifests.is_fingerprint(path.name) and path != self.target
+        )
         others = [path for path in names if _made(path) == path.name]
         others.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return others[keep:]
@@ -166,7 +170,7 @@ def folder_of(path: str, option: str, plan: str = "") -> Path:
     if not plan:
         with suppress(OSError, UnicodeDecodeError):
             plan = (folder / PLAN).read_text().strip()
-    return folder / plan if is_fingerprint(plan) else folder
+    return folder / plan if manifests.is_fingerprint(plan) else folder
 
 
 def _children(folder: Path) -> list[Path]:

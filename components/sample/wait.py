@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from components.sample.config import is_fingerprint
 from components.sample.node import PLAN, folder_of
 from pairmill import log
 from pairmill import manifest as manifests
@@ -32,7 +31,7 @@ def wait(config: WaitConfig) -> str:
         UsageError: an option is out of range.
         InputError: it was not there in time; the message says what was.
     """
-    if config.plan and not is_fingerprint(config.plan):
+    if config.plan and not manifests.is_fingerprint(config.plan):
         raise UsageError("is no fingerprint", where="plan", got=config.plan, expected="16 hexadecimal digits")
     if config.timeout < 0:
         raise UsageError("is negative", where="timeout", got=str(config.timeout), expected="seconds, 0 or more")

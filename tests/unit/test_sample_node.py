@@ -162,7 +162,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
         ({"seed": 5}, UsageError, "seed: the plan says otherwise; got 5; expected 0"),
         ({"epochs": 7}, UsageError, "epochs: the plan says otherwise; got 7; expected 2"),
         ({"profile": "data_io"}, UsageError, "profile: the plan says otherwise"),
-        ({"plan": "0" * 16}, InputError, "is no plan|does not exist"),
+        ({"plan": "0" * 16}, InputError, "is no plan|no result of a stage is there"),
         ({"plan": "nowhere"}, InputError, "is no plan"),
         ({"root": ""}, UsageError, "root: is empty"),
         ({"output_path": "/x/{fingerprint}/y"}, UsageError, "stands elsewhere than as the last part"),
