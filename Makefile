@@ -55,8 +55,19 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(@D) -r requirements/numpy-oldest.txt
 	@touch $@
 
+# Servers that tests talk to, of the versions in their go.mod. One build for both: they share most of what they need.
+SERVERS := tests/objectstores/servers
+build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
+	@command -v go >/dev/null || { echo "Go 1.24 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
+	@mkdir -p $(@D)
+	go build -C $(SERVERS) -mod=readonly -ldflags='-s -w' -o $(CURDIR)/$(@D)/ tool
+	@touch $@
+
+.PHONY: object-stores
+object-stores: build/object-stores/.built ## an S3 server and one of Google Cloud Storage, for tests on loopback
+
 .PHONY: test
-test: develop build/numpy-oldest/.installed ## unit, contract and integration tests, Rust and Python
+test: develop build/numpy-oldest/.installed object-stores ## unit, contract and integration tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
 

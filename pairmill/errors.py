@@ -82,7 +82,8 @@ class StageFailure(PairmillError):
         raise TypeError("a StageFailure belongs to the process that runs the stage")
 
 
-_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Numbers of the operating system's errors that say that there is no room."""
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 
@@ -90,7 +91,7 @@ def from_os_error(error: OSError, where: str) -> PairmillError:
     """Translate an OSError into the family, keeping the exit codes: space and permission 4, absence 3."""
     path = str(error.filename) if error.filename else where
     text = error.strerror or str(error)
-    if error.errno in _SPACE:
+    if error.errno in SPACE:
         return StorageError(
             "no space left", where=path, got=text, hint="free space or choose another place, then run the same command"
         )

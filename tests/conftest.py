@@ -15,6 +15,8 @@ for _folder in (_TESTS, _TESTS / "unit"):
     if str(_folder) not in sys.path:
         sys.path.insert(0, str(_folder))
 
+pytest_plugins = ["objectstores.fixtures"]
+
 # A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C could not be tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

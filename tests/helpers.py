@@ -33,12 +33,13 @@ def python(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[
     )
 
 
-def start(code: str, *arguments: str) -> subprocess.Popen[str]:
+def start(code: str, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
     """Start this Python on a piece of code; its stdout can be read as text."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=REPOSITORY,
         env=environment(),
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -21,14 +21,29 @@ from pairmill.storage import Entry, Store
 
 ODD = "a b%41#c?é"
 ODD_NAMES = ["x[1]*?.npy", ".hidden", "a.partial", "é ü", "100%", "a#b", "q?x=1&y", "a+b", "line\tfeed"]
-PLACES = ["path", "path with odd characters", "file URI", "file URI with odd characters"]
+FILES = ["path", "path with odd characters", "file URI", "file URI with odd characters"]
+REMOTE = ["s3", "gs"]
 
 
-@pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def place_of(kind: str, request: pytest.FixtureRequest) -> str:
     """URI of an empty prefix that nothing else uses."""
-    folder = tmp_path / (ODD if "odd" in request.param else "plain")
-    return "file://" + quote(str(folder)) if request.param.startswith("file") else str(folder)
+    if kind in REMOTE:
+        scratch = request.getfixturevalue("tmp_path") / "scratch"
+        scratch.mkdir()
+        request.getfixturevalue("monkeypatch").setenv("TMPDIR", str(scratch))
+        return f"{request.getfixturevalue(kind)}/{ODD}"
+    folder = request.getfixturevalue("tmp_path") / (ODD if "odd" in kind else "plain")
+    return "file://" + quote(str(folder)) if kind.startswith("file") else str(folder)
+
+
+@pytest.fixture(params=[*FILES, *REMOTE])
+def place(request: pytest.FixtureRequest) -> str:
+    return place_of(request.param, request)
+
+
+# What is of files, or of object stores, only.
+of_files = pytest.mark.parametrize("place", FILES, indirect=True)
+of_buckets = pytest.mark.parametrize("place", REMOTE, indirect=True)
 
 
 @pytest.fixture
@@ -68,8 +83,8 @@ def held(place: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def leftovers(place: str) -> list[str]:
-    """Names that a listing hides: what writers have begun."""
-    folder = storage.local_path(place)
+    """Names of what writers have begun: files that a listing hides, or what is to be sent to an object store."""
+    folder = storage.local_path(place) if storage.scheme(place) == "file" else Path(os.environ["TMPDIR"])
     return sorted(path.name for path in folder.rglob("*.partial")) if folder.exists() else []
 
 
@@ -177,13 +192,23 @@ def test_what_a_killed_writer_left_is_never_listed_and_goes_with_the_next_writin
     assert len(leftovers(place)) == 1
     assert store.list(place) == []
     assert not store.exists(uri)
-    store.write(storage.join(place, "other"), b"")
-    assert len(leftovers(place)) == 1  # another name's leftovers are not ours to remove
-    store.write(uri, b"again")
+    again = writer(uri, "a", size=5)
+    assert again.communicate(timeout=60) == ("written\ncommitted\n", "")
     assert leftovers(place) == []
-    assert store.list(place) == [Entry("object", 5), Entry("other", 0)]
+    assert store.list(place) == [Entry("object", 5)]
 
 
+@of_files
+def test_what_a_killed_writer_left_of_another_name_stays(
+    place: str, store: Store, held: "subprocess.Popen[str]"
+) -> None:
+    held.send_signal(signal.SIGKILL)
+    held.wait()
+    store.write(storage.join(place, "other"), b"")
+    assert len(leftovers(place)) == 1
+
+
+@of_files
 def test_a_copy_removes_what_a_killed_writer_left(place: str, store: Store, held: "subprocess.Popen[str]") -> None:
     held.send_signal(signal.SIGKILL)
     held.wait()
@@ -204,6 +229,7 @@ def test_odd_object_names_are_names(place: str, store: Store, name: str) -> None
     assert storage.parent_of(uri) == storage.join(place, "f")
 
 
+@of_files
 def test_a_committed_object_may_be_read_by_others_as_the_umask_says(place: str, store: Store) -> None:
     old = os.umask(0o027)
     try:
@@ -211,6 +237,46 @@ def test_a_committed_object_may_be_read_by_others_as_the_umask_says(place: str, 
     finally:
         os.umask(old)
     assert storage.local_path(storage.join(place, "object")).stat().st_mode & 0o777 == 0o640
+
+
+# --- committing -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_committed_first_stays_and_all_are_told(place: str, store: Store) -> None:
+    uri = storage.join(place, "folder", "record")
+    assert store.commit(uri, b"first") == b"first"
+    assert store.commit(uri, b"second") == b"first"
+    assert store.commit(uri, b"first") == b"first"
+    assert store.read(uri) == b"first"
+    store.delete(uri)
+    assert store.commit(uri, b"") == b""
+    assert store.commit(uri, b"third") == b""
+    assert store.list(place) == [Entry("folder/record", 0)]
+    assert leftovers(place) == []
+
+
+def test_of_several_that_commit_at_once_one_wins_and_all_know_it(place: str, store: Store) -> None:
+    code = (
+        "import sys\nfrom pairmill import storage\nplace, name = sys.argv[1:]\nsys.stdin.readline()\n"
+        "store = storage.store_for(place)\n"
+        "for number in range(20):\n"
+        "    stands = store.commit(storage.join(place, str(number)), name.encode() * 1000)\n"
+        "    assert len(set(stands)) == 1\n"
+        "    print(stands[:1].decode(), end='')"
+    )
+    processes = [start(code, place, name, stdin=subprocess.PIPE) for name in "abc"]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = set()
+    for process in processes:
+        output, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, "")
+        told.add(output)
+    stands = "".join(store.read(storage.join(place, str(number)))[:1].decode() for number in range(20))
+    assert told == {stands}
+    assert leftovers(place) == []
 
 
 # --- listing --------------------------------------------------------------------------------------------------------
@@ -417,13 +483,35 @@ def test_an_unsafe_part_is_refused(place: str, part: str) -> None:
 
 def test_joined_parts_stay_below_their_uri(place: str) -> None:
     assert storage.join(place + "/", "a", "b/c") == storage.join(place, "a/b/c")
+
+
+@of_files
+def test_a_joined_part_is_a_path_below(place: str) -> None:
     assert storage.local_path(storage.join(place, "a b#%41é")) == storage.local_path(place) / "a b#%41é"
 
 
+@of_buckets
+def test_a_joined_part_is_a_key_as_it_is(place: str) -> None:
+    assert storage.join(place, "a b#%41é") == f"{place}/a b#%41é"
+    assert storage.name_of(f"{place}/a%20b") == "a%20b"
+
+
+@of_files
 def test_a_normalised_uri_is_absolute_without_a_slash_at_its_end_and_stays_so(place: str) -> None:
     uri = storage.normalise(place + "/x/../y/", "root")
     assert storage.local_path(uri) == storage.local_path(place) / "y"
     assert storage.normalise(uri, "root") == uri
+
+
+@of_buckets
+def test_a_normalised_uri_of_a_bucket_has_no_slash_at_its_end(place: str) -> None:
+    assert storage.normalise(f"{place}/x//".removesuffix("/"), "root") == f"{place}/x"
+    bucket = place.split("/")[2]
+    scheme = storage.scheme(place)
+    assert storage.normalise(f"{scheme.upper()}://{bucket}/", "root") == f"{scheme}://{bucket}"
+    for wrong in ("", "/x", f"{bucket}/a//b", f"{bucket}/../b", f"{bucket}/./b"):
+        with pytest.raises(UsageError, match="not the URI of an object"):
+            storage.normalise(f"{scheme}://{wrong}", "root")
 
 
 def test_require_names_what_was_expected(place: str, store: Store) -> None:

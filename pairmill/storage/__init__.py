@@ -1,0 +1,90 @@
+"""URIs and the objects behind them: the only package that knows ``file://``, ``gs://`` and ``s3://``.
+
+A :class:`Store` is a flat space of immutable objects addressed by URI. Every backend passes
+``tests/contract/test_storage.py``, which is the definition of its behaviour.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from urllib.parse import quote
+
+from pairmill.errors import InputError, UsageError
+from pairmill.storage.base import Entry, Store
+from pairmill.storage.local import LocalStore
+from pairmill.storage.uris import bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
+
+__all__ = [
+    "Entry",
+    "LocalStore",
+    "Store",
+    "forget",
+    "is_top",
+    "join",
+    "local_path",
+    "name_of",
+    "normalise",
+    "parent_of",
+    "require",
+    "scheme",
+    "store_for",
+]
+
+
+@functools.cache
+def _store(kind: str) -> Store | None:
+    # The clients of object stores take most of a second to import, and training nodes may not have them.
+    if kind == "file":
+        return LocalStore()
+    if kind in {"s3", "minio"}:
+        from pairmill.storage.s3 import S3Store
+
+        return S3Store(kind)
+    if kind == "gs":
+        from pairmill.storage.gcs import GcsStore
+
+        return GcsStore()
+    return None
+
+
+def store_for(uri: str) -> Store:
+    """The backend of a URI. Raises UsageError for a scheme that no backend serves."""
+    store = _store(scheme(uri))
+    if store is None:
+        raise UsageError(
+            "no storage backend for this scheme",
+            where=uri,
+            got=f"{scheme(uri)}://",
+            expected="a path, file://, gs://, s3:// or minio://",
+        )
+    return store
+
+
+def forget() -> None:
+    """Make stores anew from here on: the environment leads elsewhere now."""
+    _store.cache_clear()
+
+
+def normalise(uri: str, option: str) -> str:
+    """The URI as results name it: plain paths made absolute, no slash at the end.
+
+    Raises:
+        UsageError: it is empty or of a scheme without a backend; ``option`` is named in the message.
+    """
+    if not uri:
+        raise UsageError("is empty", where=option, expected="a path or URI")
+    store_for(uri)
+    if "://" not in uri:
+        return os.path.abspath(uri)
+    if scheme(uri) == "file":
+        return "file://" + quote(os.path.abspath(local_path(uri)))
+    bucket, key = bucket_and_key(uri)
+    return "/".join([f"{scheme(uri)}://{bucket}", *filter(None, [key])])
+
+
+def require(uri: str, what: str) -> None:
+    """Raise InputError unless an object or a non-empty prefix stands at ``uri``."""
+    store = store_for(uri)
+    if not store.exists(uri) and not store.list(uri):
+        raise InputError("is missing or empty", where=uri, expected=what, hint="check the path")

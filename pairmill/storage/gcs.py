@@ -1,0 +1,156 @@
+"""``gs://`` by google-cloud-storage, with Application Default Credentials (Workload Identity, a file, gcloud's login).
+
+``STORAGE_EMULATOR_HOST`` leads to an emulator, which is asked without credentials.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from pairmill.errors import StorageError
+from pairmill.storage.remote import Body, Place, RemoteStore, Stat, no_credentials, refusal
+from pairmill.storage.retry import Again, patience, timeouts
+
+CHUNK = 16 << 20
+"""Bytes of one request of a resumable upload, which are in memory at a time."""
+_TYPE = "application/octet-stream"
+_CREDENTIALS = "bind the pod's service account (Workload Identity), or run: gcloud auth application-default login"
+
+
+class GcsStore(RemoteStore):
+    """Buckets of Google Cloud Storage. Objects of more than PART bytes are written by resumable uploads."""
+
+    def __init__(self) -> None:
+        self._making = Lock()
+
+    @property
+    def _client(self) -> Any:
+        with self._making:
+            return self._made
+
+    @functools.cached_property
+    def _made(self) -> Any:
+        from google.cloud.storage import Client
+        from requests.adapters import HTTPAdapter
+
+        # They warn of what we try again and tell ourselves; without a handler that would go to stderr.
+        for name in ("google", "urllib3"):
+            logging.getLogger(name).addHandler(logging.NullHandler())
+        client = Client()
+        # By default ten connections are kept, and more threads than that would connect anew each time.
+        for scheme in ("https://", "http://"):
+            client._http.mount(scheme, HTTPAdapter(pool_maxsize=64))
+        return client
+
+    @contextmanager
+    def _failures(self, place: Place) -> Iterator[None]:
+        import requests
+        import urllib3
+        from google.api_core import exceptions as of
+        from google.auth import exceptions as of_auth
+        from google.cloud.storage.exceptions import DataCorruption
+
+        try:
+            yield
+        except of.GoogleAPICallError as error:
+            headers = getattr(error.response, "headers", {})
+            detail = "; ".join(str(item.get("message", "")) for item in error.errors if isinstance(item, dict))
+            raise refusal(place, int(error.code or 0), detail, headers.get("retry-after", "")) from None
+        except of_auth.DefaultCredentialsError as error:
+            raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
+        except of_auth.GoogleAuthError as error:
+            if isinstance(error, of_auth.TransportError) or error.retryable:
+                raise Again(type(error).__name__) from None
+            raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
+        except (
+            requests.RequestException,
+            urllib3.exceptions.HTTPError,
+            http.client.HTTPException,
+            ConnectionError,
+            TimeoutError,
+            DataCorruption,
+        ) as error:
+            # Their texts hold whole URLs.
+            raise Again(f"{type(error).__name__} at {self._client.api_endpoint}") from None
+        except of.GoogleAPIError as error:
+            raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
+
+    def _blob(self, place: Place, **options: Any) -> Any:
+        return self._client.bucket(place.bucket).blob(place.key, **options)
+
+    def _stat(self, place: Place) -> Stat:
+        blob = self._blob(place)
+        blob.reload(retry=None, timeout=timeouts())
+        return Stat(blob.size, str(blob.generation))
+
+    def _get(self, place: Place, start: int, end: int, body: Body) -> None:
+        from google.api_core.exceptions import RequestRangeNotSatisfiable
+
+        condition = {"if_generation_match": int(body.version)} if body.version else {}
+        try:
+            self._blob(place).download_to_file(
+                body.data,
+                start=start,
+                end=end - 1,
+                raw_download=True,
+                checksum=None,
+                retry=None,
+                timeout=timeouts(),
+                **condition,
+            )
+        except RequestRangeNotSatisfiable:
+            return
+
+    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, int]], str]:
+        found = self._client.list_blobs(
+            place.bucket,
+            prefix=place.key or None,
+            page_token=token or None,
+            page_size=most,
+            fields="items(name,size),nextPageToken",
+            retry=None,
+            timeout=timeouts(),
+        )
+        page = next(found.pages, ())
+        return [(blob.name, blob.size) for blob in page], found.next_page_token or ""
+
+    def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
+        condition = {} if replace else {"if_generation_match": 0}
+        self._blob(place).upload_from_string(
+            data, content_type=_TYPE, checksum="crc32c", retry=None, timeout=timeouts(), **condition
+        )
+
+    def _put_large(self, place: Place, path: Path) -> None:
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        # The client's own retry makes one request again, not all of them.
+        blob = self._blob(place, chunk_size=CHUNK)
+        self._ask(
+            place,
+            lambda: blob.upload_from_filename(
+                str(path),
+                content_type=_TYPE,
+                checksum="crc32c",
+                retry=DEFAULT_RETRY.with_timeout(patience()),
+                timeout=timeouts(),
+            ),
+        )
+
+    def _copy(self, source: Place, target: Place) -> None:
+        token: str | None = ""
+        while token is not None:
+            token = self._ask(source, functools.partial(self._rewrite, source, target, token or None))
+
+    def _rewrite(self, source: Place, target: Place, token: str | None) -> str | None:
+        further, _, _ = self._blob(target).rewrite(self._blob(source), token=token, retry=None, timeout=timeouts())
+        return str(further) if further else None
+
+    def _delete(self, place: Place) -> None:
+        self._blob(place).delete(retry=None, timeout=timeouts())

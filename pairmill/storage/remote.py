@@ -1,0 +1,452 @@
+"""What object stores share: objects in buckets, reached by requests that fail now and then.
+
+A backend says how one request is made and what its failure means; here stand the retries, the ranges, the reading
+ahead and the scratch file.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import tempfile
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+
+from pairmill import partials
+from pairmill.errors import SPACE, InputError, PairmillError, StorageError, from_os_error
+from pairmill.storage.base import Creation, Entry, Store
+from pairmill.storage.retry import Again, retried
+from pairmill.storage.uris import bucket_and_key, local_path, scheme
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+T = TypeVar("T")
+Fetch = Callable[[int, int, Event], memoryview]
+"""Bytes ``[start, end)`` of an object; the event stops trying."""
+
+PART = 8 << 20
+"""Bytes of which more are written in parts."""
+PARTS_AT_ONCE = 4
+"""Parts of one object that are in memory, and on their way, at the same time."""
+FIRST = 256 << 10
+"""Bytes that a reader asks for where it begins: a Parquet footer is shorter, and no longer on its way than one byte."""
+BLOCK = 4 << 20
+"""Bytes that a reader asks for at once when it has read on for a while."""
+AHEAD = 4
+"""Blocks of a reader that are on their way."""
+WHOLE = 1 << 20
+"""Bytes up to which an object is read in one request."""
+_READERS = 32
+_PASSING = {408, 429, 500, 502, 503, 504}
+
+
+class Absent(InputError):
+    """There is no such object."""
+
+
+class Taken(Exception):
+    """An object stands there already, and should not."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """An object, or with ``key`` as the start of keys, some of them."""
+
+    uri: str
+    bucket: str
+    key: str
+
+    @classmethod
+    def of(cls, uri: str) -> Place:
+        """The object at a URI."""
+        return cls(uri, *bucket_and_key(uri))
+
+    @classmethod
+    def below(cls, uri: str) -> Place:
+        """What is below a URI taken as a folder."""
+        bucket, key = bucket_and_key(uri)
+        return cls(uri, bucket, key and key + "/")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Size in bytes, and what the backend calls this very content (an ETag, a generation)."""
+
+    size: int
+    version: str
+
+
+@dataclass
+class Body:
+    """What has come of an object. ``version`` is known once an answer has begun, where the backend tells it then."""
+
+    version: str = ""
+    data: io.BytesIO = field(default_factory=io.BytesIO)
+
+
+class RemoteStore(Store):
+    """An object store. A backend makes single requests and raises Again for what may pass."""
+
+    # In a cluster a first byte takes 20 to 50 ms and one connection brings 50 to 100 MB/s: 1 to 5 MB come in the time.
+    seek_cost = 2 << 20
+    at_once = 8
+
+    # --- what a backend has ---
+
+    @abstractmethod
+    def _failures(self, place: Place) -> AbstractContextManager[None]:
+        """Turns what the client raises into Again, Absent, Taken or a PairmillError without secrets in it."""
+
+    @abstractmethod
+    def _stat(self, place: Place) -> Stat: ...
+
+    @abstractmethod
+    def _get(self, place: Place, start: int, end: int, body: Body) -> None:
+        """Append bytes ``[start, end)`` to the body as they come, of its version if it has one; none behind the end."""
+
+    @abstractmethod
+    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, int]], str]:
+        """At most so many keys that begin so, with their sizes, and the token of the next ones or ``""``."""
+
+    @abstractmethod
+    def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
+        """Write it in one request; raises Taken where something stands that may not be replaced."""
+
+    @abstractmethod
+    def _put_large(self, place: Place, path: Path) -> None:
+        """Write a file of more than PART bytes, with retries of its own."""
+
+    @abstractmethod
+    def _copy(self, source: Place, target: Place) -> None:
+        """Copy in the store, with retries of its own."""
+
+    @abstractmethod
+    def _delete(self, place: Place) -> None: ...
+
+    # --- what is made of it ---
+
+    def exists(self, uri: str) -> bool:
+        try:
+            self._head(uri)
+        except Absent:
+            return False
+        return True
+
+    def size(self, uri: str) -> int:
+        return self._head(uri).size
+
+    def list(self, prefix: str) -> list[Entry]:
+        place = Place.below(prefix)
+        found: list[Entry] = []
+        token = ""
+        while True:
+            page, token = self._ask(place, functools.partial(self._page, place, token, 1000))
+            # What ends in a slash and is empty was put there by a console, which shows it as a folder.
+            found += [Entry(key[len(place.key) :], size) for key, size in page if size or not key.endswith("/")]
+            if not token:
+                return sorted(found, key=lambda entry: entry.path)
+
+    def read(self, uri: str) -> bytes:
+        begin = self.read_range(uri, 0, WHOLE)
+        if len(begin) < WHOLE:
+            return begin
+        with self.open(uri) as file:
+            return file.read()
+
+    def read_range(self, uri: str, start: int, length: int) -> bytes:
+        if length > BLOCK:
+            with self.open(uri) as file:
+                file.seek(start)
+                return file.read(length)
+        return self._fetch(Place.of(uri), start, start + length, "", Event()).getvalue()
+
+    def open(self, uri: str) -> BinaryIO:
+        place = Place.of(uri)
+        stat = self._head(uri)
+
+        def fetch(start: int, end: int, stop: Event) -> memoryview:
+            data = self._fetch(place, start, end, stat.version, stop).getbuffer()
+            if len(data) != end - start:
+                raise StorageError("is shorter than its store says", where=uri, got=f"{start + len(data)} bytes")
+            return data
+
+        # typeshed has BufferedReader apart from BinaryIO, which it is.
+        return cast(BinaryIO, io.BufferedReader(Reader(fetch, stat.size, self._readers), FIRST))
+
+    def create(self, uri: str, *, durable: bool = True) -> Creation:
+        return _RemoteCreation(self, Place.of(uri))
+
+    def write(self, uri: str, data: bytes) -> None:
+        if len(data) > PART:
+            super().write(uri, data)
+        else:
+            self._write(Place.of(uri), data)
+
+    def commit(self, uri: str, data: bytes) -> bytes:
+        place = Place.of(uri)
+        try:
+            self._ask(place, lambda: self._put(place, data, replace=False))
+        except Taken:
+            # Perhaps by ourselves, in a try whose answer was lost: what stands there says it.
+            return self.read(uri)
+        return data
+
+    def copy(self, source: str, target: str) -> None:
+        if scheme(source) == "file":
+            self._send(Place.of(target), local_path(source))
+            return
+        start, end = Place.of(source), Place.of(target)
+        if (start.bucket, start.key) == (end.bucket, end.key):
+            self._head(source)
+        else:
+            self._copy(start, end)
+
+    def delete(self, uri: str) -> None:
+        place = Place.of(uri)
+        with suppress(Absent):
+            self._ask(place, lambda: self._delete(place))
+
+    # --- how ---
+
+    @functools.cached_property
+    def _readers(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_READERS, thread_name_prefix="storage")
+
+    def _head(self, uri: str) -> Stat:
+        place = Place.of(uri)
+        return self._ask(place, lambda: self._stat(place))
+
+    def _ask(
+        self, place: Place, work: Callable[[], T], got: Callable[[], int] = lambda: 0, stop: Event | None = None
+    ) -> T:
+        """What a request answers, made again while it fails in a way that may pass."""
+
+        def once() -> T:
+            with self._failures(place):
+                return work()
+
+        try:
+            return retried(place.uri, once, got, stop)
+        except Absent:
+            self._require_bucket(place)
+            raise
+
+    def _require_bucket(self, place: Place) -> None:
+        # An answer of 404 to HEAD has no body that says what is absent.
+        if place.bucket in self._buckets:
+            return
+        bucket = Place(f"{place.uri.partition('://')[0]}://{place.bucket}", place.bucket, "")
+
+        def look() -> None:
+            with self._failures(bucket):
+                self._page(bucket, "", 1)
+
+        try:
+            retried(bucket.uri, look)
+        except Absent:
+            raise StorageError(
+                "there is no such bucket", where=bucket.uri, hint="check its name, the endpoint and the account"
+            ) from None
+        self._buckets.add(place.bucket)
+
+    @functools.cached_property
+    def _buckets(self) -> set[str]:
+        return set()
+
+    def _fetch(self, place: Place, start: int, end: int, version: str, stop: Event) -> io.BytesIO:
+        """Bytes ``[start, end)``; a body that was cut goes on from where it was."""
+        body = Body(version)
+
+        def go_on() -> None:
+            if not body.version:
+                # Nobody knows whether what is there now is what it was.
+                body.data = io.BytesIO()
+            if start + body.data.tell() < end:
+                self._get(place, start + body.data.tell(), end, body)
+
+        try:
+            self._ask(place, go_on, lambda: body.data.tell() if body.version else 0, stop)
+        except Taken:
+            raise StorageError(
+                "was replaced while it was read", where=place.uri, hint="run the same command again"
+            ) from None
+        return body.data
+
+    def _write(self, place: Place, data: bytes) -> None:
+        self._ask(place, lambda: self._put(place, data, replace=True))
+
+    def _send(self, place: Place, path: Path) -> None:
+        """Make a file an object."""
+        if path.stat().st_size > PART:
+            self._put_large(place, path)
+        else:
+            self._write(place, path.read_bytes())
+
+
+class Reader(io.RawIOBase):
+    """An object as a seekable stream. Who reads on has the next blocks on their way; who jumps asks for little."""
+
+    def __init__(self, fetch: Fetch, size: int, pool: ThreadPoolExecutor) -> None:
+        self._fetch, self._size, self._pool = fetch, size, pool
+        self._position = 0
+        self._start, self._data = 0, memoryview(b"")
+        self._ahead: deque[tuple[int, int, Future[memoryview]]] = deque()
+        self._next, self._width = -1, FIRST  # where the next block begins, and its bytes
+        self._stop = Event()
+        if 0 < size <= FIRST:
+            # Who opened a small object has it, and is undisturbed by whoever replaces it.
+            self._move(0, size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if position < 0:
+            raise ValueError(f"negative position {position}")
+        self._position = position
+        return position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        target = memoryview(buffer).cast("B")
+        if self._position >= self._size or not target:
+            return 0
+        if not self._start <= self._position < self._start + len(self._data):
+            self._move(self._position, len(target))
+        piece = self._data[self._position - self._start :][: len(target)]
+        target[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def readall(self) -> bytes:
+        found = bytearray(max(0, self._size - self._position))
+        view, filled = memoryview(found), 0
+        while filled < len(found):
+            filled += self.readinto(view[filled:])
+        return bytes(found)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._data = memoryview(b"")
+        while self._ahead:
+            self._ahead.popleft()[-1].cancel()
+        super().close()
+
+    def _move(self, position: int, wanted: int) -> None:
+        """Make the block at ``position`` the current one; at least ``wanted`` bytes from there will be read."""
+        self._data = memoryview(b"")
+        while self._ahead and self._ahead[0][1] <= position:
+            self._ahead.popleft()[-1].cancel()
+        if not self._ahead or position < self._ahead[0][0]:
+            while self._ahead:
+                self._ahead.popleft()[-1].cancel()
+            if position == self._next:
+                self._order(AHEAD)
+            else:
+                self._next, self._width = position, max(FIRST, min(wanted // AHEAD, BLOCK))
+                self._order(AHEAD if wanted > FIRST else 1)
+        self._start, _, block = self._ahead.popleft()
+        if self._ahead:
+            self._order(AHEAD)
+        self._data = block.result()
+
+    def _order(self, most: int) -> None:
+        """Have the next blocks fetched, up to so many at once."""
+        while len(self._ahead) < most and self._next < self._size:
+            end = min(self._next + self._width, self._size)
+            self._ahead.append((self._next, end, self._pool.submit(self._fetch, self._next, end, self._stop)))
+            self._next, self._width = end, min(2 * self._width, BLOCK)
+
+
+class _RemoteCreation(Creation):
+    """A scratch file that becomes an object. What killed writers left of theirs goes with the next writer's start."""
+
+    def __init__(self, store: RemoteStore, place: Place) -> None:
+        self._store, self._place = store, place
+
+    def __enter__(self) -> Path:
+        folder = _scratch()
+        _sweep(folder)
+        try:
+            self._handle, self._path = partials.hold(lambda: _make(folder))
+        except OSError as error:
+            raise _full(folder, error) if error.errno in SPACE else from_os_error(error, str(folder)) from error
+        return self._path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, OSError) and error.errno in SPACE and not error.filename:
+                raise _full(self._path.parent, error) from error
+            if kind is None:
+                self._store._send(self._place, self._path)
+        finally:
+            self._path.unlink(missing_ok=True)
+            os.close(self._handle)
+
+
+def _scratch() -> Path:
+    # gettempdir() alone goes on to /tmp where TMPDIR is full: that would fill the disk of a node.
+    return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
+
+
+def _make(folder: Path) -> tuple[int, Path]:
+    handle, name = tempfile.mkstemp(dir=folder, prefix="pairmill-", suffix=".partial")
+    return handle, Path(name)
+
+
+@functools.cache
+def _sweep(folder: Path) -> None:
+    for _ in partials.sweep(folder.glob("pairmill-*.partial")):
+        pass
+
+
+def _full(folder: Path, error: OSError) -> StorageError:
+    return StorageError(
+        "no space left for what is being written",
+        where=f"TMPDIR={folder}",
+        got=error.strerror or str(error),
+        hint="give TMPDIR a larger volume, or lower workers=, then run the same command",
+    )
+
+
+def refusal(place: Place, status: int, detail: str, retry_after: str = "") -> Exception:
+    """What an HTTP status means.
+
+    Args:
+        place: what was asked for.
+        status: of the answer.
+        detail: what the server says of it, without the request.
+        retry_after: the answer's header of that name; a date counts as none.
+    """
+    got = f"{status} {detail}".strip()
+    if status in _PASSING:
+        return Again(got, float(retry_after) if retry_after.isdigit() else 0.0)
+    if status == 404:
+        return Absent("does not exist", where=place.uri, hint="check the path")
+    if status == 412:
+        return Taken(place.uri)
+    if status in {401, 403}:
+        return StorageError(
+            "storage refused", where=place.uri, got=got, hint="check what the credentials of this process may do"
+        )
+    return StorageError("storage failed", where=place.uri, got=got)
+
+
+def no_credentials(place: Place, got: str, hint: str) -> PairmillError:
+    """The platform gives this process no credentials that can be used."""
+    return StorageError("no usable credentials", where=place.uri, got=got, hint=hint)

@@ -1,0 +1,222 @@
+"""``s3://`` and ``minio://`` by botocore.
+
+Endpoint, region and credentials come from where every AWS tool takes them: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``,
+``AWS_ACCESS_KEY_ID``, ``AWS_WEB_IDENTITY_TOKEN_FILE`` (IRSA), ``~/.aws``, the instance.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+from urllib.parse import urlsplit
+
+from pairmill.errors import StorageError, UsageError
+from pairmill.storage.base import each
+from pairmill.storage.remote import (
+    PART,
+    PARTS_AT_ONCE,
+    Absent,
+    Body,
+    Place,
+    RemoteStore,
+    Stat,
+    no_credentials,
+    refusal,
+)
+from pairmill.storage.retry import Again, timeouts
+
+PARTS = 10_000
+"""Parts that an object may have. Source: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html."""
+COPIED = 5 << 30
+"""Bytes up to which an object is copied by one request. Source: the same."""
+COPIED_PART = 512 << 20
+"""Bytes of a part of a larger copy."""
+_PIECE = 1 << 20
+_Options = dict[str, Any]
+_Send = Callable[[_Options, int, int, Event], _Options]
+_TRIED = 3
+# Codes of status 400 that are about the connection and not about what was asked.
+_PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
+_EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
+_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod's service account a role"
+
+
+class S3Store(RemoteStore):
+    """Buckets of one S3 endpoint.
+
+    Objects of more than PART bytes are written as multipart uploads. Killed, such an upload leaves parts that are no
+    object: a rule of the bucket's lifecycle (AbortIncompleteMultipartUpload) removes them.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._making = Lock()
+
+    @property
+    def _client(self) -> Any:
+        # Making a client is the one thing of botocore that threads may not do at once.
+        with self._making:
+            return self._made
+
+    @functools.cached_property
+    def _made(self) -> Any:
+        import botocore.session
+        from botocore.config import Config
+
+        # They warn of what we try again and tell ourselves; without a handler that would go to stderr.
+        for name in ("botocore", "urllib3"):
+            logging.getLogger(name).addHandler(logging.NullHandler())
+        connect, read = timeouts()
+        config = Config(
+            connect_timeout=connect,
+            read_timeout=read,
+            max_pool_connections=64,
+            retries={"total_max_attempts": 1},
+            user_agent_extra="pairmill",
+        )
+        client = botocore.session.get_session().create_client("s3", config=config)
+        if self._kind == "minio" and str(urlsplit(client.meta.endpoint_url).hostname).endswith(".amazonaws.com"):
+            raise UsageError(
+                "minio:// has no endpoint", where="AWS_ENDPOINT_URL_S3", expected="http(s)://<host>:<port>"
+            )
+        return client
+
+    @contextmanager
+    def _failures(self, place: Place) -> Iterator[None]:
+        from botocore import exceptions as of
+        from botocore.parsers import ResponseParserError
+
+        try:
+            yield
+        except of.ClientError as error:
+            answer = error.response
+            code, text = (str(answer.get("Error", {}).get(part, "")) for part in ("Code", "Message"))
+            told = answer.get("ResponseMetadata", {})
+            status, headers = int(told.get("HTTPStatusCode", 0)), told.get("HTTPHeaders", {})
+            detail = ": ".join(part for part in (code, text) if part and part != str(status))
+            if code in _PASSING or status == 409:
+                raise Again(f"{status} {detail}") from None
+            if code in _EXPIRED:
+                raise no_credentials(place, detail, _CREDENTIALS) from None
+            raise refusal(place, status, detail, headers.get("retry-after", "")) from None
+        except (
+            of.NoCredentialsError,
+            of.PartialCredentialsError,
+            of.CredentialRetrievalError,
+            of.TokenRetrievalError,
+            of.ProfileNotFound,
+        ) as error:
+            raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
+        except (of.HTTPClientError, of.IncompleteReadError, of.ResponseStreamingError, ResponseParserError) as error:
+            # Their texts hold whole URLs.
+            endpoint = urlsplit(self._client.meta.endpoint_url)
+            raise Again(f"{type(error).__name__} at {endpoint.hostname}:{endpoint.port or endpoint.scheme}") from None
+        except of.ParamValidationError as error:
+            raise UsageError("not the URI of an object", where=place.uri, got=str(error)) from None
+        except of.BotoCoreError as error:
+            raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
+
+    def _stat(self, place: Place) -> Stat:
+        answer = self._client.head_object(Bucket=place.bucket, Key=place.key)
+        return Stat(answer["ContentLength"], answer["ETag"])
+
+    def _get(self, place: Place, start: int, end: int, body: Body) -> None:
+        from botocore.exceptions import ClientError
+
+        condition = {"IfMatch": body.version} if body.version else {}
+        try:
+            answer = self._client.get_object(
+                Bucket=place.bucket, Key=place.key, Range=f"bytes={start}-{end - 1}", **condition
+            )
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 416:
+                return
+            raise
+        body.version = answer["ETag"]
+        with answer["Body"] as stream:
+            while piece := stream.read(_PIECE):
+                body.data.write(piece)
+
+    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, int]], str]:
+        further = {"ContinuationToken": token} if token else {}
+        answer = self._client.list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=most, **further)
+        found = [(item["Key"], item["Size"]) for item in answer.get("Contents", [])]
+        return found, answer.get("NextContinuationToken", "")
+
+    def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
+        condition = {} if replace else {"IfNoneMatch": "*"}
+        self._client.put_object(
+            Bucket=place.bucket, Key=place.key, Body=data, ChecksumSHA256=_checksum(data), **condition
+        )
+
+    def _put_large(self, place: Place, path: Path) -> None:
+        size = path.stat().st_size
+        width = max(PART, -(-size // PARTS))
+
+        def send(upload: _Options, number: int, start: int, stop: Event) -> _Options:
+            with path.open("rb") as file:
+                file.seek(start)
+                data = file.read(width)
+            checksum = _checksum(data)
+            answer = self._ask(
+                place,
+                lambda: self._client.upload_part(**upload, PartNumber=number, Body=data, ChecksumSHA256=checksum),
+                stop=stop,
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": checksum}
+
+        self._multipart(place, range(0, size, width), send, {"ChecksumAlgorithm": "SHA256"})
+
+    def _copy(self, source: Place, target: Place) -> None:
+        stat = self._ask(source, lambda: self._stat(source))
+        origin = {"CopySource": {"Bucket": source.bucket, "Key": source.key}, "CopySourceIfMatch": stat.version}
+        if stat.size <= COPIED:
+            self._ask(source, lambda: self._client.copy_object(Bucket=target.bucket, Key=target.key, **origin))
+            return
+        width = max(COPIED_PART, -(-stat.size // PARTS))
+
+        def send(upload: _Options, number: int, start: int, stop: Event) -> _Options:
+            bounds = f"bytes={start}-{min(start + width, stat.size) - 1}"
+            answer = self._ask(
+                source,
+                lambda: self._client.upload_part_copy(**upload, **origin, PartNumber=number, CopySourceRange=bounds),
+                stop=stop,
+            )
+            return {"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}
+
+        self._multipart(target, range(0, stat.size, width), send, {})
+
+    def _multipart(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
+        """Make an object of the parts that ``send`` brings, several at once; after a failure none is left."""
+        for _ in range(_TRIED - 1):
+            # Perhaps the answer to its completion was lost, perhaps a rule of the bucket removed the upload: nothing
+            # tells, and to write once more is right in both cases.
+            with suppress(Absent):
+                return self._upload(place, starts, send, options)
+        return self._upload(place, starts, send, options)
+
+    def _upload(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
+        client, target = self._client, {"Bucket": place.bucket, "Key": place.key}
+        made = self._ask(place, lambda: client.create_multipart_upload(**target, **options))
+        upload = {**target, "UploadId": made["UploadId"]}
+        try:
+            parts = each(lambda part, stop: send(upload, part[0], part[1], stop), enumerate(starts, 1), PARTS_AT_ONCE)
+            self._ask(place, lambda: client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}))
+        except BaseException:
+            with suppress(Exception):
+                client.abort_multipart_upload(**upload)
+            raise
+
+    def _delete(self, place: Place) -> None:
+        self._client.delete_object(Bucket=place.bucket, Key=place.key)
+
+
+def _checksum(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()

@@ -1,0 +1,78 @@
+"""How objects are named.
+
+A plain path and a ``file://`` URI name a file. ``gs://bucket/key``, ``s3://bucket/key`` and ``minio://bucket/key``
+name an object by its key as it is: there a ``%`` is a character, as it is for gsutil and the aws command line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from pairmill.errors import StorageError, UsageError
+
+
+def scheme(uri: str) -> str:
+    """``file`` for plain paths, else the part before ``://`` in lower case."""
+    head, separator, _ = uri.partition("://")
+    return head.lower() if separator else "file"
+
+
+def _escaped(uri: str) -> bool:
+    # In a plain path a '%' is a character; in a file:// URI it starts an escape.
+    return "://" in uri and scheme(uri) == "file"
+
+
+def local_path(uri: str) -> Path:
+    """The path behind a plain path or ``file://`` URI."""
+    if "://" not in uri:
+        return Path(uri)
+    parts = urlsplit(uri)
+    if parts.scheme.lower() != "file" or parts.netloc not in {"", "localhost"}:
+        raise UsageError("not a local URI", where=uri, expected="a path or file:///…")
+    return Path(unquote(parts.path))
+
+
+def bucket_and_key(uri: str) -> tuple[str, str]:
+    """Bucket and key behind a URI of an object store; the key of the bucket itself is empty.
+
+    Raises:
+        UsageError: the URI names no bucket, or has empty parts or dots where a folder's name should stand.
+    """
+    bucket, _, key = uri.partition("://")[2].partition("/")
+    key = key.removesuffix("/")
+    if not bucket or (key and any(part in {"", ".", ".."} for part in key.split("/"))):
+        raise UsageError("not the URI of an object", where=uri, expected=f"{scheme(uri)}://<bucket>/<path>")
+    return bucket, key
+
+
+def join(uri: str, *parts: str) -> str:
+    """``uri`` with relative parts below it.
+
+    Raises:
+        StorageError: a part is absolute or climbs out (names from datasets and archives are not trusted).
+    """
+    for part in parts:
+        if part.startswith("/") or any(piece in {"", ".", ".."} for piece in part.split("/")) or "\0" in part:
+            raise StorageError("unsafe path", where=uri, got=repr(part), expected="a relative path without '..'")
+    safe = [quote(part) if _escaped(uri) else part for part in parts]
+    return "/".join([uri.rstrip("/"), *safe])
+
+
+def name_of(uri: str) -> str:
+    """The last part of a URI, unescaped."""
+    last = uri.rstrip("/").rsplit("/", 1)[-1]
+    return unquote(last) if _escaped(uri) else last
+
+
+def parent_of(uri: str) -> str:
+    """The URI without its last part."""
+    return uri.rstrip("/").rsplit("/", 1)[0]
+
+
+def is_top(uri: str) -> bool:
+    """Whether nothing is above: the top of the file system, or a bucket."""
+    if scheme(uri) == "file":
+        path = local_path(uri)
+        return path.parent == path
+    return not uri.partition("://")[2].partition("/")[2]
