@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from pairmill import cli, runner
 from pairmill.cli import Outcome
+from pairmill.metrics import of_rows
 from pairmill.stage import RunConfig, Stage
 
 C = TypeVar("C", bound=RunConfig)
@@ -21,22 +22,13 @@ def run(stage: Stage[C], config: C) -> Outcome:
     result = runner.run(stage, config)
     manifest = result.manifest
     ledger = manifest.ledger
-    rows = {
-        "rows_in": ledger.rows_in,
-        "rows_kept": ledger.rows_kept,
-        "rows_out": ledger.rows_out,
-        "drop_fraction": round(1 - ledger.rows_kept / ledger.rows_in, 6) if ledger.rows_in else 0.0,
-    }
-    metrics = {
-        **(rows if stage.counts_rows else {}),
-        **ledger.measures,
-        "bytes": sum(file.size for file in manifest.files),
-    }
+    report = stage.report(manifest)
+    made = {"bytes": sum(file.size for file in manifest.files)}
     return Outcome(
         stdout=f"{result.uri}\n",
         parameters={"output": result.uri, "fingerprint": manifest.fingerprint, "rows": ledger.rows_out},
-        metrics=metrics,
-        report=lambda: stage.report(manifest),
+        metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **report.metrics},
+        report=lambda: report,
         manifest=manifest.dump(),
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows": ledger.rows_out},
         reused=result.reused,
