@@ -56,9 +56,9 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	@touch $@
 
 .PHONY: test
-test: develop build/numpy-oldest/.installed ## unit, contract and integration tests, Rust and Python
+test: develop build/numpy-oldest/.installed ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
+	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
 
 # Needs a cluster with one node that nobody works on; says which variables name it.
 .PHONY: cluster-test

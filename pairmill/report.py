@@ -453,7 +453,7 @@ _CSS = """
 @media screen and (prefers-color-scheme:dark){:root{color-scheme:dark;
 --ink:#e8ebef;--soft:#9aa5b1;--line:#333b45;--bg:#15181c;--card:#1c2127;
 --c0:#7aa2f0;--c1:#d9a441;--c2:#e5654f;--c3:#5bb8a5;--c4:#b294e0}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);margin:0}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);margin:0;overflow-wrap:anywhere}
 main{max-width:64rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 1rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 h3,h4{font-size:.95rem;margin:1.25rem 0 .35rem}
@@ -461,20 +461,19 @@ dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:0}
 dl div{flex:1 1 8.5rem;background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
 dl div:has(.small){flex-basis:18rem}
 dt{color:var(--soft);font-size:.8rem}
-dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums}
 dd.small{font:.8rem/1.4rem ui-monospace,monospace}
 .verdict{color:var(--ink);font-size:1.1rem;margin:0 0 .75rem}
 .look{border-left:4px solid var(--c1);margin:0 0 1rem;padding:.1rem 0 .1rem 1.5rem}
-.verdict,.look,summary{overflow-wrap:anywhere}
 .scroll{overflow-x:auto}table{border-collapse:separate;border-spacing:0;width:100%}
 th:first-child,td:first-child{position:sticky;left:0;background:var(--bg)}
-th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+th,td{overflow-wrap:normal;padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 td.w{overflow-wrap:anywhere;min-width:12rem}tbody tr:hover>*{background:var(--card)}
 th{color:var(--soft);font-weight:600;font-size:.85rem;vertical-align:bottom}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.n{white-space:nowrap}
 p{color:var(--soft);margin:.25rem 0}svg{display:block;width:100%;height:auto}
-.bars{display:grid;grid-template-columns:fit-content(35%) 1fr auto;gap:.35rem .6rem;align-items:center;
-font-size:.85rem;line-height:1.2}.bars span{overflow-wrap:anywhere}
+.bars{display:grid;grid-template-columns:fit-content(40%) 1fr auto;gap:.35rem .6rem;align-items:center;
+font-size:.85rem;line-height:1.2}
 .bars span:nth-child(3n){text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 .bars i{display:flex;min-width:5rem}
 .bars b,.key b{display:block;height:1rem;min-width:2px;border-radius:2px;print-color-adjust:exact}
@@ -495,7 +494,7 @@ summary h2,summary h3{display:inline;color:var(--ink);margin:0 .5rem 0 .25rem}
 margin:.5rem 0;padding:.5rem .75rem;font-size:.85rem}
 .texts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(20rem,100%),1fr));gap:0 1.5rem}
 .texts div{min-width:0}.tag{unicode-bidi:isolate}.tag b{color:var(--ink)}
-pre{font:.8rem/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;margin:0}
+pre{font:.8rem/1.45 ui-monospace,monospace;white-space:pre-wrap;tab-size:4;margin:0}
 @media(max-width:44rem){.half{width:100%;padding:0}main{margin:1rem auto}table{font-size:.85rem}
 th,td{padding:.25rem .4rem}td.w{min-width:9rem}}
 @media print{main{max-width:none;margin:0;padding:0}body{font-size:10pt}
@@ -565,7 +564,7 @@ def _heading(title: str, level: int) -> str:
 
 
 def _small(text: str) -> str:
-    return ' class="small"' if len(text) > 16 else ""
+    return ' class="small"' if len(text) > 15 else ""
 
 
 def _cut(text: str, most: int = _MAX_TEXT) -> str:
