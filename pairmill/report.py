@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
@@ -273,9 +273,7 @@ class Curve:
         parts = [_rules(ticks, left, right, top, bottom, self.unit)]
         for power in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5))):
             x, y = place(2**power, 0)
-            parts.append(
-                f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{_short(2**power)}</text>'
-            )
+            parts.append(f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{2**power:,}</text>')
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in self.points))
         parts.append(f'<polyline points="{line}"/>')
         named = [("", *point) for point in self.points] + [*self.marks]
@@ -405,27 +403,31 @@ class Report:
             + f'<ul class="look">{look_at}</ul>' * bool(look_at)
             + f"<dl>{figures}</dl>"
         )
-        room = _MAX_PAGE - len(page.encode())
-        parts: list[str] = []
-        for block in self.sections:
-            part = block.html(2)
-            room -= len(part.encode())
-            if room < 0:
-                rest = len(self.sections) - len(parts)
-                parts.append(f"<p>{rest:,} more parts have no room here; _MANIFEST.json holds their numbers.</p>")
-                break
-            parts.append(part)
-        return page + "".join(parts) + "</main></body></html>\n"
+        parts, rest = self._fitting(lambda block: block.html(2), _MAX_PAGE - len(page.encode()))
+        return page + "".join(parts) + f"<p>{rest}</p>" * bool(rest) + "</main></body></html>\n"
 
     def markdown(self) -> str:
-        """The same as text, without what is for the page only."""
+        """The same as text, below 1 MB too, without what is for the page only."""
         lines = [f"# {self.title}", ""]
         lines += [_md(self.verdict), ""] * bool(self.verdict)
         lines += [f"- look at: {_md(line)}" for line in self.look_at[:_MAX_BARS]]
         lines += [""] * bool(self.look_at)
         lines += [f"- **{name}**: {_text(value)}" for name, value in self.figures.items()]
-        lines += [line for block in self.sections for line in block.markdown(2)]
-        return "\n".join(lines).translate(_VISIBLE) + "\n"
+        head = _lines(lines)
+        parts, rest = self._fitting(lambda block: _lines(block.markdown(2)), _MAX_PAGE - len(head.encode()))
+        return head + "".join(parts) + f"\n{rest}\n" * bool(rest)
+
+    def _fitting(self, written: Callable[[Block], str], room: int) -> tuple[list[str], str]:
+        """The first sections that have room in so many bytes, written; and what is said of those that have none."""
+        parts: list[str] = []
+        for block in self.sections:
+            part = written(block)
+            room -= len(part.encode())
+            if room < 0:
+                rest = len(self.sections) - len(parts)
+                return parts, f"{rest:,} more parts have no room here; _MANIFEST.json holds their numbers."
+            parts.append(part)
+        return parts, ""
 
 
 def rows_said(ledger: Ledger, kept: str = "kept") -> str:
@@ -461,8 +463,8 @@ dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:0}
 dl div{flex:1 1 8.5rem;background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
 dl div:has(.small){flex-basis:18rem}
 dt{color:var(--soft);font-size:.8rem}
-dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums}
-dd.small{font:.8rem/1.4rem ui-monospace,monospace}
+dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;white-space:nowrap}
+dd.small{font:.8rem/1.4rem ui-monospace,monospace;white-space:normal}
 .verdict{color:var(--ink);font-size:1.1rem;margin:0 0 .75rem}
 .look{border-left:4px solid var(--c1);margin:0 0 1rem;padding:.1rem 0 .1rem 1.5rem}
 .scroll{overflow-x:auto}table{border-collapse:separate;border-spacing:0;width:100%}
@@ -564,7 +566,7 @@ def _heading(title: str, level: int) -> str:
 
 
 def _small(text: str) -> str:
-    return ' class="small"' if len(text) > 15 else ""
+    return ' class="small"' if len(text) > 16 else ""
 
 
 def _cut(text: str, most: int = _MAX_TEXT) -> str:
@@ -594,6 +596,10 @@ def _esc(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return html.escape(text.translate(_VISIBLE))
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines).translate(_VISIBLE)
 
 
 def _md_table(

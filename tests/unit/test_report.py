@@ -149,6 +149,10 @@ def test_a_page_stays_below_a_megabyte_whatever_it_is_of() -> None:
     page = report.html()
     parse(page)
     assert 800_000 < len(page.encode()) < 1_000_000
+    tables = [Section(name, [Table("table", ("Name",), [(name,)] * 400)]) for name in names]
+    text = Report("t", {}, tables).markdown()
+    assert 800_000 < len(text.encode()) < 1_000_000
+    assert "more parts have no room here" in text
     assert '<p class="verdict">whole</p>' in page
     assert re.search(r"<p>[\d,]+ more parts have no room here; _MANIFEST.json holds their numbers.</p>", page)
 
