@@ -271,9 +271,11 @@ class Curve:
             return left + wide * (math.log2(x) - first), bottom - (bottom - top) * y / ticks[-1]
 
         parts = [_rules(ticks, left, right, top, bottom, self.unit)]
-        for power in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5))):
-            x, y = place(2**power, 0)
-            parts.append(f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{2**power:,}</text>')
+        powers = range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5)))
+        ends = dict.fromkeys((self.points[0][0], self.points[-1][0]))
+        for tick in [2**power for power in powers] if len(powers) > 1 else ends:
+            x, y = place(tick, 0)
+            parts.append(f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{tick:,}</text>')
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in self.points))
         parts.append(f'<polyline points="{line}"/>')
         named = [("", *point) for point in self.points] + [*self.marks]

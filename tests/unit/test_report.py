@@ -311,7 +311,14 @@ def test_curves_go_up_by_doublings_and_marks_stand_beside_them() -> None:
     assert f'aria-label="{said} bytes per token"' in page
     assert "| 512 | 2 |\n| 4,096 | 3 |\n| 4,096 (held out) | 1.5 |" in Report("t", {}, [curve]).markdown()
     assert "<svg" not in Report("t", {}, [Curve("c", [], "x", "y")]).html()
-    parse(Report("t", {}, [Curve("c", [(287, 1.0)], "x", "y")]).html())
+    page = Report("t", {}, [Curve("c", [(287, 1.0)], "x", "y")]).html()
+    parse(page)
+    assert page.count(">287<") == 1
+    # Where there are less than two doublings, the ends have labels.
+    page = Report("t", {}, [Curve("c", [(287, 1.0), (600, 2.0)], "x", "y")]).html()
+    assert ">287<" in page
+    assert ">600<" in page
+    assert ">512<" not in page
 
 
 def test_samples_keep_white_space_and_direction_and_are_cut() -> None:
