@@ -67,9 +67,9 @@ build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
 object-stores: build/object-stores/.built ## an S3 server and one of Google Cloud Storage, for tests on loopback
 
 .PHONY: test
-test: develop build/numpy-oldest/.installed object-stores ## unit, contract and integration tests, Rust and Python
+test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration
+	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
 
 # Needs a cluster with one node that nobody works on; says which variables name it.
 .PHONY: cluster-test

@@ -1,20 +1,29 @@
-"""report.html and report.md: a title, key figures and blocks to look at; self-contained, without scripts.
+"""report.html and report.md: a verdict, key figures and blocks to look at; self-contained, without scripts.
 
-Kubeflow shows HTML artifacts in a sandboxed frame: everything is inline, and the page stays far below 1 MB. Charts take
-their colours from the page's style, so that one colour means one thing throughout a report, by day and by night.
+Kubeflow shows HTML artifacts in a sandboxed frame, 600 pixels wide in its side panel: everything is inline, no text
+shrinks with the page, and the page stays below 1 MB. Charts take their colours from the page's style, so that one
+colour means one thing throughout a report, by day and by night.
 """
 
 from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-_MAX_ROWS = 1000
+if TYPE_CHECKING:
+    from pairmill.manifest import Ledger
+
+_MAX_PAGE = 900_000
+"""Bytes; Kubeflow's interface shows no more than 1 MB of an artifact."""
+_MAX_ROWS = 500
 _MAX_BARS = 40
+_MAX_CELL = 300
+_MAX_LABEL = 42
+_MAX_NAMES = 5
 _MAX_TEXT = 500
 _MAX_LINES = 16
 
@@ -73,7 +82,9 @@ class Table:
         ]
         head = "".join(f"<th{mark[i]}>{_esc(cell)}</th>" for i, cell in enumerate(self.header))
         rows = "".join(
-            "<tr>" + "".join(f"<td{wide[i]}>{_esc(_text(cell))}</td>" for i, cell in enumerate(row)) + "</tr>"
+            "<tr>"
+            + "".join(f"<td{wide[i]}>{_esc(_cut(_text(cell), _MAX_CELL))}</td>" for i, cell in enumerate(row))
+            + "</tr>"
             for row in self.rows[:_MAX_ROWS]
         )
         rest = len(self.rows) - _MAX_ROWS
@@ -110,18 +121,19 @@ class Bars:
         if not bars:
             return ""
         most = max(value for _, value in bars) or 1
-        left = _left(label for label, _ in bars)
-        parts = []
-        for index, (label, value) in enumerate(bars):
-            width = max(2.0, (_RIGHT - left) * value / most) if value else 0.0
-            parts.append(
-                f"{_label(label, left, index)}{_rect(left, index, width, self.colour)}"
-                f"{_behind(left + width, index, value, self.unit)}"
+        rows = [
+            (
+                label,
+                label,
+                f'<b class="c{self.colour % 5}" style="width:{100 * value / most:.1f}%"></b>' * bool(value),
+                value,
             )
+            for label, value in bars
+        ]
         rest = len(self.bars) - len(bars)
         note = f"<p>{rest:,} smaller ones are not shown.</p>" if rest else ""
         said = _said(self.title, bars, self.unit)
-        return f"{_heading(self.title, level)}{_svg(_WIDTH, _LINE * len(bars), said, parts)}{note}"
+        return f"{_heading(self.title, level)}{_bars(said, rows, self.unit)}{note}"
 
     def markdown(self, level: int) -> list[str]:
         """A table."""
@@ -151,27 +163,24 @@ class Stacked:
         bars = self.bars[:_MAX_BARS]
         if not bars:
             return ""
-        left = _left(label for label, _ in bars)
-        parts = []
-        x = left
-        for colour, name in enumerate(self.parts):
-            parts.append(f'{_rect(x, 0, 16, colour)}<text x="{x + 22:.1f}" y="16">{_esc(name)}</text>')
-            x += 46 + 7.5 * len(name)
-        for index, (label, values) in enumerate(bars, start=1):
-            x = left
-            drawn = ""
-            for colour, width in enumerate(_shares(values, _RIGHT - left)):
-                drawn += _rect(x, index, width, colour) if width else ""
-                x += width
+        legend = "".join(
+            f'<span><b class="c{colour % 5}"></b>{_esc(name)}</span>' for colour, name in enumerate(self.parts)
+        )
+        rows = []
+        for label, values in bars:
             said = ", ".join(f"{_text(value)} {name}" for name, value in zip(self.parts, values, strict=True))
-            parts.append(
-                f"<g><title>{_esc(f'{label}: {said}')}</title>{_label(label, left, index)}{drawn}"
-                f"{_behind(_RIGHT, index, sum(values), self.unit)}</g>"
+            # Grown from nothing in proportion: what is there at all keeps the two pixels that every bar has.
+            drawn = "".join(
+                f'<b class="c{colour % 5}" style="flex:{value / max(values):.4f} 0 0"></b>'
+                for colour, value in enumerate(values)
+                if value
             )
+            rows.append((label, f"{label}: {said}", drawn, sum(values)))
         rest = len(self.bars) - len(bars)
         note = f"<p>{rest:,} more are not shown.</p>" if rest else ""
         said = f"{self.title}; the numbers stand in the table"
-        return f"{_heading(self.title, level)}{_svg(_WIDTH, _LINE * (len(bars) + 1), said, parts)}{note}"
+        key = f'<p class="key">{legend}</p>'
+        return f"{_heading(self.title, level)}{key}{_bars(said, rows, self.unit)}{note}"
 
     def markdown(self, level: int) -> list[str]:
         """Nothing."""
@@ -262,11 +271,11 @@ class Curve:
             return left + wide * (math.log2(x) - first), bottom - (bottom - top) * y / ticks[-1]
 
         parts = [_rules(ticks, left, right, top, bottom, self.unit)]
-        for power in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5))):
-            x, y = place(2**power, 0)
-            parts.append(
-                f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{_short(2**power)}</text>'
-            )
+        powers = range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5)))
+        ends = dict.fromkeys((self.points[0][0], self.points[-1][0]))
+        for tick in [2**power for power in powers] if len(powers) > 1 else ends:
+            x, y = place(tick, 0)
+            parts.append(f'<text class="axis" x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{tick:,}</text>')
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in self.points))
         parts.append(f'<polyline points="{line}"/>')
         named = [("", *point) for point in self.points] + [*self.marks]
@@ -278,7 +287,7 @@ class Curve:
                 f"<title>{_esc(said)}</title></circle>"
             )
             if label:
-                parts.append(f'<text x="{x - 8:.1f}" y="{y + 18:.1f}" text-anchor="end">{_esc(label)}</text>')
+                parts.append(f'<text x="{x + 22:.1f}" y="{y + 20:.1f}" text-anchor="end">{_esc(label)}</text>')
         parts.append(
             f'<text class="axis" x="{(left + right) / 2}" y="224" text-anchor="middle">{_esc(self.axis)}</text>'
         )
@@ -363,31 +372,82 @@ class Section:
 
 @dataclass
 class Report:
-    """What a person sees of a stage's result."""
+    """What a person sees of a stage's result.
+
+    Args:
+        title: name of the stage.
+        figures: by their names; all that counts, without a word.
+        sections: the most important first: what has no room on the page is left out from its end.
+        verdict: one sentence: what came in, what became of it.
+        look_at: what is unusual, each a sentence; empty = nothing is.
+        metrics: what Kubeflow compares between runs, by the names that :mod:`pairmill.metrics` gives.
+    """
 
     title: str
-    figures: dict[str, Cell] = field(default_factory=dict)
-    sections: list[Block] = field(default_factory=list)
+    figures: Mapping[str, Cell] = field(default_factory=dict)
+    sections: Sequence[Block] = ()
+    verdict: str = ""
+    look_at: Sequence[str] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def html(self) -> str:
-        """A whole page."""
+        """A whole page, below 1 MB whatever it is of."""
         figures = "".join(
-            f"<div><dt>{_esc(name)}</dt><dd{_small(_text(value))}>{_esc(_text(value))}</dd></div>"
+            f"<div><dt>{_esc(name)}</dt><dd{_small(_text(value))}>{_esc(_cut(_text(value)))}</dd></div>"
             for name, value in self.figures.items()
         )
-        body = "".join(block.html(2) for block in self.sections)
-        return (
+        look_at = "".join(f"<li>{_esc(_cut(line))}</li>" for line in self.look_at[:_MAX_BARS])
+        page = (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_esc(self.title)}</title>'
             f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head>'
-            f"<body><main><h1>{_esc(self.title)}</h1><dl>{figures}</dl>{body}</main></body></html>\n"
+            f"<body><main><h1>{_esc(self.title)}</h1>"
+            + f'<p class="verdict">{_esc(self.verdict)}</p>' * bool(self.verdict)
+            + f'<ul class="look">{look_at}</ul>' * bool(look_at)
+            + f"<dl>{figures}</dl>"
         )
+        parts, rest = self._fitting(lambda block: block.html(2), _MAX_PAGE - len(page.encode()))
+        return page + "".join(parts) + f"<p>{rest}</p>" * bool(rest) + "</main></body></html>\n"
 
     def markdown(self) -> str:
-        """The same as text, without what is for the page only."""
+        """The same as text, below 1 MB too, without what is for the page only."""
         lines = [f"# {self.title}", ""]
+        lines += [_md(self.verdict), ""] * bool(self.verdict)
+        lines += [f"- look at: {_md(line)}" for line in self.look_at[:_MAX_BARS]]
+        lines += [""] * bool(self.look_at)
         lines += [f"- **{name}**: {_text(value)}" for name, value in self.figures.items()]
-        lines += [line for block in self.sections for line in block.markdown(2)]
-        return "\n".join(lines).translate(_VISIBLE) + "\n"
+        head = _lines(lines)
+        parts, rest = self._fitting(lambda block: _lines(block.markdown(2)), _MAX_PAGE - len(head.encode()))
+        return head + "".join(parts) + f"\n{rest}\n" * bool(rest)
+
+    def _fitting(self, written: Callable[[Block], str], room: int) -> tuple[list[str], str]:
+        """The first sections that have room in so many bytes, written; and what is said of those that have none."""
+        parts: list[str] = []
+        for block in self.sections:
+            part = written(block)
+            room -= len(part.encode())
+            if room < 0:
+                rest = len(self.sections) - len(parts)
+                return parts, f"{rest:,} more parts have no room here; _MANIFEST.json holds their numbers."
+            parts.append(part)
+        return parts, ""
+
+
+def rows_said(ledger: Ledger, kept: str = "kept") -> str:
+    """What became of the rows, by its reasons, for a verdict."""
+    lost = sum(ledger.dropped.values())
+    share = Percent.of(ledger.rows_kept, ledger.rows_in)
+    text = f"{ledger.rows_in:,} in → {ledger.rows_kept:,} {kept} ({share})"
+    if not lost:
+        return f"{text}, none dropped"
+    reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
+    said = names_said([f"{count:,} {reason.replace('_', ' ')}" for reason, count in reasons])
+    return f"{text}, {lost:,} dropped: {said}"
+
+
+def names_said(names: Sequence[str]) -> str:
+    """The first of many names, for a sentence."""
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 # Blue, ochre and vermilion differ in lightness too: they are told apart by colour-blind eyes and on grey paper.
@@ -397,7 +457,7 @@ _CSS = """
 @media screen and (prefers-color-scheme:dark){:root{color-scheme:dark;
 --ink:#e8ebef;--soft:#9aa5b1;--line:#333b45;--bg:#15181c;--card:#1c2127;
 --c0:#7aa2f0;--c1:#d9a441;--c2:#e5654f;--c3:#5bb8a5;--c4:#b294e0}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);margin:0}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--bg);margin:0;overflow-wrap:anywhere}
 main{max-width:64rem;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0 0 1rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}
 h3,h4{font-size:.95rem;margin:1.25rem 0 .35rem}
@@ -405,15 +465,26 @@ dl{display:flex;flex-wrap:wrap;gap:.75rem;margin:0}
 dl div{flex:1 1 8.5rem;background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.5rem .75rem}
 dl div:has(.small){flex-basis:18rem}
 dt{color:var(--soft);font-size:.8rem}
-dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
-dd.small{font:.8rem/1.4rem ui-monospace,monospace}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
-th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-td.w{overflow-wrap:anywhere;min-width:12rem}tbody tr:hover{background:var(--card)}
+dd{margin:0;font-size:1.2rem;font-variant-numeric:tabular-nums;white-space:nowrap}
+dd.small{font:.8rem/1.4rem ui-monospace,monospace;white-space:normal}
+.verdict{color:var(--ink);font-size:1.1rem;margin:0 0 .75rem}
+.look{border-left:4px solid var(--c1);margin:0 0 1rem;padding:.1rem 0 .1rem 1.5rem}
+.scroll{overflow-x:auto}table{border-collapse:separate;border-spacing:0;width:100%}
+th:first-child,td:first-child{position:sticky;left:0;background:var(--bg)}
+th,td{overflow-wrap:normal;padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+td.w{overflow-wrap:anywhere;min-width:12rem}tbody tr:hover>*{background:var(--card)}
 th{color:var(--soft);font-weight:600;font-size:.85rem;vertical-align:bottom}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}td.n{white-space:nowrap}
 p{color:var(--soft);margin:.25rem 0}svg{display:block;width:100%;height:auto}
-.scroll svg{min-width:40rem}.half svg{min-width:0}
+.bars{display:grid;grid-template-columns:fit-content(40%) 1fr auto;gap:.35rem .6rem;align-items:center;
+font-size:.85rem;line-height:1.2}
+.bars span:nth-child(3n){text-align:right;font-variant-numeric:tabular-nums;overflow-wrap:normal}
+.bars i{display:flex;min-width:5rem}
+.bars b,.key b{display:block;height:1rem;min-width:2px;border-radius:2px;print-color-adjust:exact}
+.key{font-size:.85rem;margin:0 0 .5rem}.key span{margin-right:1.25rem;white-space:nowrap}
+.key b{display:inline-block;width:1rem;margin-right:.4rem;vertical-align:-.15rem}
+b.c0{background:var(--c0)}b.c1{background:var(--c1)}b.c2{background:var(--c2)}b.c3{background:var(--c3)}
+b.c4{background:var(--c4)}
 svg text{fill:var(--ink);font-size:13px}svg .axis{fill:var(--soft);font-size:12px}
 line{stroke:var(--line)}polyline{fill:none;stroke:var(--c0);stroke-width:2}
 .c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}.c4{fill:var(--c4)}
@@ -427,17 +498,14 @@ summary h2,summary h3{display:inline;color:var(--ink);margin:0 .5rem 0 .25rem}
 margin:.5rem 0;padding:.5rem .75rem;font-size:.85rem}
 .texts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(20rem,100%),1fr));gap:0 1.5rem}
 .texts div{min-width:0}.tag{unicode-bidi:isolate}.tag b{color:var(--ink)}
-pre{font:.8rem/1.45 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;margin:0}
-@media(max-width:44rem){.half{width:100%}}
+pre{font:.8rem/1.45 ui-monospace,monospace;white-space:pre-wrap;tab-size:4;margin:0}
+@media(max-width:44rem){.half{width:100%;padding:0}main{margin:1rem auto}table{font-size:.85rem}
+th,td{padding:.25rem .4rem}td.w{min-width:9rem}}
 @media print{main{max-width:none;margin:0;padding:0}body{font-size:10pt}
 details{border:0;padding:0}details::details-content{display:block;content-visibility:visible}
 summary{list-style:none}h1,h2,h3,h4,summary{break-after:avoid}
 tr,svg,.half,.sample,dl div{break-inside:avoid}.scroll{overflow:visible}}
 """.replace("\n", "")
-
-# Bars: a column for labels, one for bars up to _RIGHT, and one for values. In pixels, if the page is wide enough.
-_WIDTH, _RIGHT, _LINE = 960, 780, 24
-_MAX_LABEL = 42
 
 
 def _svg(width: float, height: float, said: str, parts: Iterable[str]) -> str:
@@ -449,39 +517,25 @@ def _svg(width: float, height: float, said: str, parts: Iterable[str]) -> str:
 
 def _said(title: str, values: Iterable[tuple[str, float]], unit: str) -> str:
     """What a chart is to a reader who does not see it."""
-    return f"{title}: " + "; ".join(f"{label}: {_text(value)} {unit}".rstrip() for label, value in values)
-
-
-def _left(labels: Iterable[str]) -> float:
-    """Where bars start, behind their labels."""
-    return max(100.0, 20 + 7.2 * min(_MAX_LABEL, max(map(len, labels))))
-
-
-def _label(label: str, left: float, line: int) -> str:
-    half = _MAX_LABEL // 2 - 1
-    short = label if len(label) <= _MAX_LABEL else label[:half] + "…" + label[-half:]
-    return (
-        f'<text x="{left - 10:.1f}" y="{_LINE * line + 16}" text-anchor="end">{_esc(short)}'
-        f"<title>{_esc(label)}</title></text>"
+    return f"{title}: " + "; ".join(
+        f"{_cut(label, _MAX_CELL)}: {_text(value)} {unit}".rstrip() for label, value in values
     )
 
 
-def _rect(x: float, line: int, width: float, colour: int) -> str:
-    return f'<rect class="c{colour % 5}" x="{x:.1f}" y="{_LINE * line + 4}" width="{width:.1f}" height="16" rx="2"/>'
+def _bars(said: str, rows: Iterable[tuple[str, str, str, float]], unit: str) -> str:
+    """Lines of label, bar and value; of each also what it says to who points at it. A grid, so that texts keep size."""
+    lines = "".join(
+        f'<span title="{_attribute(_cut(full, _MAX_CELL))}">{_esc(_short_label(label))}</span><i>{drawn}</i>'
+        f"<span>{_esc(f'{_text(value)} {unit}'.rstrip())}</span>"
+        for label, full, drawn, value in rows
+    )
+    return f'<div class="bars" role="img" aria-label="{_attribute(said)}">{lines}</div>'
 
 
-def _behind(x: float, line: int, value: float, unit: str) -> str:
-    return f'<text x="{x + 6:.1f}" y="{_LINE * line + 16}">{_esc(f"{_text(value)} {unit}".rstrip())}</text>'
-
-
-def _shares(values: Sequence[float], whole: float) -> list[float]:
-    """Widths of a bar's parts; what is there at all is seen."""
-    total = sum(values)
-    if not total:
-        return []
-    widths = [max(2.0, whole * value / total) if value else 0.0 for value in values]
-    widths[widths.index(max(widths))] -= sum(widths) - whole
-    return widths
+def _short_label(label: str) -> str:
+    """Names of files differ at both ends."""
+    half = _MAX_LABEL // 2 - 1
+    return label if len(label) <= _MAX_LABEL else label[:half] + "…" + label[-half:]
 
 
 def _ticks(most: float) -> list[int]:
@@ -492,7 +546,7 @@ def _ticks(most: float) -> list[int]:
 
 def _rules(ticks: Sequence[int], left: float, right: float, top: float, bottom: float, unit: str) -> str:
     """The lines across a chart, at these values, with the unit above them."""
-    parts = [f'<text class="axis" x="{left - 8}" y="10" text-anchor="end">{_esc(unit)}</text>']
+    parts = [f'<text class="axis" x="0" y="10">{_esc(unit)}</text>']
     for tick in ticks:
         y = bottom - (bottom - top) * tick / ticks[-1]
         parts.append(
@@ -517,8 +571,8 @@ def _small(text: str) -> str:
     return ' class="small"' if len(text) > 16 else ""
 
 
-def _cut(text: str) -> str:
-    shown = "\n".join(text[: _MAX_TEXT + 1].split("\n")[:_MAX_LINES])[:_MAX_TEXT]
+def _cut(text: str, most: int = _MAX_TEXT) -> str:
+    shown = "\n".join(text[: most + 1].split("\n")[:_MAX_LINES])[:most]
     return text if shown == text else shown + "…"
 
 
@@ -544,6 +598,10 @@ def _esc(text: str) -> str:
 
 def _attribute(text: str) -> str:
     return html.escape(text.translate(_VISIBLE))
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines).translate(_VISIBLE)
 
 
 def _md_table(

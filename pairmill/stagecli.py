@@ -7,6 +7,7 @@ from typing import TypeVar
 from pairmill import cli, runner
 from pairmill.cli import Outcome
 from pairmill.manifest import Manifest
+from pairmill.metrics import of_rows
 from pairmill.report import Report, Table
 from pairmill.stage import RunConfig, Share, Stage
 
@@ -24,17 +25,8 @@ def run(stage: Stage[C], config: C) -> Outcome:
     result = runner.run_share(stage, config, share) if share else runner.run(stage, config)
     manifest = result.manifest
     ledger = manifest.ledger
-    rows = {
-        "rows_in": ledger.rows_in,
-        "rows_kept": ledger.rows_kept,
-        "rows_out": ledger.rows_out,
-        "drop_fraction": round(1 - ledger.rows_kept / ledger.rows_in, 6) if ledger.rows_in else 0.0,
-    }
-    metrics = {
-        **(rows if stage.counts_rows else {}),
-        **ledger.measures,
-        "bytes": sum(file.size for file in manifest.files),
-    }
+    report = _report_of_share(config.share, manifest) if share else stage.report(manifest)
+    made = {"bytes": sum(file.size for file in manifest.files)}
     return Outcome(
         stdout=f"{result.uri}\n",
         parameters={
@@ -43,8 +35,8 @@ def run(stage: Stage[C], config: C) -> Outcome:
             "rows_out": ledger.rows_out,
             **stage.parameters(config),
         },
-        metrics=metrics,
-        report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
+        metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **report.metrics},
+        report=lambda: report,
         manifest=manifest.dump(),
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         reused=result.reused,
@@ -53,13 +45,17 @@ def run(stage: Stage[C], config: C) -> Outcome:
 
 
 def _report_of_share(share: str, manifest: Manifest) -> Report:
-    ledger = manifest.ledger
-    head: dict[str, str | int | float] = {
-        "Share": share,
-        "Shards": len(manifest.shards),
-        "Rows in": ledger.rows_in,
-        "Rows kept": ledger.rows_kept,
-    }
+    ledger, count = manifest.ledger, len(manifest.shards)
     rows = [(name, one.rows_in, one.rows_kept) for name, one in sorted(manifest.shards.items())]
-    table = Table("Shards", ("Shard", "Rows in", "Rows kept"), rows)
-    return Report(f"{manifest.stage}, share {share}", head, [table])
+    return Report(
+        f"{manifest.stage}, share {share}",
+        {
+            "Shards": count,
+            "Rows in": ledger.rows_in,
+            "Rows kept": ledger.rows_kept,
+            "Fingerprint": manifest.fingerprint,
+        },
+        [Table("Shards", ("Shard", "Rows in", "Rows kept"), rows)],
+        verdict=f"{count:,} shards of share {share} are done; the task behind all shares finishes the stage.",
+        metrics={"shards": count},
+    )

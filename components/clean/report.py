@@ -7,10 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pairmill.manifest import Ledger, Manifest
-from pairmill.report import Bars, Block, Histogram, Percent, Report, Samples, Section, Stacked, Table
+from pairmill.report import (
+    Bars,
+    Block,
+    Histogram,
+    Percent,
+    Report,
+    Samples,
+    Section,
+    Stacked,
+    Table,
+    names_said,
+    rows_said,
+)
 
 _UNFOLDED = 4
 _FILES = 50
+_FEW = 0.5
+"""A source of which less is kept is worth a look."""
 
 # Colours of what became of a record, as in Stacked below.
 _DROPPED = 1
@@ -23,6 +37,18 @@ def report_of(manifest: Manifest) -> Report:
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
     malformed = {name: one["rejects"] for name, one in sources.items()}
+    empty = [name for name, one in ledgers.items() if not one.rows_kept]
+    few = [name for name, one in ledgers.items() if 0 < one.rows_kept < _FEW * one.rows_in]
+    odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
+    look_at = [
+        said
+        for names, said in (
+            (empty, f"Nothing is kept of {names_said(empty)}."),
+            (few, f"Less than half is kept of {names_said(few)}."),
+            (odd, f"Malformed records: {names_said(odd)}."),
+        )
+        if names
+    ]
     return Report(
         "clean",
         {
@@ -70,6 +96,9 @@ def report_of(manifest: Manifest) -> Report:
             _licences(sources),
             _files(outputs),
         ],
+        verdict=f"Records: {rows_said(ledger)}; {ledger.rows_out:,} rows out.",
+        look_at=look_at,
+        metrics={"sources": len(sources), "malformed": sum(malformed.values()), "tasks": len(outputs)},
     )
 
 

@@ -30,7 +30,7 @@ from pairmill import manifest as manifests
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
 from pairmill.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
-from pairmill.report import Bars, Report, Table
+from pairmill.report import Bars, Report, Table, names_said
 from pairmill.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writer
 
 _RAW = "raw"
@@ -333,15 +333,16 @@ class Fetch(Stage[FetchConfig]):
         return {**about, "files": len(files), "bytes": sum(file.size for file in files)}
 
     def report(self, manifest: Manifest) -> Report:
-        sources: dict[str, dict[str, Any]] = manifest.data["sources"]
+        # A manifest that was read again has its keys sorted; its report has to be the same.
+        sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
+        count, size = (sum(one[what] for one in sources.values()) for what in ("files", "bytes"))
+        unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
+        look_at = []
+        if unlocked:
+            look_at.append(f"No revision is known of {names_said(unlocked)}: the files were given, not fetched.")
         return Report(
             "fetch",
-            {
-                "Sources": len(sources),
-                "Files": sum(one["files"] for one in sources.values()),
-                "Bytes": sum(one["bytes"] for one in sources.values()),
-                "Fingerprint": manifest.fingerprint,
-            },
+            {"Sources": len(sources), "Files": count, "Bytes": size, "Fingerprint": manifest.fingerprint},
             [
                 Table(
                     "Sources",
@@ -351,9 +352,16 @@ class Fetch(Stage[FetchConfig]):
                         for name, one in sources.items()
                     ],
                 ),
-                Bars("Bytes by source", [(name, one["bytes"]) for name, one in sources.items()], "bytes"),
+                Bars(
+                    "Bytes by source",
+                    sorted(((name, one["bytes"]) for name, one in sources.items()), key=lambda bar: -bar[1]),
+                    "bytes",
+                ),
                 Table("To cite", ("Source", "Citation"), [(name, one["citation"]) for name, one in sources.items()]),
             ],
+            verdict=f"{len(sources):,} sources are there: {count:,} files, {size:,} bytes.",
+            look_at=look_at,
+            metrics={"sources": len(sources), "files": count, "bytes": size},
         )
 
 

@@ -30,6 +30,7 @@ from pairmill.cli import Outcome
 from pairmill.cores import available_cores
 from pairmill.errors import InputError, UsageError, from_os_error
 from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
+from pairmill.metrics import of_rows
 from pairmill.prefixes import Rule, Rules, reference_json
 from pairmill.stage import Writer, byte_options, default_of
 
@@ -387,13 +388,16 @@ def _outcome(manifest: Manifest, home: str, node: Node | None, reused: bool, sec
     ledger = manifest.ledger
     where = home or str(node.target if node else "")
     rows = ledger.rows_out
+    measures = ledger.measures
     metrics = {
-        "rows_in": ledger.rows_in,
-        "rows_sampled": ledger.rows_kept,
-        "rows_over_all_epochs": rows,
+        **of_rows(ledger),
         "truncated_rows": ledger.notes.get("truncated", 0),
-        **ledger.measures,
+        "tokens": measures["tokens_sampled"],
+        "response_tokens": measures["response_tokens_sampled"],
+        "unique_tokens": measures["unique_tokens"],
+        "epochs": measures["epochs"],
         "tasks": len(manifest.shards),
+        "bytes": measures["bytes"],
     }
     return Outcome(
         stdout=manifest.data["analytics"],

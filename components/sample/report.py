@@ -7,7 +7,7 @@ from typing import Any
 from components.sample import analytics
 from components.sample.analytics import Stats
 from pairmill.manifest import Manifest
-from pairmill.report import Bars, Histogram, Percent, Report, Section, Stacked, Table
+from pairmill.report import Bars, Histogram, Percent, Report, Section, Stacked, Table, names_said, rows_said
 
 _PARTS = ("instruction", "response")
 
@@ -21,19 +21,27 @@ def report_of(manifest: Manifest) -> Report:
     left_out = [
         (name, reason, count)
         for name, one in manifest.shards.items()
-        for reason, count in sorted({**one.dropped, **one.notes}.items())
+        for reason, count in {**one.dropped, **one.notes}.items()
     ]
+    left_out.sort(key=lambda one: (-one[2], *one[:2]))
+    epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
+    unused = [name for name, one in tasks.items() if one.rows and not one.unique_rows]
+    look_at = []
+    if unused:
+        look_at.append(f"No row is sampled of {names_said(unused)}.")
+    if truncated:
+        look_at.append(f"{truncated:,} rows are longer than the context and were cut.")
     return Report(
         "sample",
         {
-            "Epochs": measures["epochs"],
+            "Epochs": epochs,
             "Rows in": ledger.rows_in,
             "Rows sampled": ledger.rows_kept,
             "Rows over all epochs": ledger.rows_out,
             "Tokens over all epochs": measures["tokens_sampled"],
             "Unique tokens": measures["unique_tokens"],
             "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
-            "Truncated rows": ledger.notes.get("truncated", 0),
+            "Truncated rows": truncated,
             "Bytes on a node": measures["bytes"],
             "Layout": manifest.data["layout"],
             "Fingerprint": manifest.fingerprint,
@@ -69,6 +77,9 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Table("What was left out or cut", ("Task", "Reason", "Rows"), left_out),
         ],
+        verdict=f"Rows: {rows_said(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
+        f"{measures['tokens_sampled']:,} tokens over {epochs:,} epochs.",
+        look_at=look_at,
     )
 
 

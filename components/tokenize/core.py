@@ -20,7 +20,7 @@ from pairmill import inputs, rows, storage, tokens
 from pairmill.errors import InputError, InternalError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.report import Bars, Report, Table
+from pairmill.report import Bars, Report, Table, names_said, rows_said
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 from pairmill.tokenizer_file import NAME, locate
 
@@ -216,8 +216,9 @@ class Tokenize(Stage[TokenizeConfig]):
         return {"vocab_size": context.vocab_size, **({"pieces": pieces} if pieces else {})}
 
     def report(self, manifest: Manifest) -> Report:
-        measures = manifest.ledger.measures
-        per_byte = measures["tokens"] / measures["text_bytes"] if measures.get("text_bytes") else 0.0
+        ledger, measures = manifest.ledger, manifest.ledger.measures
+        sums = {"text_bytes": 0, "tokens": 0, "response_tokens": 0, **measures}
+        per_byte = sums["tokens"] / sums["text_bytes"] if sums["text_bytes"] else 0.0
         task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
         by_task: dict[str, Ledger] = {}
         for name, one in manifest.shards.items():
@@ -230,25 +231,37 @@ class Tokenize(Stage[TokenizeConfig]):
                 one.measures["response_tokens"],
                 one.measures["text_bytes"] / max(1, one.measures["tokens"]),
             )
-            for name, one in sorted(by_task.items())
+            for name, one in sorted(by_task.items(), key=lambda item: (-item[1].measures["tokens"], item[0]))
         ]
+        empty = [name for name, one in sorted(by_task.items()) if not one.rows_in]
+        look_at = []
+        if measures.get("dropped_bytes"):
+            look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")
+        if empty:
+            look_at.append(f"No row is in {names_said(empty)}.")
         return Report(
             "tokenize",
             {
-                "Rows": manifest.ledger.rows_in,
-                "Tokens": measures.get("tokens", 0),
-                "Response tokens": measures.get("response_tokens", 0),
+                "Rows": ledger.rows_in,
+                "Tokens": sums["tokens"],
+                "Response tokens": sums["response_tokens"],
                 "Tokens per byte": per_byte,
                 "Bytes without symbol": measures.get("dropped_bytes", "not known"),
                 "Vocabulary": manifest.data["vocab_size"],
                 "Fingerprint": manifest.fingerprint,
             },
             [
-                Bars(
-                    "Tokens by task", sorted(((task[0], task[2]) for task in tasks), key=lambda bar: -bar[1]), "tokens"
-                ),
+                Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
                 Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             ],
+            verdict=f"Rows: {rows_said(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
+            look_at=look_at,
+            metrics={
+                **sums,
+                "tokens_per_byte": round(per_byte, 6),
+                "vocab_size": manifest.data["vocab_size"],
+                "tasks": len(by_task),
+            },
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from pairmill.manifest import Manifest
-from pairmill.report import Bars, Block, Cell, Curve, Report, Table
+from pairmill.report import Bars, Block, Cell, Curve, Report, Table, rows_said
 
 _NOT_MEASURED = "not measured"
 
@@ -51,14 +51,28 @@ def report_of(manifest: Manifest) -> Report:
             ("Task", "Rows", "Rows read", "Bytes of text", "Bytes per token, held out"),
             [
                 (name, task["rows"], task["rows_read"], task["text_bytes"], tested_tasks.get(name, "–"))
-                for name, task in tasks
+                for name, task in sorted(tasks, key=lambda item: -item[1]["text_bytes"])
             ],
             "Held out is what a second vocabulary makes of rows that it has not seen, trained on all the others; "
             "the tokenizer itself is trained on all.",
         ),
         Table("Longest tokens", ("Token", "Bytes"), data["longest"], "Quoted; \ufffd is part of a character."),
     ]
-    return Report("train_tokenizer", figures, blocks)
+    size = data["vocab_size"]
+    look_at = []
+    if size < data["asked"]:
+        look_at.append(f"The rows give {size:,} tokens only; {data['asked']:,} were asked for.")
+    if unseen == _NOT_MEASURED:
+        look_at.append("How it does on rows that it has not seen was not measured.")
+    per_byte = f", {metrics['tokens_per_byte']:.4f} tokens per byte" if "tokens_per_byte" in metrics else ""
+    return Report(
+        "train_tokenizer",
+        figures,
+        blocks,
+        verdict=f"Rows: {rows_said(ledger, 'read')}; {size:,} tokens of vocabulary{per_byte}.",
+        look_at=look_at,
+        metrics={**metrics, "text_bytes": ledger.measures["text_bytes"], "tasks": len(tasks)},
+    )
 
 
 def _source(task: str) -> str:

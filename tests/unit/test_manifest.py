@@ -134,7 +134,7 @@ def test_a_ledger_that_does_not_reconcile_is_a_defect() -> None:
 
 def test_a_result_that_was_deleted_is_told_from_a_folder_of_others(tmp_path: Path) -> None:
     gone = tmp_path / "clean" / "0123456789abcdef"
-    with pytest.raises(InputError, match="no result of a stage is there.*cache off") as caught:
+    with pytest.raises(InputError, match=r"no result of a stage is there.*cache off") as caught:
         manifests.read_whole(str(gone))
     assert caught.value.exit_code == 3
     assert manifests.read_whole(str(tmp_path / "others")) is None

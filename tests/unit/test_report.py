@@ -6,7 +6,21 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pairmill.report import Bars, Curve, Histogram, Percent, Report, Samples, Section, Stacked, Table
+from pairmill.manifest import Ledger
+from pairmill.report import (
+    Bars,
+    Block,
+    Curve,
+    Histogram,
+    Percent,
+    Report,
+    Samples,
+    Section,
+    Stacked,
+    Table,
+    names_said,
+    rows_said,
+)
 
 NASTY = '<script>alert("x")</script> & \' http://example.com onload="x"'
 
@@ -99,7 +113,8 @@ def test_every_text_is_escaped() -> None:
     reader = parse(nasty().html())
     assert "script" not in reader.tags
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
-    text = "".join(reader.text)
+    # A label that is too long for its chart is whole in what is said of it.
+    text = "".join(reader.text + [value or "" for name, value in reader.attributes if name == "title"])
     for part in (
         *("title", "figure", "value", "table", "head", "cell", "note", "chart", "bar", "unit", "stack", "part"),
         *("whole", "sum", "section", "columns", "bin", "axis", "count", "samples", "tag", "tagged", "name"),
@@ -115,10 +130,48 @@ def test_five_thousand_rows_stay_below_a_megabyte_and_say_what_is_missing() -> N
     page = report.html()
     parse(page)
     assert len(page.encode()) < 1_000_000
-    assert "4,000 more rows are not shown" in page
+    assert "4,500 more rows are not shown" in page
     assert "4,960 smaller ones are not shown" in page
-    assert "(4,000 more rows are not shown)" in report.markdown()
-    assert page.count("<tr>") == 1_001
+    assert "(4,500 more rows are not shown)" in report.markdown()
+    assert page.count("<tr>") == 501
+
+
+def test_a_page_stays_below_a_megabyte_whatever_it_is_of() -> None:
+    names = [f"{number:05}" + "𝔵<" * 50 for number in range(20_000)]  # 255 bytes: no file has a longer one
+    cells = [(name, name, number) for number, name in enumerate(names)]
+    blocks: list[Block] = [
+        Bars("bars", [(name, number) for name, _, number in cells]),
+        Stacked("shares", ("a", "b"), [(name, (number, 1)) for name, _, number in cells]),
+        Table("table", ("Name", "Again", "Number"), cells, "note"),
+        *(Section(name, [Samples("rows", [{"text": name}])], name) for name in names),
+    ]
+    report = Report("t", dict.fromkeys(names[:9], names[0]), blocks, verdict="whole", look_at=names)
+    page = report.html()
+    parse(page)
+    assert 800_000 < len(page.encode()) < 1_000_000
+    tables = [Section(name, [Table("table", ("Name",), [(name,)] * 400)]) for name in names]
+    text = Report("t", {}, tables).markdown()
+    assert 800_000 < len(text.encode()) < 1_000_000
+    assert "more parts have no room here" in text
+    assert '<p class="verdict">whole</p>' in page
+    assert re.search(r"<p>[\d,]+ more parts have no room here; _MANIFEST.json holds their numbers.</p>", page)
+
+
+def test_the_verdict_comes_first_and_then_what_to_look_at() -> None:
+    report = Report("t", {"n": 1}, verdict="10 in → 9 kept", look_at=["a < b", "c"])
+    assert '<h1>t</h1><p class="verdict">10 in → 9 kept</p><ul class="look"><li>a &lt; b</li><li>c</li></ul><dl>' in (
+        report.html()
+    )
+    assert report.markdown() == "# t\n\n10 in → 9 kept\n\n- look at: a \\< b\n- look at: c\n\n- **n**: 1\n"
+
+
+def test_what_became_of_rows_is_said_by_reason() -> None:
+    ledger = Ledger(rows_in=1_000, rows_kept=1_000)
+    assert rows_said(ledger) == "1,000 in → 1,000 kept (100%), none dropped"
+    ledger = Ledger(rows_in=1_000, rows_kept=900, dropped={"too_short": 30, "null_response": 70})
+    assert rows_said(ledger, "read") == "1,000 in → 900 read (90.0%), 100 dropped: 70 null response, 30 too short"
+    assert names_said([*"abcde"]) == "a, b, c, d, e"
+    assert names_said([*"abcdefg"]) == "a, b, c, d, e and 2 more"
 
 
 def test_numbers_are_grouped_and_right_aligned() -> None:
@@ -171,12 +224,18 @@ def test_tables_and_charts_without_rows_say_so() -> None:
     assert report.markdown().count("Nothing.") == 2
 
 
+def drawn(block: Block) -> list[list[tuple[str, str]]]:
+    """Colour and width of the bars of each line."""
+    lines = re.findall(r"<i>(.*?)</i>", Report("t", {}, [block]).html())
+    return [re.findall(r'<b class="(c\d)" style="(.*?)"></b>', line) for line in lines]
+
+
 def test_bars_are_as_long_as_their_values_say() -> None:
-    page = Report("t", {}, [Bars("b", [("a", 100), ("b", 50), ("c", 0)])]).html()
-    assert re.findall(r'width="([\d.]+)" height="16"', page) == ["680.0", "340.0", "0.0"]
-    tiny = Report("t", {}, [Bars("b", [("a", 10**9), ("b", 1)])]).html()
-    assert re.findall(r'width="([\d.]+)" height="16"', tiny) == ["680.0", "2.0"]  # what is there is seen
-    assert "nan" not in Report("t", {}, [Bars("b", [("a", 0), ("b", 0)])]).html()
+    bars = Bars("b", [("a", 100), ("b", 50), ("c", 0)], colour=1)
+    assert drawn(bars) == [[("c1", "width:100.0%")], [("c1", "width:50.0%")], []]
+    assert drawn(Bars("b", [("a", 10**9), ("b", 1)]))[1] == [("c0", "width:0.0%")]
+    assert "min-width:2px" in Report("t").html()  # what is there is seen
+    assert drawn(Bars("b", [("a", 0), ("b", 0)])) == [[], []]
 
 
 def test_the_same_report_is_the_same_bytes() -> None:
@@ -186,18 +245,19 @@ def test_the_same_report_is_the_same_bytes() -> None:
 
 def test_stacked_bars_are_shares_of_their_own_whole() -> None:
     bars = [("large", (3_000_000, 1_000_000, 0)), ("small", (1, 1, 2)), ("none", (0, 0, 0)), ("few", (10**6, 1, 1))]
-    page = Report("t", {}, [Stacked("s", ("kept", "dropped", "odd"), bars, "rows")]).html()
-    drawn = re.findall(r'class="(c\d)" x="[\d.]+" y="(\d+)" width="([\d.]+)"', page)
-    lines = [[(colour, width) for colour, y, width in drawn if int(y) == 24 * line + 4] for line in range(5)]
-    assert lines == [
-        [("c0", "16.0"), ("c1", "16.0"), ("c2", "16.0")],
-        [("c0", "510.0"), ("c1", "170.0")],
-        [("c0", "170.0"), ("c1", "170.0"), ("c2", "340.0")],
+    stacked = Stacked("s", ("kept", "dropped", "odd"), bars, "rows")
+    assert drawn(stacked) == [
+        [("c0", "flex:1.0000 0 0"), ("c1", "flex:0.3333 0 0")],
+        [("c0", "flex:0.5000 0 0"), ("c1", "flex:0.5000 0 0"), ("c2", "flex:1.0000 0 0")],
         [],
-        [("c0", "676.0"), ("c1", "2.0"), ("c2", "2.0")],
+        [("c0", "flex:1.0000 0 0"), ("c1", "flex:0.0000 0 0"), ("c2", "flex:0.0000 0 0")],
     ]
-    for text in ("4,000,000 rows", "0 rows", "large: 3,000,000 kept, 1,000,000 dropped, 0 odd"):
+    page = Report("t", {}, [stacked]).html()
+    for colour, name in enumerate(("kept", "dropped", "odd")):
+        assert f'<span><b class="c{colour}"></b>{name}</span>' in page
+    for text in ("4,000,000 rows", "0 rows"):
         assert f">{text}<" in page
+    assert 'title="large: 3,000,000 kept, 1,000,000 dropped, 0 odd"' in page
 
 
 @pytest.mark.parametrize(
@@ -251,7 +311,14 @@ def test_curves_go_up_by_doublings_and_marks_stand_beside_them() -> None:
     assert f'aria-label="{said} bytes per token"' in page
     assert "| 512 | 2 |\n| 4,096 | 3 |\n| 4,096 (held out) | 1.5 |" in Report("t", {}, [curve]).markdown()
     assert "<svg" not in Report("t", {}, [Curve("c", [], "x", "y")]).html()
-    parse(Report("t", {}, [Curve("c", [(287, 1.0)], "x", "y")]).html())
+    page = Report("t", {}, [Curve("c", [(287, 1.0)], "x", "y")]).html()
+    parse(page)
+    assert page.count(">287<") == 1
+    # Where there are less than two doublings, the ends have labels.
+    page = Report("t", {}, [Curve("c", [(287, 1.0), (600, 2.0)], "x", "y")]).html()
+    assert ">287<" in page
+    assert ">600<" in page
+    assert ">512<" not in page
 
 
 def test_samples_keep_white_space_and_direction_and_are_cut() -> None:

@@ -451,9 +451,9 @@ def test_serve_says_what_the_node_has(world: World, client: Client) -> None:
     (info,) = (name for name in values if name.startswith("pairmill_sample_info{"))
     assert f'fingerprint="{plan}"' in info
     assert int(values["pairmill_sample_bytes"]) == made.metrics["bytes"]
-    assert int(values["pairmill_sample_rows"]) == made.metrics["rows_over_all_epochs"]
-    assert int(values["pairmill_sample_unique_rows"]) == made.metrics["rows_sampled"]
-    assert int(values["pairmill_sample_tokens"]) == made.metrics["tokens_sampled"]
+    assert int(values["pairmill_sample_rows"]) == made.metrics["rows_out"]
+    assert int(values["pairmill_sample_unique_rows"]) == made.metrics["rows_kept"]
+    assert int(values["pairmill_sample_tokens"]) == made.metrics["tokens"]
     assert int(values["pairmill_sample_epochs"]) == 2
     assert float(values["pairmill_sample_seconds"]) >= 0
     assert int(values["pairmill_sample_read_bytes"]) > 0

@@ -1,0 +1,106 @@
+"""Every stage's report in a real browser, in the frame of Kubeflow's interface: sandboxed, 600 pixels wide."""
+
+import re
+from pathlib import Path
+
+import chromium
+import line
+import numpy as np
+import pytest
+
+from pairmill.report import Bars, Curve, Histogram, Report, Samples, Section, Stacked, Table
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
+    stages = line.stages(tmp_path_factory.mktemp("reports"))
+    return {name: run().report() for name, run in stages.items()}
+
+
+def widest() -> Report:
+    """Every kind of block, full of the longest words that there are."""
+    long = "ohne" + "𝔏ängste" * 30
+    numbers = [(f"{2**bit:,}–{2 ** (bit + 1) - 1:,}", 10**bit) for bit in range(12)]
+    return Report(
+        "widest",
+        {long: 10**15, "fingerprint": "0123456789abcdef" * 4},
+        [
+            Bars(long, [(f"{long}{index}", 10**index) for index in range(15)], "bytes per token"),
+            Stacked(long, [long[:40], "rest"], [(long, (10**14, 10**13))], "records"),
+            Table(long, ("Name", "Number " * 9, long), [(long, 10**15, long)] * 3, long),
+            Section(
+                long,
+                [
+                    Histogram(long, numbers, "tokens", "rows"),
+                    Curve(long, [(256, 1.0), (65536, 4.0)], "tokens", "bytes per token", [("held out", 65536, 3.9)]),
+                    Samples(long, [{"tag": long, long: long, "answer": long}], tag="tag"),
+                ],
+                long,
+                unfolded=True,
+            ),
+        ],
+        verdict=f"verdict of {long}",
+        look_at=[long],
+    )
+
+
+def test_reports_fit_their_frame_and_ask_for_nothing(reports: dict[str, Report], tmp_path: Path) -> None:
+    every = {**reports, "widest": widest()}
+    seen = chromium.look({name: report.html() for name, report in every.items()}, tmp_path)
+    assert seen.frames.keys() == every.keys()
+    for name, frame in seen.frames.items():
+        assert chromium.WIDTH - 20 < frame["width"] <= chromium.WIDTH, name  # less what the scroll bar takes
+        assert frame["wide"] == [], name
+        assert frame["needed"] <= frame["width"], name
+        assert frame["verdict"] == every[name].verdict != "", name
+        assert frame["bottom"] < 300, f"{name}: the verdict is not what is seen first"
+        assert frame["bars"], name
+        assert all(width > 450 for width in frame["charts"]), f"{name}: the texts of a chart are shrunk"
+    assert sum(len(frame["charts"]) for frame in seen.frames.values()) >= 8
+    assert seen.console == []
+    assert seen.requests == []
+
+
+def test_what_does_not_fit_or_asks_for_more_is_found(tmp_path: Path) -> None:
+    page = Report("t", {}, [Table("t", ("a",), [("b",)])], verdict="here").html()
+    bad = {
+        "wide": page.replace("<dl>", '<div style="width:900px">wide</div><dl>'),
+        "hidden": page.replace('class="verdict"', 'class="verdict" style="visibility:hidden"'),
+        "request": page.replace("<dl>", '<img src="/picture.png"><img src="http://elsewhere.test/picture.png"><dl>'),
+        "error": page.replace("<dl>", "<script>unknown()</script><dl>"),
+    }
+    seen = chromium.look(bad, tmp_path)
+    assert seen.frames["wide"]["needed"] > chromium.WIDTH
+    assert any("900px" in one for one in seen.frames["wide"]["wide"])
+    assert seen.frames["hidden"]["verdict"] == ""
+    assert seen.frames["error"]["verdict"] == "here"
+    assert len(seen.console) == 2
+    assert any("http://elsewhere.test/picture.png" in message for message in seen.console)
+    assert any("unknown is not defined" in message for message in seen.console)
+    assert seen.requests == ["/picture.png"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_reports_have_ink(reports: dict[str, Report], tmp_path: Path, dark: bool) -> None:
+    style = reports["clean"].html()
+    by_day, by_night = (
+        {name: tuple(bytes.fromhex(value)) for name, value in re.findall(r"--(\w+):#([0-9a-f]{6})", part)}
+        for part in style.split("prefers-color-scheme:dark", 1)
+    )
+    assert by_day.keys() | {"bg"} == by_night.keys()
+    colours = by_night if dark else by_day | {"bg": (255, 255, 255)}
+    pictures = chromium.picture({name: one.html() for name, one in reports.items()}, tmp_path, dark=dark, scale=0.25)
+    assert pictures.keys() == reports.keys()
+
+    def share(name: str, colour: str) -> float:
+        """Of the pixels, those that have this colour."""
+        return float((abs(pictures[name].astype(int) - colours[colour]) <= 2).all(axis=2).mean())
+
+    for name, image in pictures.items():
+        assert image.shape == (chromium.HEIGHT // 4, chromium.WIDTH // 4, 3)
+        assert 0.5 < share(name, "bg") < 0.99, name
+        assert 0.005 < share(name, "c0") < 0.4, f"{name}: charts without ink"
+        texts = image.astype(int).sum(axis=2)
+        assert np.ptp(texts[: chromium.HEIGHT // 40]) > 300, f"{name}: no heading"
+    for name, colour in (("clean", "c2"), ("sample", "c1")):  # malformed records, responses
+        assert share(name, colour) > 0.0002, name
