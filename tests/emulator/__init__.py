@@ -1,4 +1,4 @@
-"""What Kubeflow Pipelines 2.17 does to a compiled pipeline, without a cluster: driver, launcher and Argo in one process.
+"""What Kubeflow Pipelines 2.17 does to a compiled pipeline: its driver, its launcher and Argo, without a cluster.
 
 ::
 
@@ -17,9 +17,9 @@ where they are silent kubeflow/pipelines, ``backend/src/v2/{driver,component,com
 - ``objects``, ``containers``: the object store and the engine that are put in.
 """
 
-from tests.kubeflow.backend import Backend, Run, load
-from tests.kubeflow.containers import Podman, Process
-from tests.kubeflow.launcher import Attempt
-from tests.kubeflow.objects import Folder, Stores
+from tests.emulator.backend import Backend, Run, load
+from tests.emulator.containers import Podman, Process
+from tests.emulator.launcher import Attempt, LauncherError
+from tests.emulator.objects import Folder, Stores
 
-__all__ = ["Attempt", "Backend", "Folder", "Podman", "Process", "Run", "Stores", "load"]
+__all__ = ["Attempt", "Backend", "Folder", "LauncherError", "Podman", "Process", "Run", "Stores", "load"]

@@ -92,17 +92,8 @@ class Process:
             lines.append(f"mount -t tmpfs -o size={size} tmpfs '{place}'")
         script = " && ".join([*lines, 'exec "$@"'])
         command = [self._programs.get(word, word) for word in pod.command]
-        return _Process(
-            subprocess.Popen(
-                ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", *command],
-                cwd=self._folder,
-                env={**self._env, **pod.env},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        )
+        wrapped = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", *command]
+        return _Process(_started(wrapped, self._folder, {**self._env, **pod.env}))
 
 
 @dataclass
@@ -139,8 +130,22 @@ class Podman:
             *self._options,
             *(f"--entrypoint={program}", self._image(pod.image), *arguments),
         ]
-        pipe = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return _Container(subprocess.Popen(command, start_new_session=True, **pipe), pod.name)
+        return _Container(_started(command), pod.name)
+
+
+def _started(
+    command: list[str], folder: Path | None = None, env: Mapping[str, str] | None = None
+) -> "subprocess.Popen[bytes]":
+    """A process group of its own whose stdout and stderr are one pipe, as the launcher starts a program."""
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def _open(folder: Path) -> None:

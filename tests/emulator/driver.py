@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from tests.kubeflow import expressions
-from tests.kubeflow.values import converted, doubles, driver_text, dumps
+from tests.emulator import expressions
+from tests.emulator.values import converted, doubles, driver_text, dumps
 
 Spec = dict[str, Any]
 
@@ -43,8 +43,8 @@ class Artifact:
 
     def runtime(self) -> Spec:
         """As a consumer's executor input has it: neither the output's name nor its class."""
-        found = {"name": str(self.number), "type": {"instanceSchema": ""}, "uri": self.uri, "metadata": self.metadata}
-        return {"artifacts": [found]}
+        found = {"name": str(self.number), "type": {"instanceSchema": ""}, "uri": self.uri}
+        return {"artifacts": [{**found, "metadata": doubles(self.metadata)}]}
 
 
 @dataclass
@@ -63,9 +63,9 @@ class Inputs:
     artifacts: dict[str, Artifact]
 
     def message(self) -> Spec:
-        """As executor input has them: what is empty is left out."""
-        artifacts = {name: artifact.runtime() for name, artifact in self.artifacts.items()}
-        found = {"parameterValues": self.parameters, "artifacts": artifacts}
+        """As executor input has them: in the order of the message's fields, and what is empty is left out."""
+        artifacts = {name: artifact.runtime() for name, artifact in sorted(self.artifacts.items())}
+        found = {"artifacts": artifacts, "parameterValues": doubles(self.parameters)}
         return {name: value for name, value in found.items() if value}
 
 
@@ -138,9 +138,7 @@ def inputs_of(job: Job, scope: Scope, name: str, task: Spec, component: Spec) ->
             values[key] = expressions.select(values[key], source["parameterExpressionSelector"])
     iterated = task.get("parameterIterator", {}).get("itemInput")
     values.update(_checked(values, {key: one for key, one in declared.items() if key != iterated}))
-    artifacts = {
-        key: _artifact(scope, source) for key, source in task.get("inputs", {}).get("artifacts", {}).items()
-    }
+    artifacts = {key: _artifact(scope, source) for key, source in task.get("inputs", {}).get("artifacts", {}).items()}
     if len({artifact.number for artifact in artifacts.values()}) < len(artifacts):
         raise DriverError("failed to lookup existing execution: one artifact stands in two inputs")
     return Inputs(values, artifacts)
@@ -174,10 +172,13 @@ def _value(job: Job, scope: Scope, name: str, task: Spec, source: Spec) -> Any:
                 raise DriverError(f"producer task {producer} has no output {key}")
             return scope.outputs[producer].parameters[key]
         case {"runtimeValue": {"constant": constant}}:
-            return job.constants(name, scope).get(constant, constant) if isinstance(constant, str) else doubles(constant)
+            return (
+                job.constants(name, scope).get(constant, constant) if isinstance(constant, str) else doubles(constant)
+            )
         case {"taskFinalStatus": {"producerTask": producer}}:
             status = {"pipelineTaskName": producer, "pipelineJobResourceName": job.workflow, "error": {}}
-            return {**status, "state": {"SUCCEEDED": "COMPLETE"}.get(scope.states[producer], scope.states[producer])}
+            state = {"SUCCEEDED": "COMPLETE"}.get(scope.states[producer], scope.states[producer])
+            return doubles({**status, "state": state})
     raise NotImplementedError(f"{name}: the emulator does not know the input {source}")
 
 
@@ -225,15 +226,16 @@ def executor_input(job: Job, name: str, inputs: Inputs, component: Spec) -> Spec
     declared = component.get("outputDefinitions", {})
     artifacts = {key: one["artifactType"] for key, one in declared.get("artifacts", {}).items()}
     artifacts["executor-logs"] = {"schemaTitle": "system.Artifact"}
-    outputs: Spec = {
-        "artifacts": {
-            key: {"artifacts": [{"name": key, "type": kind, "uri": f"{place}/{key}"}]}
-            for key, kind in artifacts.items()
-        },
-        "outputFile": f"{mounted(place)}/output_metadata.json",
-    }
+    outputs: Spec = {}
     if "parameters" in declared:
-        outputs["parameters"] = {key: {"outputFile": f"{_OUTPUT_FOLDER}/{key}"} for key in declared["parameters"]}
+        outputs["parameters"] = {
+            key: {"outputFile": f"{_OUTPUT_FOLDER}/{key}"} for key in sorted(declared["parameters"])
+        }
+    outputs["artifacts"] = {
+        key: {"artifacts": [{"name": key, "type": kind, "uri": f"{place}/{key}"}]}
+        for key, kind in sorted(artifacts.items())
+    }
+    outputs["outputFile"] = f"{mounted(place)}/output_metadata.json"
     return {"inputs": inputs.message(), "outputs": outputs}
 
 
@@ -270,11 +272,13 @@ def too_long(given: Spec, component: Spec, command: list[str]) -> bool:
     """Whether the pod's template is longer than the environment variable that holds it."""
     patch = {"executor_input": dumps(given), "component_spec": dumps(component), "args": command}
     # The patch is a text within the template, and the executor input one within the patch.
-    return len(json.dumps(json.dumps(patch, ensure_ascii=False), ensure_ascii=False).encode()) + _TEMPLATE > TEMPLATE_LIMIT
+    return (
+        len(json.dumps(json.dumps(patch, ensure_ascii=False), ensure_ascii=False).encode()) + _TEMPLATE > TEMPLATE_LIMIT
+    )
 
 
 def expanded(workflow: str, env: Mapping[str, str]) -> Callable[[str], str]:
-    """How text of a pod's command changes before it starts: Argo's ``{{workflow.name}}``, then Kubernetes' ``$(VAR)``."""
+    """How text of a pod's command is expanded: Argo's ``{{workflow.name}}``, then Kubernetes' ``$(VAR)``."""
 
     def expand(text: str) -> str:
         return re.sub(
@@ -291,12 +295,10 @@ def fingerprint(given: Spec, component: Spec, container: Spec) -> str:
     outputs = component.get("outputDefinitions", {})
     key = {
         "parameters": given["inputs"].get("parameterValues", {}),
-        "artifacts": {
-            name: one["artifacts"][0]["name"] for name, one in given["inputs"].get("artifacts", {}).items()
-        },
+        "artifacts": {name: one["artifacts"][0]["name"] for name, one in given["inputs"].get("artifacts", {}).items()},
         "outputs": {name: one["parameterType"] for name, one in outputs.get("parameters", {}).items()},
         "output artifacts": sorted(outputs.get("artifacts", {})),
         "image": container["image"],
         "command": [*container.get("command", []), *container.get("args", [])],
     }
-    return hashlib.sha256(dumps(key).encode()).hexdigest()
+    return hashlib.sha256(dumps(doubles(key)).encode()).hexdigest()

@@ -16,12 +16,12 @@ from uuid import uuid4
 
 import yaml
 
-from tests.kubeflow import driver
-from tests.kubeflow.containers import Engine, Pod
-from tests.kubeflow.driver import Artifact, DriverError, Inputs, Job, Outputs, Scope, Spec
-from tests.kubeflow.launcher import Attempt, Launcher, LauncherError, volume_size
-from tests.kubeflow.objects import Objects
-from tests.kubeflow.values import doubles, dumps
+from tests.emulator import driver
+from tests.emulator.containers import Engine, Pod
+from tests.emulator.driver import Artifact, DriverError, Inputs, Job, Outputs, Scope, Spec
+from tests.emulator.launcher import Attempt, Launcher, LauncherError, volume_size
+from tests.emulator.objects import Objects
+from tests.emulator.values import doubles, dumps
 
 ROOT = "minio://mlpipeline/v2/artifacts"
 SUCCEEDED, FAILED, SKIPPED, OMITTED = "SUCCEEDED", "FAILED", "SKIPPED", "OMITTED"
@@ -98,7 +98,7 @@ class Backend:
         engine: what runs containers.
         folder: local folder for the pods' file systems.
         secrets: values by name of the secret and key, for secrets as environment.
-        before: called with each attempt before its pod starts; what it raises fails the pod.
+        before: called with each attempt before its pod starts; a LauncherError that it raises fails the pod.
         started: called with each attempt once its program runs; ``attempt.running.kill()`` is kill -9.
         after: called with each attempt when its pod has ended.
         second: seconds that a second of back-off or of a timeout takes.
@@ -211,7 +211,9 @@ class _Work:
 
         def work(name: str) -> None:
             try:
-                state = self._task(scope, name, tasks[name], node, [done[one] for one in _upstream(tasks[name])], is_root)
+                state = self._task(
+                    scope, name, tasks[name], node, [done[one] for one in _upstream(tasks[name])], is_root
+                )
                 scope.states[name] = state
                 done[name].set_result(state)
             except BaseException as error:
@@ -223,7 +225,9 @@ class _Work:
         self.run.nodes[node] = FAILED if FAILED in states else SUCCEEDED
         return self.run.nodes[node]
 
-    def _task(self, scope: Scope, name: str, task: Spec, node: str, upstream: list["Future[str]"], is_root: bool) -> str:
+    def _task(
+        self, scope: Scope, name: str, task: Spec, node: str, upstream: list["Future[str]"], is_root: bool
+    ) -> str:
         states = [future.result() for future in upstream]
         if task.get("triggerPolicy", {}).get("strategy") == "ALL_UPSTREAM_TASKS_COMPLETED":
             if OMITTED in states:
@@ -357,26 +361,23 @@ class _Work:
         self, execution: Execution, task: Spec, component: Spec, given: Spec, container: Spec, command: list[str]
     ) -> Outputs:
         """Pods of a task, one after another until one succeeds or there are no more retries."""
-        policy = task.get("retryPolicy")
-        last = int(policy["maxRetryCount"]) if policy else 0
-        wait = _seconds(policy["backoffDuration"]) if policy else 0.0
+        policy: Spec = task.get("retryPolicy", {})
+        wait, longest = (_seconds(policy.get(key, "0s")) for key in ("backoffDuration", "backoffMaxDuration"))
         begin = time.monotonic()
         for index in itertools.count():
             node = f"{execution.node}.executor" + (f"({index})" if policy else "")
+            self.run.nodes[node] = FAILED
             try:
                 made = self._pod(node, execution, index, bool(policy), component, given, container, command)
             except LauncherError:
-                if policy:
-                    self.run.nodes[node] = FAILED
                 # The maximum is that of all attempts together.
                 spent = (time.monotonic() - begin) / self.backend.second + wait
-                if index == last or self.run.terminated or spent > _seconds(policy["backoffMaxDuration"]):
+                if index == policy.get("maxRetryCount", 0) or self.run.terminated or spent > longest:
                     raise
                 time.sleep(wait * self.backend.second)
                 wait *= policy["backoffFactor"]
             else:
-                if policy:
-                    self.run.nodes[node] = SUCCEEDED
+                self.run.nodes[node] = SUCCEEDED
                 return made
         raise AssertionError("a count has no end")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tests.kubeflow.values import doubles, text
+from tests.emulator.values import doubles, text
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -38,9 +38,7 @@ def holds(condition: str, parameters: dict[str, Any]) -> bool:
 
 def _evaluate(expression: str, names: dict[str, Any]) -> Any:
     # Quoted text is passed over, and so is the ! of !=.
-    python = re.sub(
-        r"""("[^"]*"|'[^']*')|(&&|\|\||!(?!=))""", lambda found: found[1] or _WORDS[found[2]], expression
-    )
+    python = re.sub(r"""("[^"]*"|'[^']*')|(&&|\|\||!(?!=))""", lambda found: found[1] or _WORDS[found[2]], expression)
 
     def value(node: ast.expr) -> Any:
         match node:

@@ -1,19 +1,16 @@
 """What happens in a task's pod: artifacts are fetched, the program runs, its outputs are read, checked and uploaded."""
 
 import json
-import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tests.kubeflow.containers import Engine, Pod, Running
-from tests.kubeflow.driver import Job, Spec, mounted
-from tests.kubeflow.objects import Objects
-from tests.kubeflow.values import doubles, dumps, parse, stored, text
+from tests.emulator.containers import Engine, Pod, Running
+from tests.emulator.driver import Job, Spec, mounted
+from tests.emulator.objects import Objects
+from tests.emulator.values import doubles, dumps, parse, stored, text
 
 # Folders that every pod has, empty and open to all.
 _EMPTY = ("/gcs", "/s3", "/minio", "/.local", "/.cache", "/.config")
@@ -98,7 +95,9 @@ class Launcher:
     engine: Engine
     started: Callable[[Attempt], None]
 
-    def run(self, attempt: Attempt, job: Job, pod: Pod, given: Spec, component: Spec, expand: Callable[[str], str]) -> Result:
+    def run(
+        self, attempt: Attempt, job: Job, pod: Pod, given: Spec, component: Spec, expand: Callable[[str], str]
+    ) -> Result:
         """Run one pod to its end.
 
         Args:
@@ -207,7 +206,7 @@ def _artifacts(side: Spec) -> list[Spec]:
 def _with_defaults(given: Spec, component: Spec) -> Spec:
     declared = component.get("inputDefinitions", {}).get("parameters", {})
     defaults = {name: doubles(one["defaultValue"]) for name, one in declared.items() if "defaultValue" in one}
-    values = {**defaults, **given["inputs"].get("parameterValues", {})}
+    values = doubles({**defaults, **given["inputs"].get("parameterValues", {})})
     inputs = {**given["inputs"], **({"parameterValues": values} if values else {})}
     return {"inputs": inputs, "outputs": given["outputs"]}
 
@@ -246,7 +245,7 @@ def _executor_output(path: Path) -> Spec:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LauncherError(f"failed to unmarshall ExecutorOutput in file {path}: {error!r}") from error
     if unknown:
-        raise LauncherError(f"failed to unmarshall ExecutorOutput in file {path}: unknown field {sorted(unknown)[0]}")
+        raise LauncherError(f"failed to unmarshall ExecutorOutput in file {path}: unknown field {min(unknown)}")
     return dict(made)
 
 

@@ -19,18 +19,18 @@ _TAKES = {
 
 
 def doubles(value: Any) -> Any:
-    """The value with every number as a double, as protobuf's Value holds it."""
+    """The value as protobuf's Value holds and writes it: every number is a double, and keys are sorted."""
     if isinstance(value, dict):
-        return {name: doubles(item) for name, item in value.items()}
+        return {name: doubles(item) for name, item in sorted(value.items())}
     if isinstance(value, list):
         return [doubles(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def dumps(value: Any, *, html: bool = False) -> str:
-    """Compact JSON with sorted keys; ``html``: with ``<>&`` escaped, as Go's encoding/json does and protojson does not."""
+    """Compact JSON; ``html``: with ``<>&`` escaped, as Go's encoding/json does and protojson does not."""
     if isinstance(value, dict):
-        items = (f"{dumps(name, html=html)}:{dumps(item, html=html)}" for name, item in sorted(value.items()))
+        items = (f"{dumps(name, html=html)}:{dumps(item, html=html)}" for name, item in value.items())
         return "{" + ",".join(items) + "}"
     if isinstance(value, list):
         return "[" + ",".join(dumps(item, html=html) for item in value) + "]"
