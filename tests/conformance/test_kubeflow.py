@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pipelines import lint
 from tests.emulator import Attempt, Backend, Folder, Process, Run, load
 
 _ENGINE = "the container engine decides it"
@@ -274,8 +275,37 @@ def shape(objects: list[str]) -> list[str]:
 def test_every_recorded_case(shared: Path, repeated: dict[str, Repeated], subtests: pytest.Subtests) -> None:
     recorded = {path.stem for path in (shared / "conformance/kubeflow/recorded").glob("*.json")}
     assert set(OUT_OF_SCOPE) <= recorded
-    print(f"{len(recorded)} recorded runs: {len(repeated)} compared, {len(OUT_OF_SCOPE)} out of scope")
+    pods = sum(len(one.run.attempts) for one in repeated.values())
+    print(f"{len(recorded)} recorded runs: {len(repeated)} compared ({pods} pods), {len(OUT_OF_SCOPE)} out of scope")
     assert len(recorded) == len(repeated) + len(OUT_OF_SCOPE) == 141
     for name, one in repeated.items():
         with subtests.test(name):
             compare(name, one)
+
+
+def test_a_loop_runs_no_more_iterations_at_a_time_than_its_limit(shared: Path, tmp_path: Path) -> None:
+    lock, now, most = threading.Lock(), 0, 0
+
+    def count(step: int) -> Any:
+        def during(attempt: Attempt) -> None:
+            nonlocal now, most
+            with lock:
+                now += step
+                most = max(most, now)
+
+        return during
+
+    probe = {"/probe.py": str(shared / "conformance/kubeflow/probe/probe.py")}
+    backend = Backend(Folder(tmp_path / "bucket"), Process(probe), tmp_path / "pods", before=count(1), after=count(-1))
+    pipeline, *_ = load(shared / "conformance/kubeflow/pipelines/loop-static.yaml")
+    text = json.dumps(pipeline).replace("time.sleep(3)", "time.sleep(0.3)")
+    run = backend.run([json.loads(text)])
+    assert run.state == "SUCCEEDED", run.failures()
+    assert (most, len(run.attempts)) == (2, 5)
+
+
+def test_every_rule_of_the_lint_names_runs_that_were_recorded(shared: Path) -> None:
+    recorded = {path.stem for path in (shared / "conformance/kubeflow/recorded").glob("*.json")}
+    named = {name for rule in lint.RULES for name in rule.recorded}
+    assert named
+    assert named <= recorded

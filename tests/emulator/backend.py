@@ -97,7 +97,7 @@ class Backend:
         objects: where artifacts go.
         engine: what runs containers.
         folder: local folder for the pods' file systems.
-        secrets: values by name of the secret and key, for secrets as environment.
+        secrets: values by name of the secret and key, for secrets as environment or as files.
         before: called with each attempt before its pod starts; a LauncherError that it raises fails the pod.
         started: called with each attempt once its program runs; ``attempt.running.kill()`` is kill -9.
         after: called with each attempt when its pod has ended.
@@ -404,9 +404,10 @@ class _Work:
         env |= {one["name"]: one.get("value", "") for one in container.get("env", [])}
         expand = driver.expanded(job.workflow, env)
         env |= self._secrets(settings)
-        mounts = settings.get("emptyDirMounts", [])
+        mounts = [*settings.get("emptyDirMounts", []), *settings.get("genericEphemeralVolume", [])]
         memory = {one["mountPath"]: volume_size(one.get("sizeLimit", "64Gi")) for one in mounts if "medium" in one}
         volumes = {one["mountPath"]: attempt.host(one["mountPath"]) for one in mounts if "medium" not in one}
+        volumes |= self._secret_files(settings, attempt)
         pod = Pod(name, container["image"], command, env, volumes, memory)
         launcher = Launcher(backend.objects, backend.engine, backend.started)
         seconds = int(settings.get("activeDeadlineSeconds", 0)) * backend.second
@@ -432,15 +433,27 @@ class _Work:
         }
         return Outputs(made.parameters, artifacts)
 
+    def _secret(self, given: Spec) -> Mapping[str, str]:
+        known = self.backend.secrets.get(given["secretName"])
+        if known is None and not given.get("optional"):
+            raise LauncherError(f'secret "{given["secretName"]}" not found')
+        return known or {}
+
     def _secrets(self, settings: Spec) -> dict[str, str]:
+        return {
+            pair["envVar"]: self._secret(one)[pair["secretKey"]]
+            for one in settings.get("secretAsEnv", [])
+            for pair in one["keyToEnv"]
+            if pair["secretKey"] in self._secret(one)
+        }
+
+    def _secret_files(self, settings: Spec, attempt: Attempt) -> dict[str, Path]:
         found = {}
-        for one in settings.get("secretAsEnv", []):
-            known = self.backend.secrets.get(one["secretName"])
-            if known is None and not one.get("optional"):
-                raise LauncherError(f'secret "{one["secretName"]}" not found')
-            for pair in one["keyToEnv"]:
-                if known is not None and pair["secretKey"] in known:
-                    found[pair["envVar"]] = known[pair["secretKey"]]
+        for one in settings.get("secretAsVolume", []):
+            found[one["mountPath"]] = attempt.host(one["mountPath"])
+            found[one["mountPath"]].mkdir(parents=True)
+            for key, value in self._secret(one).items():
+                (found[one["mountPath"]] / key).write_text(value)
         return found
 
 
