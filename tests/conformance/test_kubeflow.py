@@ -18,6 +18,7 @@ import pytest
 
 from pipelines import lint
 from tests.emulator import Attempt, Backend, Folder, Process, Run, load
+from tests.helpers import until
 
 _ENGINE = "the container engine decides it"
 _KUBERNETES = "Kubernetes decides it, before or beside the launcher"
@@ -49,7 +50,7 @@ SCENARIOS = ("cache-1", "cache-2", "cache-3", "cache-4", "cache-5", "cache-6", "
 TOGETHER = ("cache-default", "cache-key", "loop-cached")
 
 # A second of the programs and of the back-off takes this long here.
-SECOND = 0.05
+SECOND = 0.1
 PROBE = """
 import sys, time
 sleep = time.sleep
@@ -127,11 +128,16 @@ def arguments(name: str, record: dict[str, Any]) -> dict[str, Any]:
 def interrupt(name: str, run: Run) -> Any:
     """What the recorder did while the program ran."""
 
+    def act(attempt: Attempt) -> None:
+        until(lambda: b'"ready": true' in attempt.log, f"{name}: the program to be ready")
+        if name == "pod-deleted":
+            attempt.delete("deleted")
+        else:
+            run.terminate()
+
     def during(attempt: Attempt) -> None:
-        if name.startswith("terminate"):
-            threading.Timer(0.3, run.terminate).start()
-        elif name.startswith("pod-deleted"):
-            threading.Timer(0.3, attempt.delete, ["deleted"]).start()
+        if name == "pod-deleted" or name.startswith("terminate"):
+            threading.Thread(target=act, args=[attempt]).start()
 
     return during
 

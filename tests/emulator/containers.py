@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ class _Container:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         command = ["podman", "kill", f"--signal={int(number)}", self.name]
-        subprocess.run(command, capture_output=True, check=False)
+        # Between the start of podman and that of the container there is nothing to kill yet.
+        while self.process.poll() is None and subprocess.run(command, capture_output=True, check=False).returncode:
+            time.sleep(0.05)
 
 
 class Podman:

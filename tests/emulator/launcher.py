@@ -1,6 +1,7 @@
 """What happens in a task's pod: artifacts are fetched, the program runs, its outputs are read, checked and uploaded."""
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -36,7 +37,7 @@ class Attempt:
         command: program and arguments as the program got them.
         executor_input: what ``{{$}}`` became.
         paths: whether each output path and its parent existed before the program ran.
-        log: stdout and stderr of the program.
+        log: stdout and stderr of the program, as far as it came.
         running: the program while it runs, to be killed.
         exit_code: of the program, negative for a signal; None: it was never started.
         reason: why the launcher failed the task, empty: it did not.
@@ -164,8 +165,13 @@ class Launcher:
         if attempt.deleted:
             attempt.delete(attempt.deleted)
         self.started(attempt)
+        pipe = attempt.running.process.stdout
+        assert pipe is not None
         # Whoever holds the pipe keeps the task open, a child in the background included.
-        attempt.log, _ = attempt.running.process.communicate()
+        while data := os.read(pipe.fileno(), 1 << 16):
+            attempt.log += data
+        pipe.close()
+        attempt.running.process.wait()
         attempt.exit_code = attempt.running.process.returncode
         (logs,) = (one["uri"] for one in _artifacts(given["outputs"]) if one["name"] == "executor-logs")
         attempt.host(mounted(logs)).write_bytes(attempt.log)
