@@ -1,0 +1,527 @@
+"""The lint of compiled pipelines: each trap, compiled by the real SDK, is found alone; the pipeline has none."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+import yaml
+from helpers import REPOSITORY
+from kfp import compiler, dsl, kubernetes
+
+from pipelines import lint
+
+IMAGE = "registry.invalid/any@sha256:" + "0" * 64
+EI = dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER
+
+CASES: dict[str, Callable[[], Any]] = {}
+
+COMPILED = sorted((REPOSITORY / "pipelines/compiled").glob("*.yaml"))
+
+
+def case(function: Callable[[], Any]) -> Callable[[], Any]:
+    """A pipeline that breaks the rule of the function's name, once."""
+    CASES[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def spec(*arguments: Any) -> dsl.ContainerSpec:
+    return dsl.ContainerSpec(image=IMAGE, command=["python", "-m", "any"], args=[*arguments, EI])
+
+
+def settled(task: Any, **instead: Any) -> Any:
+    """A task with everything that a task should have; None takes a part away, and a value replaces it."""
+    given = {"name": "Any", "retry": {"num_retries": 2}, "timeout": 1200, "memory": "1Gi", "scratch": "1Gi", **instead}
+    task.set_caching_options(given.get("cached", False))
+    if given["name"]:
+        task.set_display_name(given["name"])
+    if given["retry"]:
+        task.set_retry(backoff_duration="30s", **given["retry"])
+    if given["timeout"]:
+        kubernetes.set_timeout(task, given["timeout"])
+    if given["memory"]:
+        task.set_memory_limit(given["memory"])
+    if given["scratch"]:
+        kubernetes.empty_dir_mount(task, "scratch", "/scratch", size_limit=given["scratch"])
+        task.set_env_variable("TMPDIR", "/scratch/tmp")
+    return task
+
+
+def pipeline(function: Callable[..., Any]) -> Any:
+    return dsl.pipeline(name="any", display_name="Any", description="Any.")(function)
+
+
+@dsl.container_component
+def work(index: int = 0):
+    """Work.
+
+    Args:
+        index: of the worker.
+    """
+    return spec()
+
+
+@dsl.container_component
+def read(uri: str):
+    """Read.
+
+    Args:
+        uri: of the data.
+    """
+    return spec()
+
+
+@dsl.container_component
+def make(manifest: dsl.Output[dsl.Dataset], data: dsl.Output[dsl.Dataset], output: dsl.OutputPath(str)):
+    """Make."""
+    return spec()
+
+
+@dsl.container_component
+def use(manifest: dsl.Input[dsl.Dataset], uri: str = ""):
+    """Use.
+
+    Args:
+        manifest: of the data.
+        uri: of the data.
+    """
+    return spec()
+
+
+def of(component: Any, arguments: dict[str, Any] | None = None, **instead: Any) -> Any:
+    """A pipeline of one task."""
+
+    @pipeline
+    def one():
+        settled(component(**(arguments or {})), **instead)
+
+    return one
+
+
+@pipeline
+def sound(uri: str = ""):
+    """Sound.
+
+    Args:
+        uri: of the data.
+    """
+    made = settled(make(), cached=True)
+    with dsl.ParallelFor([0, 1, 2], parallelism=2) as index:
+        each = settled(work(index=index))
+    settled(use(manifest=made.outputs["manifest"], uri=made.outputs["output"]), cached=True).after(each)
+    settled(read(uri=uri))
+    with dsl.If(uri == "x"):
+        settled(read(uri="a constant"))
+
+
+# --- inputs and placeholders ----------------------------------------------------------------------------------------
+
+
+@case
+def default_in_placeholder():
+    @dsl.container_component
+    def component(text: str = "a default"):
+        """Args: text: any."""
+        return spec("--text", text)
+
+    return of(described(component))
+
+
+def described(component: Any) -> Any:
+    """A component whose inputs have a description, whatever they are."""
+    for kind in (component.component_spec.inputs or {}).values():
+        kind.description = "any"
+    return component
+
+
+@case
+def absent_input_in_text():
+    @dsl.container_component
+    def component(out: dsl.OutputPath(str), text: Optional[str] = None):  # noqa: UP045  kfp knows no other form
+        return spec(f"{out}|{text}")
+
+    return of(described(component))
+
+
+@case
+def absent_artifact_in_placeholder():
+    @dsl.container_component
+    def component(manifest: Optional[dsl.Input[dsl.Dataset]] = None):  # noqa: UP045
+        return spec("--manifest", manifest.path)
+
+    return of(described(component))
+
+
+@case
+def unknown_input():
+    @dsl.container_component
+    def component():
+        return spec("{{$.inputs.parameters['nope']}}")
+
+    return of(component)
+
+
+@case
+def unresolved_placeholder():
+    @dsl.container_component
+    def component():
+        return spec("--root", dsl.PIPELINE_ROOT_PLACEHOLDER)
+
+    return of(component)
+
+
+@case
+def concat_placeholder():
+    @dsl.container_component
+    def component(text: str):
+        return spec(dsl.ConcatPlaceholder(["--text=", text]))
+
+    return of(described(component), {"text": "x"})
+
+
+@case
+def if_present_on_artifact():
+    @dsl.container_component
+    def component(manifest: Optional[dsl.Input[dsl.Dataset]] = None):  # noqa: UP045
+        return spec(dsl.IfPresentPlaceholder(input_name="manifest", then=["--given"], else_=["--absent"]))
+
+    return of(described(component))
+
+
+@case
+def if_present_on_default():
+    @dsl.container_component
+    def component(text: str = "a default"):
+        return spec(dsl.IfPresentPlaceholder(input_name="text", then=["--given"]))
+
+    return of(described(component))
+
+
+@case
+def special_placeholder_in_text():
+    return of(read, {"uri": f"run-{dsl.PIPELINE_JOB_ID_PLACEHOLDER}"})
+
+
+@case
+def text_built_in_pipeline():
+    @pipeline
+    def one(parts: list = ["a"]):  # noqa: B006
+        """One.
+
+        Args:
+            parts: any.
+        """
+        settled(read(uri=f"{parts}/data"))
+
+    return one
+
+
+@case
+def expanded_text():
+    return of(read, {"uri": "{{workflow.name}} $(HOME)"})
+
+
+@case
+def long_text():
+    return of(read, {"uri": "y" * 4097})
+
+
+@case
+def large_integer():
+    return of(work, {"index": 2**53 + 1})
+
+
+# --- artifacts ------------------------------------------------------------------------------------------------------
+
+
+@case
+def artifact_twice():
+    @dsl.container_component
+    def component(manifest: dsl.Input[dsl.Dataset], old_manifest: dsl.Input[dsl.Dataset]):
+        return spec()
+
+    described(component)
+
+    @pipeline
+    def one():
+        made = settled(make()).outputs["manifest"]
+        settled(component(manifest=made, old_manifest=made))
+
+    return one
+
+
+@case
+def bulk_artifact():
+    @dsl.container_component
+    def component(data: dsl.Input[dsl.Dataset]):
+        return spec()
+
+    described(component)
+
+    @pipeline
+    def one():
+        settled(component(data=settled(make()).outputs["data"]))
+
+    return one
+
+
+@case
+def imported_artifact():
+    @pipeline
+    def one():
+        found = dsl.importer(artifact_uri="gs://bucket/manifest", artifact_class=dsl.Dataset, reimport=False)
+        settled(use(manifest=found.output))
+
+    return one
+
+
+@case
+def collected_artifacts():
+    @dsl.container_component
+    def component(manifest: dsl.Input[list[dsl.Dataset]]):
+        return spec()
+
+    described(component)
+
+    @pipeline
+    def one():
+        with dsl.ParallelFor([0, 1], parallelism=2):
+            each = settled(make())
+        settled(component(manifest=dsl.Collected(each.outputs["manifest"])))
+
+    return one
+
+
+# --- loops and order ------------------------------------------------------------------------------------------------
+
+
+@case
+def loop_without_limit():
+    @pipeline
+    def one():
+        with dsl.ParallelFor([0, 1]) as index:
+            settled(work(index=index))
+
+    return one
+
+
+@case
+def loop_too_long():
+    @pipeline
+    def one():
+        with dsl.ParallelFor(list(range(65)), parallelism=8) as index:
+            settled(work(index=index))
+
+    return one
+
+
+@case
+def loop_in_loop():
+    @pipeline
+    def one():
+        with dsl.ParallelFor([0, 1], parallelism=2), dsl.ParallelFor([0, 1], parallelism=2) as index:
+            settled(work(index=index))
+
+    return one
+
+
+@case
+def runs_after_failure():
+    @pipeline
+    def one():
+        with dsl.ExitHandler(settled(work())):
+            settled(work())
+
+    return one
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+@case
+def image_by_tag():
+    @dsl.container_component
+    def component():
+        return dsl.ContainerSpec(image="registry.example/any:v1", command=["any"], args=[EI])
+
+    return of(component)
+
+
+@case
+def image_pull_policy():
+    @pipeline
+    def one():
+        kubernetes.set_image_pull_policy(settled(work()), "Always")
+
+    return one
+
+
+@case
+def no_retry():
+    return of(work, retry=None)
+
+
+@case
+def retry_max_duration():
+    return of(work, retry={"num_retries": 2, "backoff_max_duration": "7200s"}, timeout=3600)
+
+
+@case
+def no_timeout():
+    return of(work, timeout=None)
+
+
+@case
+def no_memory_limit():
+    return of(work, memory=None)
+
+
+@case
+def no_scratch():
+    return of(work, scratch=None)
+
+
+@case
+def volume_without_limit():
+    @pipeline
+    def one():
+        kubernetes.empty_dir_mount(settled(work()), "shm", "/dev/shm", medium="Memory")
+
+    return one
+
+
+@case
+def secret_in_env():
+    @pipeline
+    def one():
+        settled(work()).set_env_variable("HF_TOKEN", "hf_not_so_secret")
+
+    return one
+
+
+@case
+def runs_as_root():
+    @pipeline
+    def one():
+        kubernetes.set_security_context(settled(work()), run_as_user=0)
+
+    return one
+
+
+# --- caching --------------------------------------------------------------------------------------------------------
+
+
+@case
+def cached_by_place():
+    @pipeline
+    def one(raw: str):
+        """One.
+
+        Args:
+            raw: folder of raw files.
+        """
+        settled(read(uri=raw), cached=True)
+
+    return one
+
+
+@case
+def cached_environment():
+    @pipeline
+    def one():
+        settled(work(), cached=True).set_env_variable("MODE", "fast")
+
+    return one
+
+
+@case
+def cache_key():
+    @pipeline
+    def one():
+        settled(work()).set_caching_options(True, cache_key="own-key")
+
+    return one
+
+
+@case
+def run_in_cached_task():
+    return of(read, {"uri": dsl.PIPELINE_JOB_ID_PLACEHOLDER}, cached=True)
+
+
+# --- the form -------------------------------------------------------------------------------------------------------
+
+
+@case
+def no_description():
+    @dsl.container_component
+    def component(index: int):
+        return spec()
+
+    return of(component, {"index": 1})
+
+
+@case
+def no_display_name():
+    return of(work, name=None)
+
+
+# --- tests ----------------------------------------------------------------------------------------------------------
+
+
+def documents(function: Any, folder: Path) -> list[dict[str, Any]]:
+    compiler.Compiler().compile(function, str(folder / "made.yaml"))
+    return [one for one in yaml.safe_load_all((folder / "made.yaml").read_text()) if one]
+
+
+@pytest.mark.parametrize("rule", sorted(CASES))
+def test_a_trap_is_found_and_nothing_else(rule: str, tmp_path: Path) -> None:
+    found = lint.lint(documents(CASES[rule](), tmp_path))
+    assert [one.rule for one in found] == [rule], [str(one) for one in found]
+
+
+def test_every_rule_has_a_trap() -> None:
+    assert set(CASES) == {rule.name for rule in lint.RULES}
+
+
+def test_a_sound_pipeline_has_no_findings(tmp_path: Path) -> None:
+    assert [str(one) for one in lint.lint(documents(sound, tmp_path))] == []
+
+
+def test_a_cached_task_takes_the_manifest_of_the_data_that_it_reads(tmp_path: Path) -> None:
+    @pipeline
+    def one():
+        made = settled(make())
+        other = settled(make())
+        settled(use(manifest=other.outputs["manifest"], uri=made.outputs["output"]), cached=True)
+
+    (found,) = lint.lint(documents(one, tmp_path))
+    assert (found.rule, found.where) == ("cached-by-place", "root.use: uri")
+    assert found.got == "from root.make output, without a manifest"
+
+
+def test_the_compiled_files_have_no_findings() -> None:
+    assert COMPILED
+    found = {path.name: lint.run(lint.LintConfig(file=str(path))) for path in COMPILED}
+    assert {name: [str(one) for one in some] for name, some in found.items() if some} == {}
+
+
+def test_the_program_lists_findings_and_exits_3(tmp_path: Path) -> None:
+    documents(CASES["no-retry"](), tmp_path)
+
+    def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pipelines.lint", *arguments]
+        return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    file = f"file={tmp_path / 'made.yaml'}"
+    done = program(file)
+    assert done.returncode == 3
+    assert done.stdout.startswith("root.work: no-retry: no retries. ")
+    assert "1 finding" in done.stderr
+    assert program(file, "allow=no-retry").returncode == 0
+    assert program(file, "allow=no-such-rule").returncode == 2
+    (tmp_path / "other.yaml").write_text("a: b\n")
+    done = program(f"file={tmp_path / 'other.yaml'}")
+    assert done.returncode == 3
+    assert "is no compiled pipeline" in done.stderr
