@@ -58,6 +58,7 @@ class CompileConfig(ImageConfig):
     )
     version: str = option("", help="with form=manifests, the name of the PipelineVersion; empty = the pipeline's name")
     namespace: str = option("", help="with form=manifests, the namespace of both objects; empty = kubectl's")
+    docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
     component: str = option("", help=f"a component alone, one of {', '.join(STAGES)}")
 
     def __post_init__(self) -> None:
@@ -100,7 +101,7 @@ def _written(target: Path, config: CompileConfig) -> Path:
     else:
         from pipelines.pretraining import build
 
-        made = build(config.placement(), fan_out=config.fan_out)
+        made = build(config.placement(), fan_out=config.fan_out, docs=config.docs)
     given: dict[str, Any] = {}
     if config.form == "manifests":
         objects = KubernetesManifestOptions(
@@ -109,10 +110,10 @@ def _written(target: Path, config: CompileConfig) -> Path:
             include_pipeline_manifest=True,
         )
         given = {"kubernetes_manifest_format": True, "kubernetes_manifest_options": objects}
-    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pipeline.yaml"
         compiler.Compiler().compile(made, str(file), **given)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.read_bytes())
     return target
 

@@ -650,7 +650,7 @@ def lint(documents: Iterable[Spec]) -> list[Finding]:
 class LintConfig:
     """Find what compiles and fails on a cluster."""
 
-    file: str = option(COMPILED, help="compiled pipeline")
+    file: str = option(f"{COMPILED}/pretraining.yaml", help="compiled pipeline")
     allow: list[str] = option([], help="rules that do not count, joined by commas")
 
     def __post_init__(self) -> None:

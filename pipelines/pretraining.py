@@ -20,10 +20,18 @@ from pairmill.kfp import default
 from pipelines.placement import Placement
 
 NAME = "pairmill-pretraining"
-DESCRIPTION = "Raw instruction data to the rows that a PrefixLM trainer reads."
+_PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
+# Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
+_GROUPS = {
+    "Project": ("root", "profile", "workers"),
+    "Data": ("raw", "sources", "source_options", "max_reject_fraction"),
+    "Tokenizer": ("vocab_size",),
+    "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
+}
+_PAGES = {"Operating it": "docs/operations.md", "Sources": "docs/sources.md", "What it writes": "docs/format.md"}
 
 
-def build(placement: Placement, *, fan_out: bool = False) -> Any:
+def build(placement: Placement, *, fan_out: bool = False, docs: str = "") -> Any:
     """The pipeline as kfp knows it.
 
     Args:
@@ -31,6 +39,7 @@ def build(placement: Placement, *, fan_out: bool = False) -> Any:
         fan_out: whether a parameter of the run, ``workers``, says how many pods share the work of a stage. Kubeflow
             cannot leave a loop out of a run, and an empty one costs a pod as well, so that the line without loops is
             another pipeline.
+        docs: address below which the repository's files can be read, for links; empty = their paths alone.
     """
     signature = inspect.signature(_line)
     hidden = {"placement"} if fan_out else {"placement", "workers"}
@@ -41,7 +50,21 @@ def build(placement: Placement, *, fan_out: bool = False) -> Any:
     name, title = NAME, "Pretraining data"
     if fan_out:
         name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
-    return dsl.pipeline(function, name=name, display_name=title, description=DESCRIPTION)
+    description = _description({item.name for item in shown}, docs)
+    return dsl.pipeline(function, name=name, display_name=title, description=description)
+
+
+def _description(shown: set[str], docs: str) -> str:
+    """What the interface shows beside the graph, in Markdown: the parameters by groups, and where to read on."""
+    import docstring_parser
+
+    texts = {item.arg_name: item.description for item in docstring_parser.parse(_line.__doc__ or "").params}
+    lines = [_PURPOSE]
+    for group, names in _GROUPS.items():
+        lines.append(f"\n**{group}**\n")
+        lines += [f"- `{name}`: {' '.join((texts[name] or '').split())}" for name in names if name in shown]
+    pages = [f"[{title}]({docs.rstrip('/')}/{page})" if docs else f"{title}: {page}" for title, page in _PAGES.items()]
+    return "\n".join([*lines, "", " · ".join(pages)])
 
 
 def _line(
@@ -82,16 +105,19 @@ def _line(
     """
     # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
     alone = isinstance(workers, int)
-    fetched = placement.apply(fetch(root=root, raw=raw, sources=sources, split=workers), "fetch")
+
+    def placed(component: Any, suffix: str = "", **inputs: Any) -> Any:
+        task = placement.apply(component(**inputs), component.name.replace("-", "_"))
+        return task.set_display_name(component.name.replace("-", " ").capitalize() + suffix)
+
+    fetched = placed(fetch, root=root, raw=raw, sources=sources, split=workers)
 
     def shared(component: Any, lineage: dict[str, Any], **inputs: Any) -> Any:
-        name = component.name.replace("-", "_")
         # It finds the shares done; what one of them left undone it does itself.
-        task = placement.apply(component(**inputs, **lineage), name)
+        task = placed(component, **inputs, **lineage)
         if not alone:
             with dsl.ParallelFor(fetched.outputs["shares"], parallelism=placement.parallelism) as share:
-                worker = placement.apply(component(**inputs, share=share), name)
-            worker.set_display_name(f"{name}: a share")
+                worker = placed(component, ": a share", **inputs, share=share)
             task.after(worker)
         return task
 
@@ -123,7 +149,8 @@ def _line(
         tokenizer=trained.outputs["output"],
         profile=profile,
     )
-    planned = sample(
+    placed(
+        sample,
         root=root,
         tokenized_path=tokenized.outputs["output"],
         tokenized_manifest=tokenized.outputs["manifest"],
@@ -135,4 +162,3 @@ def _line(
         seed=seed,
         profile=profile,
     )
-    placement.apply(planned, "sample")

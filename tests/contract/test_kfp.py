@@ -319,7 +319,9 @@ def loops(spec: dict[str, Any]) -> dict[str, tuple[dict[str, Any], dict[str, Any
     for task in tasks(spec).values():
         if "parameterIterator" in task:
             (inner,) = spec["components"][task["componentRef"]["name"]]["dag"]["tasks"].values()
-            found[inner["taskInfo"]["name"].partition(":")[0]] = (task, inner)
+            title, _, kind = inner["taskInfo"]["name"].partition(": ")
+            assert kind == "a share"
+            found[title.lower().replace(" ", "_")] = (task, inner)
     return found
 
 
@@ -523,6 +525,30 @@ def test_a_default_of_an_unknown_option_is_a_defect() -> None:
     assert ours.default(config_class("clean"), "sources") == "all"
 
 
+# --- what the interface shows ---------------------------------------------------------------------------------------
+
+
+def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Path) -> None:
+    for file, more in ((COMPILED, set()), (PARALLEL, {"workers"})):
+        spec = documents(file)[0]
+        text = spec["pipelineInfo"]["description"]
+        assert spec["pipelineInfo"]["displayName"].startswith("Pretraining data")
+        shown = re.findall(r"^- `(\w+)`: \S", text, re.M)
+        assert sorted(shown) == sorted(spec["root"]["inputDefinitions"]["parameters"])
+        assert ("workers" in shown) == bool(more)
+        pages = re.findall(r"docs/\w+\.md", text)
+        assert len(pages) == 3
+        assert all((REPOSITORY / page).is_file() for page in pages)
+    compiled(tmp_path, "docs=https://git.example/team/pairmill/")
+    text = documents(tmp_path / "made.yaml")[0]["pipelineInfo"]["description"]
+    assert "[Operating it](https://git.example/team/pairmill/docs/operations.md)" in text
+
+
+def test_every_task_has_a_title(spec: dict[str, Any]) -> None:
+    titles = ["Clean", "Fetch", "Sample", "Tokenize", "Train tokenizer"]
+    assert sorted(task["taskInfo"]["name"] for task in tasks(spec).values()) == titles
+
+
 # --- who imports whom -----------------------------------------------------------------------------------------------
 
 PACKAGES = ("pairmill", "components", "pipelines")
@@ -615,7 +641,7 @@ def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
 
 def test_only_storage_knows_schemes() -> None:
     # The launcher maps its own mounts, which are Kubeflow's and no storage of ours.
-    known = {"pairmill.storage", "pairmill.launcher"}
+    known = {"pairmill.launcher", *(name for name in modules() if name.startswith("pairmill.storage"))}
     inspected = 0
     for name, path in modules().items():
         if name in known:

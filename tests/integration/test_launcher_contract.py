@@ -36,7 +36,7 @@ def test_the_compiled_pipeline_runs_under_the_launcher_contract(
 ) -> None:
     run = backend.run(load(COMPILED), arguments)
     assert run.state == "SUCCEEDED", run.failures()
-    assert run.outputs["clean"].parameters["rows"] == 6300
+    assert run.outputs["clean"].parameters["rows_out"] == 6300
     assert run.outputs["clean"].artifacts["metrics"].metadata["rows_in"] == 6060
     (cleaned,) = (one for one in run.executions if one.task == "clean")
     assert cleaned.inputs["raw"] == run.outputs["fetch"].parameters["output"]
