@@ -533,7 +533,7 @@ def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Pa
         spec = documents(file)[0]
         text = spec["pipelineInfo"]["description"]
         assert spec["pipelineInfo"]["displayName"].startswith("Pretraining data")
-        shown = re.findall(r"^- `(\w+)`: \S", text, re.M)
+        shown = re.findall(r"^- `(\w+)`: \S", text, re.MULTILINE)
         assert sorted(shown) == sorted(spec["root"]["inputDefinitions"]["parameters"])
         assert ("workers" in shown) == bool(more)
         pages = re.findall(r"docs/\w+\.md", text)
