@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.emulator.containers import Engine, Pod, Running
-from tests.emulator.driver import Job, Spec, mounted
+from tests.emulator.driver import Job, Plan, Spec, mounted
 from tests.emulator.objects import Objects
 from tests.emulator.values import doubles, dumps, parse, stored, text
 
@@ -96,21 +96,19 @@ class Launcher:
     engine: Engine
     started: Callable[[Attempt], None]
 
-    def run(
-        self, attempt: Attempt, job: Job, pod: Pod, given: Spec, component: Spec, expand: Callable[[str], str]
-    ) -> Result:
+    def run(self, attempt: Attempt, job: Job, pod: Pod, plan: Plan, expand: Callable[[str], str]) -> Result:
         """Run one pod to its end.
 
         Args:
             attempt: is filled in.
             pod: image, environment and extra volumes; its command still has the launcher's placeholders.
-            given: executor input of the driver.
+            plan: what the driver left.
             expand: what Argo and Kubernetes make of text in a pod's command.
 
         Raises:
             LauncherError: the pod failed.
         """
-        given = json.loads(expand(dumps(given)), parse_int=float)
+        given = json.loads(expand(dumps(plan.given)), parse_int=float)
         for one in _artifacts(given["outputs"]):
             if one["name"] == "executor-logs":
                 one["uri"] += f"-{attempt.index}"
@@ -119,7 +117,9 @@ class Launcher:
         self._prepare(attempt, given)
         for one in _artifacts(given.get("inputs", {})):
             self._download(attempt, one["uri"])
-        attempt.command = _filled([expand(part) for part in pod.command], _with_defaults(given, component), attempt)
+        attempt.command = _filled(
+            [expand(part) for part in pod.command], _with_defaults(given, plan.component), attempt
+        )
         try:
             self._execute(attempt, pod, given)
             made = _executor_output(attempt.host(given["outputs"]["outputFile"]))
@@ -127,7 +127,7 @@ class Launcher:
             if not attempt.deleted:
                 self._upload(attempt, job, given, {}, only=("executor-logs",))
             raise
-        parameters = _parameters(attempt, given, component, made.get("parameterValues", {}))
+        parameters = _parameters(attempt, given, plan.component, made.get("parameterValues", {}))
         artifacts = self._upload(attempt, job, given, made.get("artifacts", {}))
         for value in parameters.values():
             if isinstance(value, str) and value.encode("utf-8", "replace").decode() != value:
