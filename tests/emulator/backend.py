@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import yaml
 
+from pairmill.errors import PairmillError
 from tests.emulator import driver
 from tests.emulator.containers import Engine, Pod
 from tests.emulator.driver import Artifact, DriverError, Inputs, Job, Outputs, Plan, Scope, Spec
@@ -412,9 +413,10 @@ class _Work:
             try:
                 backend.before(attempt)
                 made = launcher.run(attempt, job, pod, plan, expand)
-            except Exception as error:
+            except (LauncherError, PairmillError) as error:
+                # The object store, where pairmill's own stands in for the launcher's, may be what failed.
                 attempt.reason = str(error)
-                raise
+                raise LauncherError(attempt.reason) from error
             finally:
                 deadline.cancel()
                 backend.after(attempt)

@@ -36,7 +36,6 @@ class Attempt:
         folder: of this machine, that holds the pod's volumes by their mount point.
         command: program and arguments as the program got them.
         executor_input: what ``{{$}}`` became.
-        paths: whether each output path and its parent existed before the program ran.
         log: stdout and stderr of the program, as far as it came.
         running: the program while it runs, to be killed.
         exit_code: of the program, negative for a signal; None: it was never started.
@@ -50,7 +49,6 @@ class Attempt:
     folder: Path
     command: list[str] = field(default_factory=list)
     executor_input: str = ""
-    paths: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     log: bytes = b""
     running: Running | None = None
     exit_code: int | None = None
@@ -109,9 +107,7 @@ class Launcher:
             LauncherError: the pod failed.
         """
         given = json.loads(expand(dumps(plan.given)), parse_int=float)
-        for one in _artifacts(given["outputs"]):
-            if one["name"] == "executor-logs":
-                one["uri"] += f"-{attempt.index}"
+        _logs(given["outputs"])["uri"] += f"-{attempt.index}"
         for place in (*_EMPTY, _SCRATCH, *pod.volumes):
             attempt.host(place).mkdir(parents=True, exist_ok=True)
         self._prepare(attempt, given)
@@ -135,15 +131,12 @@ class Launcher:
         return Result(parameters, artifacts)
 
     def _prepare(self, attempt: Attempt, given: Spec) -> None:
+        """Parents of all outputs are there, the outputs are not; outputFile's is that of an artifact."""
         outputs = given["outputs"]
-        paths = {f"parameter {name}": one["outputFile"] for name, one in outputs.get("parameters", {}).items()}
-        paths |= {f"artifact {one['name']}": mounted(one["uri"]) for one in _artifacts(outputs)}
-        for path in paths.values():
+        paths = [one["outputFile"] for one in outputs.get("parameters", {}).values()]
+        for path in (*paths, *(mounted(one["uri"]) for one in _artifacts(outputs))):
             attempt.host(path).parent.mkdir(parents=True, exist_ok=True)
-        paths["outputFile"] = outputs["outputFile"]
-        attempt.host(paths["artifact executor-logs"]).touch()
-        for name, path in paths.items():
-            attempt.paths[name] = (attempt.host(path).exists(), attempt.host(path).parent.exists())
+        attempt.host(mounted(_logs(outputs)["uri"])).touch()
 
     def _download(self, attempt: Attempt, uri: str) -> None:
         # An artifact without objects is none of the launcher's business: the path stays absent.
@@ -173,8 +166,7 @@ class Launcher:
         pipe.close()
         attempt.running.process.wait()
         attempt.exit_code = attempt.running.process.returncode
-        (logs,) = (one["uri"] for one in _artifacts(given["outputs"]) if one["name"] == "executor-logs")
-        attempt.host(mounted(logs)).write_bytes(attempt.log)
+        attempt.host(mounted(_logs(given["outputs"])["uri"])).write_bytes(attempt.log)
         if attempt.deleted:
             raise LauncherError(attempt.deleted)
         if attempt.exit_code:
@@ -207,6 +199,12 @@ class Launcher:
 
 def _artifacts(side: Spec) -> list[Spec]:
     return [one for listed in side.get("artifacts", {}).values() for one in listed["artifacts"]]
+
+
+def _logs(outputs: Spec) -> Spec:
+    (found,) = outputs["artifacts"]["executor-logs"]["artifacts"]
+    logs: Spec = found
+    return logs
 
 
 def _with_defaults(given: Spec, component: Spec) -> Spec:
