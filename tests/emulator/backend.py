@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import yaml
 
+from pairmill.errors import PairmillError
 from tests.emulator import driver
 from tests.emulator.containers import Engine, Pod
-from tests.emulator.driver import Artifact, DriverError, Inputs, Job, Outputs, Scope, Spec
+from tests.emulator.driver import Artifact, DriverError, Inputs, Job, Outputs, Plan, Scope, Spec
 from tests.emulator.launcher import Attempt, Launcher, LauncherError, volume_size
 from tests.emulator.objects import Objects
 from tests.emulator.values import doubles, dumps
@@ -331,8 +332,7 @@ class _Work:
                 execution.fingerprint = driver.fingerprint(given, component, container)
                 known = self.backend.cached(job.pipeline, execution.fingerprint)
             if known is None:
-                parts = (container.get("command", []), container.get("args", []))
-                command = [word for part in parts for word in driver.arguments(part, inputs.parameters)]
+                plan = self._plan(task, component, container, given, inputs)
         except DriverError as error:
             return self._driver_failed(f"{place}-driver", error)
         self.run.nodes[f"{place}-driver"] = SUCCEEDED
@@ -343,9 +343,9 @@ class _Work:
             self.run.nodes[f"{place}.executor"], self.run.nodes[place] = SKIPPED, SUCCEEDED
             return SUCCEEDED
         try:
-            if driver.too_long(given, component, command):
+            if driver.too_long(plan):
                 raise LauncherError("configmaps is forbidden: the pod's template is longer than a variable may be")
-            execution.outputs = self._pods(execution, task, component, given, container, command)
+            execution.outputs = self._pods(execution, plan)
         except LauncherError as error:
             self.run.reasons[place] = str(error)
             execution.state = state = FAILED
@@ -357,18 +357,23 @@ class _Work:
         self.run.nodes[f"{place}.executor"] = self.run.nodes[place] = state
         return state
 
-    def _pods(
-        self, execution: Execution, task: Spec, component: Spec, given: Spec, container: Spec, command: list[str]
-    ) -> Outputs:
+    def _plan(self, task: Spec, component: Spec, container: Spec, given: Spec, inputs: Inputs) -> Plan:
+        parts = (container.get("command", []), container.get("args", []))
+        command = [word for part in parts for word in driver.arguments(part, inputs.parameters)]
+        patch = self.platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {})
+        settings = patch.get("executors", {}).get(component["executorLabel"], {})
+        return Plan(task.get("retryPolicy", {}), component, container, settings, given, command)
+
+    def _pods(self, execution: Execution, plan: Plan) -> Outputs:
         """Pods of a task, one after another until one succeeds or there are no more retries."""
-        policy: Spec = task.get("retryPolicy", {})
+        policy = plan.policy
         wait, longest = (_seconds(policy.get(key, "0s")) for key in ("backoffDuration", "backoffMaxDuration"))
         begin = time.monotonic()
         for index in itertools.count():
             node = f"{execution.node}.executor" + (f"({index})" if policy else "")
             self.run.nodes[node] = FAILED
             try:
-                made = self._pod(node, execution, index, bool(policy), component, given, container, command)
+                made = self._pod(node, execution, index, plan)
             except LauncherError:
                 # The maximum is that of all attempts together.
                 spent = (time.monotonic() - begin) / self.backend.second + wait
@@ -381,34 +386,21 @@ class _Work:
                 return made
         raise AssertionError("a count has no end")
 
-    def _pod(
-        self,
-        node: str,
-        execution: Execution,
-        index: int,
-        retried: bool,
-        component: Spec,
-        given: Spec,
-        container: Spec,
-        command: list[str],
-    ) -> Outputs:
-        backend, job = self.backend, self.run.job
+    def _pod(self, node: str, execution: Execution, index: int, plan: Plan) -> Outputs:
+        backend, job, settings = self.backend, self.run.job, plan.settings
         name = f"{job.workflow}-system-container-impl-{secrets.randbelow(10**9):09}"
         attempt = Attempt(node, execution.task, index, backend.folder / name)
-        label = component["executorLabel"]
-        patch = self.platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {})
-        settings: Spec = patch.get("executors", {}).get(label, {})
         env = {"KFP_POD_NAME": name, "KFP_POD_UID": str(uuid4())}
-        if retried:
+        if plan.policy:
             env["KFP_RETRY_INDEX"] = str(index)
-        env |= {one["name"]: one.get("value", "") for one in container.get("env", [])}
+        env |= {one["name"]: one.get("value", "") for one in plan.container.get("env", [])}
         expand = driver.expanded(job.workflow, env)
         env |= self._secrets(settings)
         mounts = [*settings.get("emptyDirMounts", []), *settings.get("genericEphemeralVolume", [])]
         memory = {one["mountPath"]: volume_size(one.get("sizeLimit", "64Gi")) for one in mounts if "medium" in one}
         volumes = {one["mountPath"]: attempt.host(one["mountPath"]) for one in mounts if "medium" not in one}
         volumes |= self._secret_files(settings, attempt)
-        pod = Pod(name, container["image"], command, env, volumes, memory)
+        pod = Pod(name, plan.container["image"], plan.command, env, volumes, memory)
         launcher = Launcher(backend.objects, backend.engine, backend.started)
         seconds = int(settings.get("activeDeadlineSeconds", 0)) * backend.second
         with backend._room:
@@ -420,10 +412,11 @@ class _Work:
                 deadline.start()
             try:
                 backend.before(attempt)
-                made = launcher.run(attempt, job, pod, given, component, expand)
-            except Exception as error:
+                made = launcher.run(attempt, job, pod, plan, expand)
+            except (LauncherError, PairmillError) as error:
+                # The object store, where pairmill's own stands in for the launcher's, may be what failed.
                 attempt.reason = str(error)
-                raise
+                raise LauncherError(attempt.reason) from error
             finally:
                 deadline.cancel()
                 backend.after(attempt)

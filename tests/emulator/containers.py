@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tests.helpers import missing
+
 USER = 65532
 
 
@@ -79,6 +81,8 @@ class Process:
         folder: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
+        if os.geteuid():
+            missing("mounts of a process's own")
         self._programs = {"python": sys.executable, "python3": sys.executable, **(programs or {})}
         self._folder = folder
         self._env = {"PATH": os.environ["PATH"], "HOME": "/", **(env or {})}

@@ -80,6 +80,27 @@ class Scope:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """A container's task as its driver leaves it.
+
+    Attributes:
+        policy: of retries, empty: there are none.
+        component: its definition.
+        container: image, command, arguments and environment as compiled.
+        settings: of Kubernetes.
+        given: executor input.
+        command: command and arguments with the inputs that the driver fills in.
+    """
+
+    policy: Spec
+    component: Spec
+    container: Spec
+    settings: Spec
+    given: Spec
+    command: list[str]
+
+
+@dataclass(frozen=True)
 class Job:
     """What a run is called."""
 
@@ -268,9 +289,9 @@ def _filled(part: str, parameters: Spec) -> str:
     return _INPUT.sub(value, part)
 
 
-def too_long(given: Spec, component: Spec, command: list[str]) -> bool:
+def too_long(plan: Plan) -> bool:
     """Whether the pod's template is longer than the environment variable that holds it."""
-    patch = {"executor_input": dumps(given), "component_spec": dumps(component), "args": command}
+    patch = {"executor_input": dumps(plan.given), "component_spec": json.dumps(plan.component), "args": plan.command}
     # The patch is a text within the template, and the executor input one within the patch.
     return (
         len(json.dumps(json.dumps(patch, ensure_ascii=False), ensure_ascii=False).encode()) + _TEMPLATE > TEMPLATE_LIMIT

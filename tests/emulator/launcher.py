@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.emulator.containers import Engine, Pod, Running
-from tests.emulator.driver import Job, Spec, mounted
+from tests.emulator.driver import Job, Plan, Spec, mounted
 from tests.emulator.objects import Objects
 from tests.emulator.values import doubles, dumps, parse, stored, text
 
@@ -36,7 +36,6 @@ class Attempt:
         folder: of this machine, that holds the pod's volumes by their mount point.
         command: program and arguments as the program got them.
         executor_input: what ``{{$}}`` became.
-        paths: whether each output path and its parent existed before the program ran.
         log: stdout and stderr of the program, as far as it came.
         running: the program while it runs, to be killed.
         exit_code: of the program, negative for a signal; None: it was never started.
@@ -50,7 +49,6 @@ class Attempt:
     folder: Path
     command: list[str] = field(default_factory=list)
     executor_input: str = ""
-    paths: dict[str, tuple[bool, bool]] = field(default_factory=dict)
     log: bytes = b""
     running: Running | None = None
     exit_code: int | None = None
@@ -96,30 +94,28 @@ class Launcher:
     engine: Engine
     started: Callable[[Attempt], None]
 
-    def run(
-        self, attempt: Attempt, job: Job, pod: Pod, given: Spec, component: Spec, expand: Callable[[str], str]
-    ) -> Result:
+    def run(self, attempt: Attempt, job: Job, pod: Pod, plan: Plan, expand: Callable[[str], str]) -> Result:
         """Run one pod to its end.
 
         Args:
             attempt: is filled in.
             pod: image, environment and extra volumes; its command still has the launcher's placeholders.
-            given: executor input of the driver.
+            plan: what the driver left.
             expand: what Argo and Kubernetes make of text in a pod's command.
 
         Raises:
             LauncherError: the pod failed.
         """
-        given = json.loads(expand(dumps(given)), parse_int=float)
-        for one in _artifacts(given["outputs"]):
-            if one["name"] == "executor-logs":
-                one["uri"] += f"-{attempt.index}"
+        given = json.loads(expand(dumps(plan.given)), parse_int=float)
+        _logs(given["outputs"])["uri"] += f"-{attempt.index}"
         for place in (*_EMPTY, _SCRATCH, *pod.volumes):
             attempt.host(place).mkdir(parents=True, exist_ok=True)
         self._prepare(attempt, given)
         for one in _artifacts(given.get("inputs", {})):
             self._download(attempt, one["uri"])
-        attempt.command = _filled([expand(part) for part in pod.command], _with_defaults(given, component), attempt)
+        attempt.command = _filled(
+            [expand(part) for part in pod.command], _with_defaults(given, plan.component), attempt
+        )
         try:
             self._execute(attempt, pod, given)
             made = _executor_output(attempt.host(given["outputs"]["outputFile"]))
@@ -127,7 +123,7 @@ class Launcher:
             if not attempt.deleted:
                 self._upload(attempt, job, given, {}, only=("executor-logs",))
             raise
-        parameters = _parameters(attempt, given, component, made.get("parameterValues", {}))
+        parameters = _parameters(attempt, given, plan.component, made.get("parameterValues", {}))
         artifacts = self._upload(attempt, job, given, made.get("artifacts", {}))
         for value in parameters.values():
             if isinstance(value, str) and value.encode("utf-8", "replace").decode() != value:
@@ -135,15 +131,12 @@ class Launcher:
         return Result(parameters, artifacts)
 
     def _prepare(self, attempt: Attempt, given: Spec) -> None:
+        """Parents of all outputs are there, the outputs are not; outputFile's is that of an artifact."""
         outputs = given["outputs"]
-        paths = {f"parameter {name}": one["outputFile"] for name, one in outputs.get("parameters", {}).items()}
-        paths |= {f"artifact {one['name']}": mounted(one["uri"]) for one in _artifacts(outputs)}
-        for path in paths.values():
+        paths = [one["outputFile"] for one in outputs.get("parameters", {}).values()]
+        for path in (*paths, *(mounted(one["uri"]) for one in _artifacts(outputs))):
             attempt.host(path).parent.mkdir(parents=True, exist_ok=True)
-        paths["outputFile"] = outputs["outputFile"]
-        attempt.host(paths["artifact executor-logs"]).touch()
-        for name, path in paths.items():
-            attempt.paths[name] = (attempt.host(path).exists(), attempt.host(path).parent.exists())
+        attempt.host(mounted(_logs(outputs)["uri"])).touch()
 
     def _download(self, attempt: Attempt, uri: str) -> None:
         # An artifact without objects is none of the launcher's business: the path stays absent.
@@ -173,8 +166,7 @@ class Launcher:
         pipe.close()
         attempt.running.process.wait()
         attempt.exit_code = attempt.running.process.returncode
-        (logs,) = (one["uri"] for one in _artifacts(given["outputs"]) if one["name"] == "executor-logs")
-        attempt.host(mounted(logs)).write_bytes(attempt.log)
+        attempt.host(mounted(_logs(given["outputs"])["uri"])).write_bytes(attempt.log)
         if attempt.deleted:
             raise LauncherError(attempt.deleted)
         if attempt.exit_code:
@@ -207,6 +199,12 @@ class Launcher:
 
 def _artifacts(side: Spec) -> list[Spec]:
     return [one for listed in side.get("artifacts", {}).values() for one in listed["artifacts"]]
+
+
+def _logs(outputs: Spec) -> Spec:
+    (found,) = outputs["artifacts"]["executor-logs"]["artifacts"]
+    logs: Spec = found
+    return logs
 
 
 def _with_defaults(given: Spec, component: Spec) -> Spec:
