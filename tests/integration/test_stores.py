@@ -1,0 +1,259 @@
+"""The line on buckets: through the local runner, and shared out over pods under the launcher's contract, where workers are
+killed and the way to the store is disturbed. Results are those of a run on files.
+
+``PAIRMILL_DISTURBED_RUNS`` says how many disturbed runs are made; `make test` makes a few.
+"""
+
+import json
+import os
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tools
+
+from objectstores.servers import GcsServer, S3Server, Server
+from pairmill import storage
+from tests.emulator import Attempt, Backend, Folder, Process, load
+from tests.helpers import REPOSITORY, missing
+
+PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"
+PLAIN = REPOSITORY / "pipelines/compiled/pretraining.yaml"
+OPTIONS = {"vocab_size": 400, "epochs": 2}
+HOMES = ("clean", "tokenizer", "tokenize", "sample")
+"""Folders of results whose content does not depend on where raw files stand; fetch's index names the place."""
+RUNS = int(os.environ.get("PAIRMILL_DISTURBED_RUNS", "2"))
+ATTEMPTS = 3
+"""Of a task, by the compiled pipeline."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Raw files, and what a run on files makes of them: bytes of each stage's manifest."""
+
+    raw: Path
+    manifests: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    base = tmp_path_factory.mktemp("files")
+    tools.raw_data(base / "raw", size=60)
+    done = tools.stage("pipelines.local", raw=base / "raw", root=base / "root", **OPTIONS)
+    assert done.code == 0, done.err
+    return Expected(base / "raw", manifests(str(base / "root")))
+
+
+def manifests(root: str) -> dict[str, bytes]:
+    """Every manifest of results below a root."""
+    store = storage.store_for(root)
+    paths = [entry.path for entry in store.list(root) if entry.path.endswith("/_MANIFEST.json")]
+    found = {path: store.read(f"{root}/{path}") for path in paths if path.split("/")[0] in HOMES}
+    assert {path.split("/")[0] for path in found} == set(HOMES)
+    return found
+
+
+def upload(raw: Path, bucket: str) -> str:
+    """The raw files as objects."""
+    store = storage.store_for(bucket)
+    for path in raw.rglob("*"):
+        if path.is_file():
+            store.copy(str(path), f"{bucket}/raw/{path.relative_to(raw)}")
+    return f"{bucket}/raw"
+
+
+def refuse_partial(root: str) -> int:
+    """Every finished folder holds what its manifest says; returns how many there are."""
+    store = storage.store_for(root)
+    found = {entry.path: entry.size for entry in store.list(root)}
+    done = [path.removesuffix("/_MANIFEST.json") for path in found if path.endswith("/_MANIFEST.json")]
+    for folder in done:
+        files = json.loads(store.read(f"{root}/{folder}/_MANIFEST.json"))["files"]
+        # What was written before the manifest is there by its name, whatever an older listing says.
+        sizes = {file["path"]: store.size(f"{root}/{folder}/{file['path']}") for file in files}
+        assert sizes == {file["path"]: file["size"] for file in files}, folder
+    return len(done)
+
+
+def digested(root: str) -> int:
+    """Compares every file that a manifest names with its digest; returns how many there are."""
+    store = storage.store_for(root)
+    count = 0
+    for path, data in manifests(root).items():
+        folder = f"{root}/{path.removesuffix('/_MANIFEST.json')}"
+        files = json.loads(data)["files"]
+        found = store.digests([f"{folder}/{file['path']}" for file in files])
+        assert list(found) == [file["sha256"] for file in files]
+        listed = {entry.path for entry in store.list(folder)}
+        assert listed == {"_STARTED.json", "_MANIFEST.json", *(file["path"] for file in files)}
+        count += len(files)
+    return count
+
+
+@pytest.fixture(params=["s3", "gs"])
+def server(request: pytest.FixtureRequest) -> Server:
+    found: Server = request.getfixturevalue("s3_server" if request.param == "s3" else "gcs_server")
+    request.getfixturevalue("use")(found.environment())
+    return found
+
+
+# --- this machine ---------------------------------------------------------------------------------------------------
+
+
+def test_the_line_on_a_bucket_gives_what_it_gives_on_files(server: Server, expected: Expected) -> None:
+    bucket = server.bucket()
+    raw, root = upload(expected.raw, bucket), f"{bucket}/project"
+    done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+    assert done.code == 0, done.err
+    assert manifests(root) == expected.manifests
+    assert digested(root) > 30
+    before = [(entry.path, entry.size) for entry in storage.store_for(root).list(root)]
+    again = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+    assert again.code == 0, again.err
+    assert "every stage was reused" in again.out
+    assert [(entry.path, entry.size) for entry in storage.store_for(root).list(root)] == before
+
+
+def test_results_that_were_deleted_are_made_again_and_what_they_were_made_of_is_reused(
+    server: Server, expected: Expected
+) -> None:
+    bucket = server.bucket()
+    raw, root = upload(expected.raw, bucket), f"{bucket}/project"
+    assert tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS).code == 0
+    store = storage.store_for(root)
+    (folder,) = {path.rsplit("/", 1)[0] for path in expected.manifests if path.startswith("clean/")}
+    (record, *_) = [entry.path for entry in store.list(f"{root}/clean/shards") if entry.path.endswith("_RECORD.json")]
+    store.delete(f"{root}/clean/shards/{record}")
+    gone = f"{root}/{folder}/data/gsm8k_train.jsonl"
+    store.delete(gone)
+    # A stage that is given this URI, by Kubeflow's cache or by hand, says that it is damaged and what to do.
+    tokenizer = next(path for path in expected.manifests if path.startswith("tokenizer/")).rsplit("/", 1)[0]
+    done = tools.stage("tokenize", rows=f"{root}/{folder}", tokenizer=f"{root}/{tokenizer}", root=root)
+    assert done.code == 3
+    assert "data/gsm8k_train.jsonl: missing; run the stage that made it again" in done.message
+    assert "with the cache off" in done.message
+    done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+    assert done.code == 0, done.err
+    assert "1 of its files are gone or changed" in done.err
+    assert manifests(root) == expected.manifests
+    assert digested(root) > 30
+
+
+# --- pods -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Line:
+    """The compiled pipeline under the launcher's contract, on a bucket."""
+
+    backend: Backend
+    raw: str
+    root: str
+    killed: list[str] = field(default_factory=list)
+
+    def run(self, workers: int) -> Any:
+        arguments = {"raw": self.raw, "root": self.root, "prefix_config_path": "prefix_config.yaml", **OPTIONS}
+        if workers == 1:
+            return self.backend.run(load(PLAIN), arguments)
+        return self.backend.run(load(PARALLEL), {**arguments, "workers": workers})
+
+
+def line(server: Server, expected: Expected, folder: Path, environment: dict[str, str]) -> Line:
+    if os.geteuid():
+        missing("mounts of a process's own")
+    bucket = server.bucket()
+    secret = {name.removesuffix("_S3"): value for name, value in environment.items()}
+    # A second of back-off takes 10 ms here.
+    backend = Backend(
+        Folder(folder / "artifacts"),
+        Process(folder=REPOSITORY),
+        folder / "pods",
+        secrets={"pairmill-storage": secret},
+        second=0.01,
+        pods=4,
+    )
+    return Line(backend, upload(expected.raw, bucket), f"{bucket}/project")
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_any_number_of_workers_gives_equal_manifests(
+    server: Server, expected: Expected, tmp_path: Path, workers: int
+) -> None:
+    made = line(server, expected, tmp_path, server.environment())
+    run = made.run(workers)
+    assert run.state == "SUCCEEDED", run.failures()
+    assert manifests(made.root) == expected.manifests
+    assert digested(made.root) > 30
+    tasks = [attempt.task for attempt in run.attempts]
+    assert len(tasks) == 5 + (0 if workers == 1 else 3 * workers)
+    if workers > 1:
+        # The task behind the shares found everything done.
+        for stage in ("clean", "train-tokenizer", "tokenize"):
+            (finish,) = [one for one in run.attempts if one.task == stage]
+            assert b"shards reused" in finish.log
+            shares = [one for one in run.attempts if one.task == f"{stage}-2"]
+            assert len(shares) == workers
+    assert not list(Path("/scratch").iterdir())
+
+
+@pytest.fixture
+def watch() -> Iterator[Any]:
+    """Looks over and over whether a finished folder lacks anything."""
+    stop = threading.Event()
+    looks: list[int] = []
+    problems: list[BaseException] = []
+    threads: list[threading.Thread] = []
+
+    def look(root: str) -> None:
+        while not stop.wait(0.05):
+            try:
+                looks.append(refuse_partial(root))
+            except BaseException as error:
+                problems.append(error)
+                return
+
+    def start(root: str) -> None:
+        threads.append(threading.Thread(target=look, args=(root,)))
+        threads[-1].start()
+
+    yield start
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not problems, problems[0]
+    assert sum(looks) > 0
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_killed_workers_and_a_disturbed_store_change_nothing(
+    s3_server: S3Server, gcs_server: GcsServer, use: Any, expected: Expected, tmp_path: Path, watch: Any, seed: int
+) -> None:
+    from objectstores.faults import FaultProxy
+
+    chance = random.Random(seed)
+    server: Server = chance.choice([s3_server, gcs_server]) if RUNS > 2 else [s3_server, gcs_server][seed % 2]
+    use(server.environment())
+    with FaultProxy(server.url, seed=seed) as proxy:
+        made = line(server, expected, tmp_path, server.environment(proxy.url))
+        lock = threading.Lock()
+
+        def kill(attempt: Attempt) -> None:
+            with lock:
+                chosen = attempt.index < ATTEMPTS - 1 and chance.random() < 0.5
+                wait = chance.uniform(0.05, 1.5)
+            if chosen and attempt.running is not None:
+                made.killed.append(attempt.node)
+                threading.Timer(wait, attempt.running.kill).start()
+
+        made.backend.started = kill
+        watch(made.root)
+        run = made.run(chance.choice([2, 3]))
+    assert run.state == "SUCCEEDED", run.failures()
+    assert manifests(made.root) == expected.manifests
+    assert digested(made.root) > 30
+    codes = {attempt.exit_code for attempt in run.attempts}
+    assert codes <= {0, -9}, run.failures()
