@@ -11,6 +11,7 @@ objects and of kfp_server_api's models, and plays runs from a script: one frame 
 import json
 import re
 import socket
+import ssl
 import threading
 import uuid
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from email.parser import BytesParser
 from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -52,8 +54,9 @@ class Node:
 
     @property
     def log_node(self) -> str:
-        attempt = f"executor({len(self.attempts) - 1})" if self.attempts else "executor"
-        return node_id(*self.place, *(["executor", attempt][: 1 if not self.attempts else 2]))
+        """The node whose log tells of it."""
+        last = f"executor({len(self.attempts) - 1})" if self.attempts else "executor"
+        return node_id(*self.place, last)
 
 
 def frame(state: str, *nodes: Node, history: Sequence[str] = (), finished: bool | None = None) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def frame(state: str, *nodes: Node, history: Sequence[str] = (), finished: bool 
             entry(place, None)
             continue
         entry(place, node.state, (*place, "executor"), like=node)
-        attempts = [(*place, "executor", f"executor({number})") for number in range(len(node.attempts))]
+        attempts = [(*place, f"executor({number})") for number in range(len(node.attempts))]
         entry((*place, "executor"), "RUNNING" if attempts else node.executor or node.state, *attempts, like=node)
         for attempt, outcome in zip(attempts, node.attempts, strict=True):
             entry(attempt, outcome, like=node)
@@ -149,9 +152,9 @@ class _Refusal(Exception):
 
 
 class ApiServer:
-    """The server. ``token`` is the one that it takes, empty = it asks for none."""
+    """The server. ``token`` is the one that it takes, empty = none; ``tls`` is a file with certificate and key."""
 
-    def __init__(self, *, token: str = "", multi_user: bool = False) -> None:
+    def __init__(self, *, token: str = "", multi_user: bool = False, tls: Path | None = None) -> None:
         self.token, self.multi_user = token, multi_user
         self.requests: list[Request] = []
         self.pipelines: list[dict[str, Any]] = []
@@ -166,7 +169,11 @@ class ApiServer:
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(tls)
+            self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._http.server_port}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()

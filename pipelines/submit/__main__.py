@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import signal
 import sys
 import tempfile
 import time
@@ -126,7 +127,8 @@ def compiled(config: Any, folder: str) -> Path:
     chosen: dict[str, Any] = {item.name: getattr(config, item.name, "") for item in dataclasses.fields(CompileConfig)}
     chosen["output"] = str(target)
     # kfp fixes a component's image when its module is imported, and here it was: for the pipeline's parameters.
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         return pool.submit(compiler.run, CompileConfig(**chosen)).result()
 
 

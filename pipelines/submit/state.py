@@ -80,7 +80,10 @@ def verdict(run: Any) -> Verdict | None:
 
 
 def tasks(run: Any, now: datetime) -> list[Task]:
-    """The tasks of the run (a ``V2beta1Run``) that have begun, in the order of their start."""
+    """The tasks of the run (a ``V2beta1Run``) that have begun, in the order of their start.
+
+    Where the server's ids are none of Argo's, tasks have no index, and those around others are among them.
+    """
     entries = [entry for entry in _details(run) if entry.display_name]
     ids = {child.pod_name for entry in entries for child in entry.child_tasks or []}
     if not ids:
@@ -100,10 +103,10 @@ def tasks(run: Any, now: datetime) -> list[Task]:
                 continue
             label, node = f"{_label((*place[:-1], name[: -len(_DRIVER)]))} (driver)", node_of.get(place, "")
         else:
-            executor = _executor(place, node_of)
-            if _ITERATION.match(name) or _NOISE.fullmatch(name) or (not executor and state != SKIPPED):
+            node = _executor(place, node_of) if places else next((c.pod_name for c in entry.child_tasks or []), "")
+            if _ITERATION.match(name) or _NOISE.fullmatch(name) or (not node and state != SKIPPED):
                 continue
-            label, node = _label(place), executor
+            label = _label(place)
         if state == RUNNING and entry.start_time in waiting:
             state = PENDING
         found.append((entry.start_time or _EPOCH, label, entry, state, node))

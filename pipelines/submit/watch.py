@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ TIMED_OUT = 9
 # In looks at the run: with the usual five seconds five minutes, ten minutes, and half a minute.
 _PENDING_LOOKS, _LOST_LOOKS, _SETTLE_LOOKS = 60, 120, 6
 _LOG_LINES, _LOGS = 20, 10
+_ROWS = 8
 
 
 @dataclass(kw_only=True)
@@ -152,8 +154,8 @@ class _Watcher:
                 self._said.add(key)
                 event(
                     f"{waiting[key]} has waited for {_duration(now - since)} to start, and never fails by itself: "
-                    f"kubectl get pods -l pipeline/runid={self._run} and kubectl describe pod say whether the image can be "
-                    "pulled, and whether a node has the memory, the disk and the labels that are asked for",
+                    f"kubectl get pods -l pipeline/runid={self._run} and kubectl describe pod say whether its image "
+                    "can be pulled, and whether a node has the memory, the disk and the labels that it asks for",
                     level=logging.WARNING,
                     task=waiting[key],
                     run=self._run,
@@ -278,8 +280,18 @@ def _table(run_state: str, tasks: Sequence[Task]) -> Table:
     table.add_column("task")
     table.add_column("state")
     table.add_column("time", justify="right")
+    stages: dict[str, list[Task]] = {}
     for task in tasks:
-        table.add_row(task.label, task.state, _duration(task.seconds), style=colours.get(task.state, ""))
+        stages.setdefault(task.label.partition("[")[0], []).append(task)
+    for name, found in stages.items():
+        # A table that is higher than the terminal loses its end.
+        if len(found) > _ROWS:
+            counts = Counter(task.state for task in found)
+            states = ", ".join(f"{count} {each}" for each, count in sorted(counts.items()))
+            table.add_row(f"{name}[{len(found)}]", states, _duration(max(task.seconds for task in found)))
+            continue
+        for task in found:
+            table.add_row(task.label, task.state, _duration(task.seconds), style=colours.get(task.state, ""))
     return table
 
 
