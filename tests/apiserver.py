@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, unquote_plus, urlsplit
 
 WORKFLOW = "pairmill-x7k2p"
 
@@ -278,7 +278,9 @@ class ApiServer:
         if "namespace" in request.query and not self.multi_user:
             raise _Refusal(400, "In single-user mode, the namespace must be empty")
         wanted = {"namespace": request.query["namespace"]} if "namespace" in request.query else {}
-        for predicate in json.loads(request.query.get("filter", '{"predicates": []}'))["predicates"]:
+        # As the server does, which decodes what HTTP has decoded.
+        text = unquote_plus(request.query.get("filter", '{"predicates": []}'))
+        for predicate in json.loads(text)["predicates"]:
             assert predicate["operation"] in {"EQUALS", 1}
             wanted[predicate["key"]] = predicate["stringValue"]
         return [each for each in items if all(each.get(key) == value for key, value in wanted.items())]

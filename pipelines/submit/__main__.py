@@ -113,7 +113,8 @@ def with_pipeline(base: type[Any]) -> type[Any]:
 
 
 def _field(item: dataclasses.Field[Any]) -> Any:
-    return option(item.default, help=item.metadata["help"])
+    default = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+    return option(default, help=item.metadata["help"])
 
 
 def compiled(config: Any, folder: str) -> Path:
@@ -124,12 +125,12 @@ def compiled(config: Any, folder: str) -> Path:
     from pipelines import compile as compiler
 
     target = Path(folder) / "pipeline.yaml"
-    chosen: dict[str, Any] = {item.name: getattr(config, item.name, "") for item in dataclasses.fields(CompileConfig)}
-    chosen["output"] = str(target)
+    names = {item.name for item in dataclasses.fields(CompileConfig)} - {"output"}
+    chosen = CompileConfig(output=str(target), **{name: getattr(config, name) for name in names})
     # kfp fixes a component's image when its module is imported, and here it was: for the pipeline's parameters.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        return pool.submit(compiler.run, CompileConfig(**chosen)).result()
+        return pool.submit(compiler.run, chosen).result()
 
 
 def parameters(config: Any) -> dict[str, Any]:

@@ -264,7 +264,9 @@ def _named(found: list[T] | None) -> T | None:
 
 
 def _filter(name: str) -> str:
-    return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
+    text = json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
+    # The server decodes a filter once more than HTTP does.
+    return text.replace("%", "%25").replace("+", "%2B")
 
 
 def _in(server: Server) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pairmill.errors import PairmillError, UsageError
 from pairmill.log import event
 from pairmill.stage import option
 from pipelines.submit import state
-from pipelines.submit.server import Refused, Server, Unanswered
+from pipelines.submit.server import Exists, Refused, Server, Unanswered
 from pipelines.submit.state import Task, Verdict
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ class _Watcher:
         self._end = time.monotonic() + config.timeout if config.timeout else float("inf")
         self._pending: dict[str, float] = {}
         self._said: set[str] = set()
+        self._terminating = False
 
     def wait(self) -> Any:
         """The run when it has ended."""
@@ -100,10 +101,8 @@ class _Watcher:
             try:
                 with _display() as display:
                     return self._until_ended(display)
-            except KeyboardInterrupt:
-                self._interrupted(INTERRUPTED)
-            except _Terminated:
-                self._interrupted(TERMINATED)
+            except (KeyboardInterrupt, _Terminated) as error:
+                self._interrupted(TERMINATED if isinstance(error, _Terminated) else INTERRUPTED)
 
     def _until_ended(self, display: _Display) -> Any:
         looks_after_end = 0
@@ -168,36 +167,39 @@ class _Watcher:
     def _check_timeout(self) -> None:
         if time.monotonic() < self._end:
             return
-        what = f"has not ended in {_duration(self._config.timeout)}"
-        if self._config.on_timeout == "leave":
-            raise Ended(what, TIMED_OUT, where=self._run, hint=self._again)
-        self._terminate()
-        raise Ended(what, TIMED_OUT, where=self._run, hint="it is being terminated")
+        if self._config.on_timeout == "terminate" and not self._terminating:
+            self._terminate()
+        raise self._left(f"has not ended in {_duration(self._config.timeout)}", TIMED_OUT)
 
     def _interrupted(self, code: int) -> None:
-        """Terminate the run or not; returns if it is to be watched on."""
-        choice: str = self._config.on_interrupt
-        if choice == "ask":
-            asked = code == INTERRUPTED and sys.stdin.isatty() and sys.stderr.isatty()
-            choice = self._ask() if asked else "leave"
-        if choice == "leave":
-            raise Ended("interrupted", code, where=self._run, hint=self._again)
-        if choice == "terminate":
-            self._terminate()
-
-    def _ask(self) -> str:
-        question = "\nterminate the run? y = yes, Enter = no, go on watching, Ctrl-C = leave it running: "
+        """Terminate the run or not; returns if it is to be watched on. A second interrupt ends the wait."""
         try:
-            answer = log.console().input(question, markup=False)
-        except (KeyboardInterrupt, EOFError, _Terminated):
+            choice = "leave" if self._terminating else self._choice(code)
+            if choice == "terminate":
+                self._terminate()
+        except (KeyboardInterrupt, _Terminated, EOFError):
+            choice = "leave"
+        if choice == "leave":
+            raise self._left("interrupted", code)
+
+    def _choice(self, code: int) -> str:
+        if self._config.on_interrupt != "ask":
+            return self._config.on_interrupt
+        if code == TERMINATED or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return "leave"
+        question = "\nterminate the run? y = yes, Enter = no, go on watching, Ctrl-C = leave it running: "
+        answer = log.console().input(question, markup=False)
         return "terminate" if answer.strip().lower() in {"y", "yes"} else "watch"
 
     def _terminate(self) -> None:
-        if "terminate" not in self._said:
+        self._terminating = True
+        # Refused where the run has ended meanwhile: the next look says how.
+        with contextlib.suppress(UsageError, Exists):
             self._server.call(self._server.runs.run_service_terminate_run, self._run)
-            self._said.add("terminate")
-            event("the run is being terminated", run=self._run)
+        event("the run is being terminated", run=self._run)
+
+    def _left(self, what: str, code: int) -> Ended:
+        return Ended(what, code, where=self._run, hint="it is being terminated" if self._terminating else self._again)
 
     def conclude(self, run: Any) -> None:
         """Say how it ended; with logs, where tasks failed."""
