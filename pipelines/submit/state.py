@@ -179,6 +179,9 @@ def _executor(place: Place, node_of: dict[Place, str]) -> str:
 def _label(place: Place) -> str:
     names = [name for name in place if not _NOISE.fullmatch(name) and not _ITERATION.match(name)]
     indices = [match[1] for name in place if (match := _ITERATION.match(name))]
+    if indices:
+        # A component that stands before its loop and in it is called "clean" and "clean-2"; the index says enough.
+        names[-1:] = [re.sub(r"-\d+$", "", name) for name in names[-1:]]
     return ".".join(names) + "".join(f"[{index}]" for index in indices) if names else place[-1]
 
 

@@ -282,10 +282,10 @@ def _table(run_state: str, tasks: Sequence[Task]) -> Table:
     table.add_column("task")
     table.add_column("state")
     table.add_column("time", justify="right")
-    stages: dict[str, list[Task]] = {}
+    stages: dict[tuple[str, str], list[Task]] = {}
     for task in tasks:
-        stages.setdefault(task.label.partition("[")[0], []).append(task)
-    for name, found in stages.items():
+        stages.setdefault(task.label.partition("[")[:2], []).append(task)
+    for (name, _), found in stages.items():
         # A table that is higher than the terminal loses its end.
         if len(found) > _ROWS:
             counts = Counter(task.state for task in found)

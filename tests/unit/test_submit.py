@@ -84,7 +84,7 @@ def test_a_terminated_run_is_told_from_a_failed_one_by_its_history() -> None:
 
 
 def test_workers_have_their_index_and_what_is_around_them_is_not_shown() -> None:
-    workers = [Node("encode", "RUNNING", loop="for-loop-2", index=index) for index in (0, 1, 11)]
+    workers = [Node("encode-2", "RUNNING", loop="for-loop-2", index=index) for index in (0, 1, 11)]
     run = frame("RUNNING", Node("clean", "SUCCEEDED"), *workers, Node("finish", ""))
     found = [("clean", "SUCCEEDED"), ("encode[0]", "RUNNING"), ("encode[11]", "RUNNING"), ("encode[1]", "RUNNING")]
     assert sorted(shown(run)) == sorted(found)
