@@ -1,0 +1,1 @@
+"""Submission of the pipeline to a Kubeflow Pipelines server."""
