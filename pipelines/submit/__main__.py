@@ -22,7 +22,8 @@ from pairmill import cli
 from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.stage import option
-from pipelines.compile import CompileConfig
+from pipelines.compile import CompileConfig, ImageConfig
+from pipelines.placement import Placement
 from pipelines.submit.server import Server, ServerConfig
 from pipelines.submit.watch import WatchConfig, watch
 
@@ -97,16 +98,18 @@ class RecurringConfig(_Config):
 
 
 def with_pipeline(base: type[Any]) -> type[Any]:
-    """Options of ``base``, of the compiler, and the pipeline's own parameters as one class."""
+    """Options of ``base``, of what is compiled in, and the pipeline's own parameters as one class."""
     from pipelines.local import config_class
-    from pipelines.pretraining import pretraining
+    from pipelines.pretraining import build
 
-    known = {item.name for item in dataclasses.fields(base)} | {"output"}
-    more = [item for item in dataclasses.fields(CompileConfig) if item.name not in known]
-    hints = get_type_hints(CompileConfig)
+    known = {item.name for item in dataclasses.fields(base)}
+    more = [item for item in dataclasses.fields(ImageConfig) if item.name not in known]
+    hints = get_type_hints(ImageConfig)
     added = {item.name: (item.name, hints[item.name], _field(item)) for item in more}
-    parameters = config_class(pretraining)
+    parameters = config_class(build(Placement(), fan_out=True))
     added.update({item.name: (item.name, item.type, _field(item)) for item in dataclasses.fields(parameters)})
+    about = "pods that share the work of each of clean, train_tokenizer and tokenize; 1 = the pipeline without loops"
+    added["workers"] = ("workers", int, option(1, help=about))
     made = dataclasses.make_dataclass(base.__name__, added.values(), bases=(base,), kw_only=True)
     made.__doc__ = base.__doc__
     return made
@@ -125,19 +128,21 @@ def compiled(config: Any, folder: str) -> Path:
     from pipelines import compile as compiler
 
     target = Path(folder) / "pipeline.yaml"
-    names = {item.name for item in dataclasses.fields(CompileConfig)} - {"output"}
-    chosen = CompileConfig(output=str(target), **{name: getattr(config, name) for name in names})
+    given = {item.name: getattr(config, item.name) for item in dataclasses.fields(ImageConfig)}
+    chosen = CompileConfig(output=str(target), fan_out=config.workers > 1, **given)
     # kfp fixes a component's image when its module is imported, and here it was: for the pipeline's parameters.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        return pool.submit(compiler.run, chosen).result()
+        (path,) = pool.submit(compiler.run, chosen).result()
+    return path
 
 
 def parameters(config: Any) -> dict[str, Any]:
     """The pipeline's parameters among the options."""
-    from pipelines.pretraining import pretraining
+    from pipelines.pretraining import build
 
-    return {name: getattr(config, name) for name in pretraining.component_spec.inputs or {}}
+    pipeline = build(Placement(), fan_out=config.workers > 1)
+    return {name: getattr(config, name) for name in pipeline.component_spec.inputs or {}}
 
 
 def _publish(config: Any) -> tuple[Server, Any, str]:

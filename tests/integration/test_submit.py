@@ -457,6 +457,16 @@ def test_a_submission_from_nothing(server: ApiServer) -> None:
     assert not server.asked("GET", RUN)
 
 
+def test_workers_and_placement_are_compiled_in(server: ApiServer) -> None:
+    options = ("root=gs://b/p", "wait=false", "version=v1", "workers=7", "memory=9Gi", "node_selector=pool=big")
+    assert submit(server, IMAGE, *options).code == 0
+    (run,), (version,) = server.runs.values(), server.versions
+    assert server.pipelines[0]["display_name"] == "pairmill-pretraining-parallel"
+    assert run.made_of["runtime_config"]["parameters"]["workers"] == 7
+    assert "9Gi" in version["content"]
+    assert "pool: big" in version["content"]
+
+
 def test_a_version_is_uploaded_once_and_another_content_gets_another_name(server: ApiServer) -> None:
     options = ("root=gs://b/p", "wait=false", "version=v1")
     for image in (IMAGE, IMAGE, OTHER_IMAGE):

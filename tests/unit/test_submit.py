@@ -15,8 +15,9 @@ from helpers import REPOSITORY
 
 from pairmill import cli
 from pairmill.errors import UsageError
-from pipelines.compile import CompileConfig
-from pipelines.pretraining import pretraining
+from pipelines.compile import ImageConfig
+from pipelines.placement import Placement
+from pipelines.pretraining import build
 from pipelines.submit import __main__ as command
 from pipelines.submit import publish, state
 from pipelines.submit.state import Verdict
@@ -37,18 +38,20 @@ def shown(run: dict[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("base", [command.SubmitConfig, command.ScheduleConfig])
 def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any]) -> None:
     ours = {item.name for item in dataclasses.fields(base)}
-    parameters = set(inspect.signature(pretraining.pipeline_func).parameters)
-    assert not ours & parameters, "a parameter of the pipeline would hide an option"
-    compiling = {item.name for item in dataclasses.fields(CompileConfig)} - {"output"}
+    parameters = set(inspect.signature(build(Placement(), fan_out=True).pipeline_func).parameters)
+    compiling = {item.name for item in dataclasses.fields(ImageConfig)}
+    assert not (ours | compiling) & parameters, "a parameter of the pipeline would hide an option"
     made = command.with_pipeline(base)
     assert {item.name for item in dataclasses.fields(made)} == ours | parameters | compiling
     assert all(item.metadata["help"] for item in dataclasses.fields(made))
 
 
-def test_the_parameters_of_the_run_are_the_pipelines() -> None:
-    parameters = inspect.signature(pretraining.pipeline_func).parameters
-    config = SimpleNamespace(**{name: index for index, name in enumerate(parameters)}, host="h", image="i")
-    assert command.parameters(config) == {name: index for index, name in enumerate(parameters)}
+@pytest.mark.parametrize("workers", [1, 7])
+def test_the_parameters_of_the_run_are_the_pipelines(workers: int) -> None:
+    parameters = inspect.signature(build(Placement(), fan_out=True).pipeline_func).parameters
+    values = {**{name: index for index, name in enumerate(parameters)}, "workers": workers}
+    given = command.parameters(SimpleNamespace(**values, host="h", image="i"))
+    assert given == {name: value for name, value in values.items() if name != "workers" or workers > 1}
 
 
 def test_every_exit_code_is_in_the_help_and_in_the_document() -> None:
