@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import http.client
 import logging
@@ -62,6 +63,8 @@ class GcsStore(RemoteStore):
         except of.GoogleAPICallError as error:
             headers = getattr(error.response, "headers", {})
             detail = "; ".join(str(item.get("message", "")) for item in error.errors if isinstance(item, dict))
+            if error.code == 400 and "CRC32C" in detail:
+                raise Again(f"400 {detail}") from None
             raise refusal(place, int(error.code or 0), detail, headers.get("retry-after", "")) from None
         except of_auth.DefaultCredentialsError as error:
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
@@ -79,6 +82,9 @@ class GcsStore(RemoteStore):
         ) as error:
             # Their texts hold whole URLs.
             raise Again(f"{type(error).__name__} at {self._client.api_endpoint}") from None
+        except of.RetryError as error:
+            with self._failures(place):
+                raise error.cause from None
         except of.GoogleAPIError as error:
             raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
 
@@ -100,6 +106,8 @@ class GcsStore(RemoteStore):
                 start=start,
                 end=end - 1,
                 raw_download=True,
+                # Twice as fast, but what came before a cut is lost: where there was one, what comes is kept.
+                single_shot_download=body.tries == 1,
                 checksum=None,
                 retry=None,
                 timeout=timeouts(),
@@ -128,20 +136,30 @@ class GcsStore(RemoteStore):
         )
 
     def _put_large(self, place: Place, path: Path) -> None:
+        from google.api_core.exceptions import GoogleAPICallError
         from google.cloud.storage.retry import DEFAULT_RETRY
 
-        # The client's own retry makes one request again, not all of them.
         blob = self._blob(place, chunk_size=CHUNK)
-        self._ask(
-            place,
-            lambda: blob.upload_from_filename(
-                str(path),
-                content_type=_TYPE,
-                checksum="crc32c",
-                retry=DEFAULT_RETRY.with_timeout(patience()),
-                timeout=timeouts(),
-            ),
-        )
+        checksum = _checksum(path)
+
+        def send() -> None:
+            try:
+                # The client's own retry makes one request again, not all of them. The checksum is told beforehand: told
+                # behind the bytes, a wrong object could stand for a moment.
+                blob.upload_from_filename(
+                    str(path),
+                    content_type=_TYPE,
+                    crc32c_checksum_value=checksum,
+                    retry=DEFAULT_RETRY.with_timeout(patience()),
+                    timeout=timeouts(),
+                )
+            except GoogleAPICallError as error:
+                if error.code not in {404, 410}:
+                    raise
+                raise Again("the upload is not known any more") from None
+
+        self._require_bucket(place)
+        self._ask(place, send)
 
     def _copy(self, source: Place, target: Place) -> None:
         token: str | None = ""
@@ -154,3 +172,13 @@ class GcsStore(RemoteStore):
 
     def _delete(self, place: Place) -> None:
         self._blob(place).delete(retry=None, timeout=timeouts())
+
+
+def _checksum(path: Path) -> str:
+    import google_crc32c
+
+    found = google_crc32c.Checksum()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            found.update(data)
+    return base64.b64encode(found.digest()).decode()

@@ -91,6 +91,7 @@ class Body:
 
     version: str = ""
     data: io.BytesIO = field(default_factory=io.BytesIO)
+    tries: int = 0
 
 
 class RemoteStore(Store):
@@ -267,6 +268,7 @@ class RemoteStore(Store):
         body = Body(version)
 
         def go_on() -> None:
+            body.tries += 1
             if not body.version:
                 # Nobody knows whether what is there now is what it was.
                 body.data = io.BytesIO()

@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 PATIENCE = 180.0
 """Seconds for which a request that fails is made again; ``PAIRMILL_STORAGE_PATIENCE`` overrides it."""
-PAUSE = 0.2
-"""Seconds of the first pause; each is up to twice as long as the one before, so in 180 s there are at most 25."""
-LONGEST = 20.0
-"""Seconds of the longest pause that we choose ourselves."""
+_FIRST, _LONGEST = (
+    1 / 900,
+    1 / 9,
+)  # pauses as shares of that: 0.2 s, twice as long each time, up to 20 s; some 20 of them
 _SAID = 3
 
 
@@ -64,7 +64,7 @@ def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 
         if got() > most:
             begun, most, failed = time.monotonic(), got(), 0
         failed += 1
-        pause = max(asked, min(PAUSE * 2.0 ** (failed - 1), LONGEST) * random.uniform(0.5, 1.0))  # noqa: S311
+        pause = max(asked, limit * min(_FIRST * 2.0 ** (failed - 1), _LONGEST) * random.uniform(0.5, 1.0))  # noqa: S311
         if time.monotonic() - begun + pause > limit:
             raise StorageError(
                 f"no answer in {failed} tries within {limit:.0f} s",

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -90,6 +90,7 @@ class S3Store(RemoteStore):
 
     @contextmanager
     def _failures(self, place: Place) -> Iterator[None]:
+        import urllib3
         from botocore import exceptions as of
         from botocore.parsers import ResponseParserError
 
@@ -114,7 +115,13 @@ class S3Store(RemoteStore):
             of.ProfileNotFound,
         ) as error:
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
-        except (of.HTTPClientError, of.IncompleteReadError, of.ResponseStreamingError, ResponseParserError) as error:
+        except (
+            of.HTTPClientError,
+            of.IncompleteReadError,
+            of.ResponseStreamingError,
+            ResponseParserError,
+            urllib3.exceptions.HTTPError,
+        ) as error:
             # Their texts hold whole URLs.
             endpoint = urlsplit(self._client.meta.endpoint_url)
             raise Again(f"{type(error).__name__} at {endpoint.hostname}:{endpoint.port or endpoint.scheme}") from None
@@ -140,7 +147,8 @@ class S3Store(RemoteStore):
                 return
             raise
         body.version = answer["ETag"]
-        with answer["Body"] as stream:
+        # Not `with answer["Body"]`, which gives what is below: that takes an early end for the end.
+        with closing(answer["Body"]) as stream:
             while piece := stream.read(_PIECE):
                 body.data.write(piece)
 

@@ -275,7 +275,7 @@ def test_the_pipeline_ends_with_the_exit_code_of_the_stage_that_failed(tmp_path:
     [
         (["raw=x"], "root: required option missing"),
         (["raw=x", "root=y", "epoch=3"], "did you mean 'epochs'?"),
-        (["raw=x", "root=gs://bucket/x"], "gs://"),
+        (["raw=x", "root=nfs://server/x"], "nfs://"),
         (["raw=x", "root=y", "epochs=many"], "epochs"),
     ],
 )

@@ -165,7 +165,7 @@ def test_not_key_and_value(arguments: list[str]) -> None:
     ],
 )
 def test_scheme_without_backend(world: World, tmp_path: Path, name: str, option: str) -> None:
-    for uri in ("gs://bucket/x", "nfs://server/x"):
+    for uri in ("ftp://server/x", "nfs://server/x"):
         refused(try_(world, name, tmp_path, **{option: uri}), USAGE, uri, root=tmp_path)
 
 

@@ -206,8 +206,8 @@ def test_options_that_make_no_sense_are_refused(hub: Hub, tmp_path: Path, monkey
     for options, said in (
         ({"update": ["mode"]}, "update: is none of sources; got mode"),
         ({"update": ["made"], "raw": str(tmp_path / "raw")}, "update: is taken from raw=, not from a lock; got made"),
-        ({"raw": "gs://bucket/raw"}, "no storage backend"),
-        ({"lock": "s3://bucket/lock.yaml"}, "no storage backend"),
+        ({"raw": "nfs://server/raw"}, "no storage backend"),
+        ({"lock": "ftp://server/lock.yaml"}, "no storage backend"),
     ):
         with pytest.raises(UsageError) as caught:
             fetch(root, **options)

@@ -230,8 +230,8 @@ def test_later_stage_fails_the_run(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"epoch": 3}, "did you mean 'epochs'?"),
-        ({"raw": "gs://bucket/raw"}, "gs://bucket/raw"),
-        ({"root": "s3://bucket/root"}, "s3://bucket/root"),
+        ({"raw": "nfs://server/raw"}, "nfs://server/raw"),
+        ({"root": "ftp://server/root"}, "ftp://server/root"),
         ({"epochs": "many"}, "epochs"),
     ],
 )

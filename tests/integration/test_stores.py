@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import tools
+from objectstores.proxy import FaultProxy
 from objectstores.servers import GcsServer, S3Server, Server
 
 from pairmill import storage
@@ -231,13 +232,11 @@ def watch() -> Iterator[Any]:
 def test_killed_workers_and_a_disturbed_store_change_nothing(
     s3_server: S3Server, gcs_server: GcsServer, use: Any, expected: Expected, tmp_path: Path, watch: Any, seed: int
 ) -> None:
-    from objectstores.faults import FaultProxy
-
     chance = random.Random(seed)
     server: Server = chance.choice([s3_server, gcs_server]) if RUNS > 2 else [s3_server, gcs_server][seed % 2]
     use(server.environment())
-    with FaultProxy(server.url, seed=seed) as proxy:
-        made = line(server, expected, tmp_path, server.environment(proxy.url))
+    with FaultProxy(server, seed=seed) as proxy:
+        made = line(server, expected, tmp_path, proxy.environment())
         lock = threading.Lock()
 
         def kill(attempt: Attempt) -> None:
@@ -256,3 +255,5 @@ def test_killed_workers_and_a_disturbed_store_change_nothing(
     assert digested(made.root) > 30
     codes = {attempt.exit_code for attempt in run.attempts}
     assert codes <= {0, -9}, run.failures()
+    assert made.killed
+    assert len(proxy.injected) > 5
