@@ -224,9 +224,8 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
     manifest = manifests.read_whole(uri)
-    entries = store.list(uri)
-    paths = {entry.path for entry in entries}
-    if INFO not in paths:
+    # By its name: a listing may be older than what was written last.
+    if not store.exists(storage.join(uri, INFO)):
         raise InputError(f"no {INFO}: not a tokenized folder", where=f"{option}={uri}", hint="check the path")
     try:
         info = json.loads(store.read(storage.join(uri, INFO)))
@@ -240,6 +239,7 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
         return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out)
     tasks = []
     read = [INFO]
+    paths = {entry.path for entry in store.list(uri)}
     for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
         files = [f"{name}/{array}.npy" for array in ARRAYS]
         missing = [path for path in files if path not in paths]

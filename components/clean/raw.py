@@ -15,7 +15,7 @@ from components.clean.source import Source
 from pairmill import manifest as manifests
 from pairmill import storage
 from pairmill.errors import InputError
-from pairmill.manifest import MANIFEST, STARTED
+from pairmill.manifest import MANIFEST, STARTED, File
 
 FETCH = "fetch"
 """Name of the stage whose folders are an index of raw data."""
@@ -84,8 +84,7 @@ def folders(raw: str) -> set[str]:
 
 
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
-    sizes = {entry.path: entry.size for entry in storage.store_for(uri).list(uri)}
-    changed = [file["path"] for file in files if sizes.get(file["path"]) != file["size"]]
+    changed = manifests.damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
     if changed:
         raise InputError(
             f"{len(changed)} raw files of {name} are gone or changed since they were fetched",
