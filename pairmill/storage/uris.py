@@ -19,8 +19,8 @@ def scheme(uri: str) -> str:
 
 
 def _escaped(uri: str) -> bool:
-    # In a plain path a '%' is a character; in a file:// URI it starts an escape.
-    return "://" in uri and scheme(uri) == "file"
+    # In a plain path and in a key a '%' is a character; in file:// and https:// it starts an escape.
+    return "://" in uri and scheme(uri) not in {"gs", "s3", "minio"}
 
 
 def local_path(uri: str) -> Path:
