@@ -51,6 +51,7 @@ def test_a_file_and_a_folder_that_holds_one(tmp_path: Path, root: str) -> None:
 def finished(folder: Path, size: int) -> None:
     """A finished folder that says that its tokenizer.json has this size."""
     entry = File("tokenizer.json", size, "0" * 64)
+    (folder / "_MANIFEST.json").unlink(missing_ok=True)
     manifests.begin(str(folder), "train_tokenizer", "f" * 16)
     manifests.finish(str(folder), Manifest("train_tokenizer", 1, "f" * 16, {}, [], Ledger(), [entry]))
 
