@@ -9,6 +9,7 @@ import base64
 import functools
 import http.client
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from pairmill.errors import StorageError
 from pairmill.storage.remote import Body, Place, RemoteStore, Stat, no_credentials, refusal
-from pairmill.storage.retry import Again, patience, timeouts
+from pairmill.storage.retry import Again, delays, patience, timeouts
 
 CHUNK = 16 << 20
 """Bytes of one request of a resumable upload, which are in memory at a time."""
@@ -44,7 +45,9 @@ class GcsStore(RemoteStore):
         # They warn of what we try again and tell ourselves; without a handler that would go to stderr.
         for name in ("google", "urllib3"):
             logging.getLogger(name).addHandler(logging.NullHandler())
-        client = Client()
+        # Each process would ask about the bucket, for traces, which takes a permission that nothing else here needs.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        client = Client(project=None)  # which nothing here needs, and not every login tells
         # By default ten connections are kept, and more threads than that would connect anew each time.
         for scheme in ("https://", "http://"):
             client._http.mount(scheme, HTTPAdapter(pool_maxsize=64))
@@ -99,9 +102,10 @@ class GcsStore(RemoteStore):
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
         from google.api_core.exceptions import RequestRangeNotSatisfiable
 
-        condition = {"if_generation_match": int(body.version)} if body.version else {}
+        # By its generation and not by a condition: a bucket with versions has it even after it was replaced.
+        version = {"generation": int(body.version)} if body.version else {}
         try:
-            self._blob(place).download_to_file(
+            self._blob(place, **version).download_to_file(
                 body.data,
                 start=start,
                 end=end - 1,
@@ -111,7 +115,6 @@ class GcsStore(RemoteStore):
                 checksum=None,
                 retry=None,
                 timeout=timeouts(),
-                **condition,
             )
         except RequestRangeNotSatisfiable:
             return
@@ -150,7 +153,7 @@ class GcsStore(RemoteStore):
                     str(path),
                     content_type=_TYPE,
                     crc32c_checksum_value=checksum,
-                    retry=DEFAULT_RETRY.with_timeout(patience()),
+                    retry=DEFAULT_RETRY.with_timeout(patience()).with_delay(*delays()),
                     timeout=timeouts(),
                 )
             except GoogleAPICallError as error:

@@ -46,11 +46,16 @@ AHEAD = 4
 WHOLE = 1 << 20
 """Bytes up to which an object is read in one request."""
 _READERS = 32
+_TRIED = 10
 _PASSING = {408, 429, 500, 502, 503, 504}
 
 
 class Absent(InputError):
     """There is no such object."""
+
+
+class Replaced(StorageError):
+    """It is not the object any more that was begun to be read."""
 
 
 class Taken(Exception):
@@ -171,6 +176,13 @@ class RemoteStore(Store):
         return self._fetch(Place.of(uri), start, start + length, "", Event()).getvalue()
 
     def open(self, uri: str) -> BinaryIO:
+        for _ in range(_TRIED - 1):
+            # Between the question for its size and that for its first bytes it may be replaced, which harms nobody.
+            with suppress(Replaced):
+                return self._open(uri)
+        return self._open(uri)
+
+    def _open(self, uri: str) -> BinaryIO:
         place = Place.of(uri)
         stat = self._head(uri)
 
@@ -277,9 +289,11 @@ class RemoteStore(Store):
 
         try:
             self._ask(place, go_on, lambda: body.data.tell() if body.version else 0, stop)
-        except Taken:
-            raise StorageError(
-                "was replaced while it was read", where=place.uri, hint="run the same command again"
+        except (Absent, Taken):
+            if not body.version:
+                raise
+            raise Replaced(
+                "was replaced or removed while it was read", where=place.uri, hint="run the same command again"
             ) from None
         return body.data
 

@@ -41,6 +41,11 @@ def timeouts() -> tuple[float, float]:
     return min(10.0, patience()), min(60.0, patience())
 
 
+def delays() -> tuple[float, float]:
+    """Seconds of the first pause and of the longest; each is twice as long as the one before, so there are some 20."""
+    return patience() / 900, patience() / 9
+
+
 def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0, stop: Event | None = None) -> T:
     """What ``work`` returns, tried again while it raises Again.
 
@@ -54,7 +59,7 @@ def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 
         StorageError: it failed for too long, or the server asks for a longer pause than is left, or ``stop`` was set.
     """
     stop = stop or Event()
-    limit = patience()
+    limit, (first, longest) = patience(), delays()
     begun, most, failed = time.monotonic(), got(), 0
     while True:
         try:
@@ -64,7 +69,7 @@ def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 
         if got() > most:
             begun, most, failed = time.monotonic(), got(), 0
         failed += 1
-        pause = max(asked, limit * min(_FIRST * 2.0 ** (failed - 1), _LONGEST) * random.uniform(0.5, 1.0))  # noqa: S311
+        pause = max(asked, min(first * 2.0 ** (failed - 1), longest) * random.uniform(0.5, 1.0))  # noqa: S311
         if time.monotonic() - begun + pause > limit:
             raise StorageError(
                 f"no answer in {failed} tries within {limit:.0f} s",

@@ -38,7 +38,7 @@ COPIED = 5 << 30
 """Bytes up to which an object is copied by one request. Source: the same."""
 COPIED_PART = 512 << 20
 """Bytes of a part of a larger copy."""
-_PIECE = 1 << 20
+_PIECE = 128 << 10  # what of it came before a cut is lost
 _Options = dict[str, Any]
 _Send = Callable[[_Options, int, int, Event], _Options]
 _TRIED = 3
@@ -116,6 +116,7 @@ class S3Store(RemoteStore):
         ) as error:
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
         except (
+            of.ConnectionError,
             of.HTTPClientError,
             of.IncompleteReadError,
             of.ResponseStreamingError,

@@ -201,34 +201,33 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = self._body()
         drawn = self.server.proxy.draw(self.command, self.path)
-        status = 0
-        try:
-            status = self._handle(body, drawn)
-        finally:
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            self.server.proxy.note(Request(self.command, self.path, headers, status, tuple(drawn)), body)
-
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_GET
-
-    def _handle(self, body: bytes, drawn: Drawn) -> int:
         if "latency" in drawn:
             fault, share = drawn["latency"]
             time.sleep(share * fault.seconds)
         if "status" in drawn:
+            self._note(0, drawn, body)
             self._refuse(drawn["status"][0])
-            return 0
+            return
         if "drop" in drawn or "reset" in drawn:
+            self._note(0, drawn, body)
             self._end(reset="reset" in drawn)
-            return 0
+            return
         if "corrupt" in drawn and body:
             body = body[:-1] + bytes([body[-1] ^ 1])
         answer = self._ask(body)
+        # Before the answer goes: who has it may look at once at what was noted.
+        self._note(answer.status, drawn, body)
         if "lost" in drawn:
             answer.read()
             self._end(reset=False)
         else:
             self._answer(answer, drawn)
-        return answer.status
+
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_GET
+
+    def _note(self, status: int, drawn: Drawn, body: bytes) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.proxy.note(Request(self.command, self.path, headers, status, tuple(drawn)), body)
 
     def _answer(self, answer: http.client.HTTPResponse, drawn: Drawn) -> None:
         told = answer.getheader("Content-Length")
