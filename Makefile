@@ -106,7 +106,7 @@ build/bench/.installed: requirements/bench.txt
 	@touch $@
 
 .PHONY: bench
-bench: develop build/bench/.installed ## speed and memory against the named peers, in one run
+bench: develop build/bench/.installed object-stores ## speed and memory against the named peers, in one run
 	$(BIN)/python tests/bench/bench.py
 
 .PHONY: generate

@@ -9,6 +9,7 @@ import bench_clean
 import bench_encode
 import bench_sample
 import bench_stages
+import bench_storage
 import bench_train
 import measure
 
@@ -22,6 +23,7 @@ def main() -> None:
         bench_encode.bench(tokenizer, rows, folder)
         bench_stages.bench_tokenize(tokenizer, rows, folder)
         bench_stages.bench_cores(tokenizer, rows, folder)
+        bench_storage.bench(tokenizer, rows, folder)
         bench_train.bench(rows)
         bench_sample.bench(folder / "sample")
     bench_clean.main()

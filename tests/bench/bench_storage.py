@@ -1,0 +1,76 @@
+"""Tokenize on a bucket against the same on files: the S3 server of the tests, on this machine, which takes of its cores.
+
+    python tests/bench/bench_storage.py
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import bench_stages
+import measure
+
+sys.path.insert(0, str(measure.ROOT / "tests"))
+
+ROUNDS = 5
+COPIES, FILES = 10, 4
+
+
+def bench(tokenizer: Path, rows: Path, folder: Path) -> None:
+    """Print seconds of both, start-up included, and their ratio."""
+    from objectstores.servers import S3Server
+
+    from pairmill import storage
+
+    table = bench_stages._table(rows)
+    size = bench_stages._megabytes(table) * COPIES
+    given = folder / "stored"
+    bench_stages._write(table, given, COPIES, FILES)
+    seconds: dict[str, list[float]] = {"files": [], "bucket": []}
+    fingerprints = set()
+    with S3Server(folder / "server") as server:
+        os.environ.update(server.environment())
+        bucket = server.bucket()
+        store = storage.store_for(bucket)
+        for path in given.iterdir():
+            store.copy(str(path), f"{bucket}/rows/{path.name}")
+        for turn in range(ROUNDS):
+            places = {"files": (given, folder / "local"), "bucket": (f"{bucket}/rows", f"{bucket}/root-{turn}")}
+            for name, (source, root) in places.items():
+                done = measure.stage("tokenize", f"rows={source}", f"tokenizer={tokenizer}", f"root={root}", "workers=1")
+                seconds[name].append(done.seconds)
+                fingerprints.add(done.out.rsplit("/", 1)[-1])
+            shutil.rmtree(folder / "local")
+            for entry in store.list(f"{bucket}/root-{turn}"):
+                store.delete(f"{bucket}/root-{turn}/{entry.path}")
+    shutil.rmtree(given)
+
+    def line(name: str, values: list[float]) -> tuple[str, ...]:
+        speed = f"{size / statistics.median(values):.0f}"
+        return (name, measure.spread(values, ".2f"), speed, measure.ratio(seconds["files"], values))
+
+    measure.table(
+        f"tokenize, one worker, {size:.0f} MB of text in {FILES} files, median of {ROUNDS} (from to)",
+        "|seconds|MB/s|",
+        [
+            line("rows and arrays on files", seconds["files"]),
+            line(f"both on S3; same fingerprint: {'yes' if len(fingerprints) == 1 else 'NO'}", seconds["bucket"]),
+        ],
+    )
+
+
+def main() -> None:
+    """By itself."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rows = measure.corpus(folder)
+        bench(bench_stages.bench_all(rows, folder), rows, folder)
+
+
+if __name__ == "__main__":
+    main()
