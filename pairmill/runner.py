@@ -196,6 +196,9 @@ def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards
         raise InternalError(
             f"unexpected {type(error).__name__}: {error}", where=where, hint="this is a defect of pairmill"
         ) from error
+    finally:
+        with suppress(PairmillError):  # what was on its way when something else failed
+            out.settle()
     return record
 
 
@@ -417,7 +420,7 @@ def _finish(
         shards={record.name: record.ledger for record in records},
         data=stage.finish(config, plan, [*records, *gathered], shards, out),
     )
-    out.settle()
     out.write_report(stage.report(manifest))
+    out.settle()
     manifest.files = sorted(out.files, key=lambda file: file.path)
     return manifests.finish(folder, manifest)

@@ -11,8 +11,9 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -21,6 +22,8 @@ from pairmill.errors import UsageError
 from pairmill.manifest import File, InputRef, Ledger, Manifest
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from pairmill.report import Report
 
 Profile = Literal["pairmill", "data_io"]
@@ -162,17 +165,22 @@ class ShardRecord:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-# Copies under way at once: an object store answers one in 10 to 100 ms, and many as fast as one.
-_COPIES = 32
+# Copies and uploads under way at once: an object store answers one in 10 to 100 ms, and many as fast as one.
+_AT_ONCE = 32
 
 
 class Writer:
-    """Writes files below a folder and remembers size and digest of each."""
+    """Writes files below a folder and remembers size and digest of each.
+
+    In an object store they are on their way while work goes on: what was written is there after :meth:`settle`.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.files: list[File] = []
-        self._copies: list[tuple[str, str]] = []
+        self._remote = storage.store_for(folder).file(folder) is None
+        self._pending: list[Future[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
 
     @contextmanager
     def create(
@@ -189,7 +197,8 @@ class Writer:
                 waits for the disk. If the machine goes down, its size shows what is lost of it.
         """
         uri = storage.join(self.folder, path)
-        with storage.store_for(uri).create(uri, durable=not scratch) as local:
+        with ExitStack() as stack:
+            local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch))
             yield local
             if scratch:
                 sha256 = ""
@@ -199,6 +208,8 @@ class Writer:
                 with local.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             self.files.append(File(path, local.stat().st_size, sha256, task))
+            if self._remote:
+                self._later(stack.pop_all().close)
 
     def write(self, path: str, data: bytes, *, task: str = "") -> None:
         """Write these bytes."""
@@ -213,29 +224,32 @@ class Writer:
     def adopt(self, source_folder: str, file: File, *, task: str = "") -> None:
         """Take over a file of another folder (a shard's) without moving its bytes through this process.
 
-        With ``task`` it goes into the folder of that task and belongs to it. It is there after :meth:`settle`.
+        With ``task`` it goes into the folder of that task and belongs to it.
         """
         mine = replace(file, path=f"{task}/{file.path}", task=task) if task else file
-        self._copies.append((storage.join(source_folder, file.path), storage.join(self.folder, mine.path)))
+        source, target = storage.join(source_folder, file.path), storage.join(self.folder, mine.path)
+        copy = partial(storage.store_for(target).copy, source, target)
+        self._later(copy) if self._remote else copy()
         self.files.append(mine)
 
     def settle(self) -> None:
-        """Make the copies of what was adopted, many at once."""
-        from concurrent.futures import ThreadPoolExecutor
+        """Wait until everything that was written or adopted is there.
 
-        store = storage.store_for(self.folder)
-        copies, self._copies = self._copies, []
-        if len(copies) < 2 or store.file(self.folder):  # a link is made faster than a thread is told to
-            for source, target in copies:
-                store.copy(source, target)
-            return
-        with ThreadPoolExecutor(_COPIES) as pool:
-            done = [pool.submit(store.copy, source, target) for source, target in copies]
-            try:
-                for one in done:
-                    one.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        Raises:
+            PairmillError: something of it could not be stored; nothing is on its way any more.
+        """
+        if self._pool is not None:
+            self._pool.shutdown()
+        done, self._pending, self._pool = self._pending, [], None
+        for one in done:
+            one.result()
+
+    def _later(self, work: Callable[[], None]) -> None:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self._pending.append(self._pool.submit(work))
 
 
 class Stage(ABC, Generic[C]):

@@ -373,6 +373,7 @@ def _keep(home: str, made: Plan, manifest: Manifest) -> None:
     plan.save(made, out)
     out.write("report.md", manifest.data["analytics"].encode())
     out.write("report.html", _report(manifest).html().encode())
+    out.settle()
     data = {**manifest.data, "sample": [asdict(file) for file in manifest.files]}
     manifests.finish(home, replace(manifest, files=out.files, data=data))
 

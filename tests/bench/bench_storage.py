@@ -1,6 +1,6 @@
-"""Tokenize on a bucket against the same on files: the S3 server of the tests, on this machine, which takes of its cores.
+"""Tokenize on a bucket against the same on files; the S3 server of the tests takes of this machine's cores."""
 
-    python tests/bench/bench_storage.py
+python tests/bench/bench_storage.py
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def bench(tokenizer: Path, rows: Path, folder: Path) -> None:
         for turn in range(ROUNDS):
             places = {"files": (given, folder / "local"), "bucket": (f"{bucket}/rows", f"{bucket}/root-{turn}")}
             for name, (source, root) in places.items():
-                done = measure.stage("tokenize", f"rows={source}", f"tokenizer={tokenizer}", f"root={root}", "workers=1")
+                done = measure.stage(
+                    "tokenize", f"rows={source}", f"tokenizer={tokenizer}", f"root={root}", "workers=1"
+                )
                 seconds[name].append(done.seconds)
                 fingerprints.add(done.out.rsplit("/", 1)[-1])
             shutil.rmtree(folder / "local")
