@@ -226,7 +226,7 @@ class Cluster:
 
     def clear(self, node: str, folder: str) -> None:
         """Remove a folder of a node and what is in it."""
-        program = f"import shutil; shutil.rmtree('/parent/{Path(folder).name}')"
+        program = f"import shutil; shutil.rmtree('/parent/{Path(folder).name}', ignore_errors=True)"
         container = {
             "name": "main",
             "image": self.image,
@@ -294,7 +294,9 @@ class Cluster:
             return "done" if status.get("succeeded") else "failed" if status.get("failed") else ""
 
         state = until(ended, f"job {name} ends")
-        out = self.try_kubectl("logs", f"job/{name}", "--all-containers", f"--namespace={NAMESPACE}").stdout
+        # In any order, of which one that never started may be the first.
+        where = [f"job/{name}", "--all-containers", "--ignore-errors", f"--namespace={NAMESPACE}"]
+        out = self.try_kubectl("logs", *where).stdout
         assert state == expected, out
         return out
 

@@ -269,8 +269,8 @@ def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Rig) -> None
     patch = training(seconds=0)
     patch["spec"]["template"]["spec"] = {"initContainers": [wait]}
     cluster.apply("examples/trainer", "f" * 16, patch)
-    out = cluster.job("pairmill-trainer", expected="failed")
-    message = json.loads(out.splitlines()[-1])
+    out = cluster.job("pairmill-trainer", expected="failed").splitlines()
+    message = json.loads(next(line for line in out if line.startswith("{")))
     assert message["exit_code"] == 3
     assert f"{NODE_FOLDER}/{'f' * 16} is not there" in message["message"]
     say(f"wait for a plan that nobody rolled out: exit 3, {message['message']}")
