@@ -71,10 +71,10 @@ test: develop build/numpy-oldest/.installed object-stores ## unit, contract, int
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
 
-# Needs a cluster with one node that nobody works on; says which variables name it.
+# Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
-cluster-test: develop ## the manifests on a real node; KUBECONFIG= SAMPLER_IMAGE= LOAD_IMAGES= RESTART_KUBELET=
-	$(BIN)/pytest -x -q -s tests/cluster
+cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node
+	$(BIN)/pytest -x -q -s tests/cluster/$(if $(KFP),test_pipeline,test_node).py
 
 .PHONY: conformance
 conformance: develop ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)

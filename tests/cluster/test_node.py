@@ -4,7 +4,8 @@ import json
 import re
 import time
 
-from rig import MANIFESTS, NAMESPACE, NODE_FOLDER, SAMPLER, Cluster, Doc, say, shell, until
+import pytest
+from rig import MANIFESTS, NAMESPACE, NODE_FOLDER, SAMPLER, Doc, ReachableS3, Rig, object_of, say, shell, until
 
 from components.sample.serve import PORT
 
@@ -19,43 +20,50 @@ def container(pod: Doc, name: str) -> Doc:
     return found
 
 
+def refused(cluster: Rig, plan: str) -> Doc:
+    """How the sampler's writer of this plan ended, once it has failed."""
+
+    def ended() -> Doc | None:
+        state = container(cluster.pod(plan), "sample")
+        ends = (state.get(name, {}).get("terminated", {}) for name in ("state", "lastState"))
+        return next((end for end in ends if end.get("exitCode")), None)
+
+    found: Doc = until(ended, "the sampler refuses")
+    return found
+
+
 def limits(cpu: str = "2", memory: str = "1Gi") -> Doc:
     """A patch: how much of the node the sampler may take."""
     resources = {"requests": {"cpu": "10m", "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
     # `prepare` stands here to stay first.
     spec = {"initContainers": [{"name": "prepare"}, {"name": "sample", "resources": resources}]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "pairmill-sampler", "namespace": NAMESPACE},
-        "spec": {"template": {"spec": spec}},
-    }
+    return {**object_of("apps/v1", "DaemonSet"), "spec": {"template": {"spec": spec}}}
 
 
-def training(seconds: int) -> Doc:
+def training(seconds: int, job: str = "pairmill-trainer") -> Doc:
     """A patch: how long the example trainer holds its samples."""
     trainer = {"name": "trainer", "env": [{"name": "TRAIN_SECONDS", "value": str(seconds)}]}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": "pairmill-trainer", "namespace": NAMESPACE},
+        "metadata": {"name": job, "namespace": NAMESPACE},
         "spec": {"template": {"spec": {"containers": [trainer]}}},
     }
 
 
-def metrics(cluster: Cluster, pod: Doc) -> dict[str, str]:
+def metrics(cluster: Rig, pod: Doc) -> dict[str, str]:
     """The reporter's page, by name and labels."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}:{PORT}/proxy/metrics"
     lines = cluster.kubectl("get", f"--raw={path}").splitlines()
     return dict(line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
 
 
-def samples(cluster: Cluster) -> set[str]:
+def samples(cluster: Rig) -> set[str]:
     """What stands in the node's folder, hidden folders included."""
     return set(cluster.node()) - {"PLAN"}
 
 
-def test_rollout(cluster: Cluster) -> None:
+def test_rollout(cluster: Rig) -> None:
     plan = cluster.plans[0]
     start = time.monotonic()
     warned = cluster.sampler(plan).strip()
@@ -63,7 +71,7 @@ def test_rollout(cluster: Cluster) -> None:
     # Pod Security's `restricted` has to say what manifests/base/sampler-daemonset/namespace.yaml says, and no more.
     assert len(warned.splitlines()) == 1
     assert set(re.findall(r'container "(\w+)"', warned)) == {"prepare"}
-    assert re.findall(r"volumes ([^)]*) use", warned) == ['"project", "samples"']
+    assert re.findall(r"volumes ([^)]*) use", warned) == ['"samples", "project"']
     say(warned)
     say(f"rollout of {plan}: pod ready after {time.monotonic() - start:.1f} s")
     done = cluster.log(pod, "sample")[-1]
@@ -78,7 +86,7 @@ def test_rollout(cluster: Cluster) -> None:
     say(f"  verify: {cluster.verify(plan)}")
 
 
-def test_metrics(cluster: Cluster) -> None:
+def test_metrics(cluster: Rig) -> None:
     plan = cluster.plans[0]
     pod = cluster.pod(plan)
     page = metrics(cluster, pod)
@@ -95,7 +103,7 @@ def test_metrics(cluster: Cluster) -> None:
     )
 
 
-def test_the_trainer_prints_a_batch(cluster: Cluster) -> None:
+def test_the_trainer_prints_a_batch(cluster: Rig) -> None:
     plan = cluster.plans[0]
     cluster.apply("examples/trainer", plan)
     out = cluster.job("pairmill-trainer")
@@ -108,7 +116,7 @@ def test_the_trainer_prints_a_batch(cluster: Cluster) -> None:
     cluster.end("pairmill-trainer")
 
 
-def test_nobody_can_write_and_no_token_is_there(cluster: Cluster) -> None:
+def test_nobody_can_write_and_no_token_is_there(cluster: Rig) -> None:
     pod = cluster.pod(cluster.plans[0])["metadata"]["name"]
     report = ["exec", pod, "--container=report", f"--namespace={NAMESPACE}", "--", "python", "-c"]
     for place in (NODE_FOLDER, "/app", "/tmp"):
@@ -124,7 +132,7 @@ def test_nobody_can_write_and_no_token_is_there(cluster: Cluster) -> None:
     say("report: uid 65532, no capability, seccomp filter, no new privileges, nothing to write to, no token")
 
 
-def test_the_account_may_do_nothing_else(cluster: Cluster) -> None:
+def test_the_account_may_do_nothing_else(cluster: Rig) -> None:
     def rights(account: str) -> str:
         return cluster.kubectl("auth", "can-i", "--list", f"--namespace={NAMESPACE}", f"--as={account}")
 
@@ -144,7 +152,7 @@ def test_the_account_may_do_nothing_else(cluster: Cluster) -> None:
     say(f"  and get {', '.join(sorted({row.strip('[]/*') for row in rows if '[' in row}))}")
 
 
-def test_a_second_plan_and_back(cluster: Cluster) -> None:
+def test_a_second_plan_and_back(cluster: Rig) -> None:
     first, second = cluster.plans[:2]
     before = cluster.node()[first]
     start = time.monotonic()
@@ -174,7 +182,7 @@ def test_a_second_plan_and_back(cluster: Cluster) -> None:
     say(f"kubectl rollout undo: {second} again, reused")
 
 
-def test_a_held_sample_is_not_retired(cluster: Cluster) -> None:
+def test_a_held_sample_is_not_retired(cluster: Rig) -> None:
     first, second, third = cluster.plans
     cluster.apply("examples/trainer", first, training(seconds=3600))
     until(lambda: f"plan {first}" in cluster.trainer_log(), "the trainer maps its samples")
@@ -194,7 +202,7 @@ def test_a_held_sample_is_not_retired(cluster: Cluster) -> None:
     say("  once it has ended, the next rollout removes it")
 
 
-def test_a_pod_that_goes_while_it_writes_leaves_nothing(cluster: Cluster) -> None:
+def test_a_pod_that_goes_while_it_writes_leaves_nothing(cluster: Rig) -> None:
     second, third = cluster.plans[1:]
     # Stopped, the writer cannot clear up when it is told to end: what it began stays until somebody else comes.
     cluster.freeze(third)
@@ -213,7 +221,7 @@ def test_a_pod_that_goes_while_it_writes_leaves_nothing(cluster: Cluster) -> Non
     say(f"  verify: {cluster.verify(third)}")
 
 
-def test_the_kubelet_restarts(cluster: Cluster) -> None:
+def test_the_kubelet_restarts(cluster: Rig) -> None:
     third = cluster.plans[2]
     before, inode = cluster.pod(third), cluster.node()[third]
     shell(cluster.given.restart_kubelet)
@@ -235,16 +243,11 @@ def test_the_kubelet_restarts(cluster: Cluster) -> None:
     say(f"pod deleted: the new one reuses in {cluster.log(new, 'sample')[-1]['seconds'] * 1000:.0f} ms")
 
 
-def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Cluster) -> None:
+def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Rig) -> None:
     first, third = cluster.plans[0], cluster.plans[2]
     cluster.sampler(first, limits(memory="64Mi"))
 
-    def ended() -> Doc | None:
-        state = container(cluster.pod(first), "sample")
-        found: Doc | None = state.get("lastState", {}).get("terminated") or state.get("state", {}).get("terminated")
-        return found
-
-    state = until(ended, "the sampler refuses")
+    state = refused(cluster, first)
     say(f"limit of 64Mi: exit {state['exitCode']}, reason {state['reason']}, message of the pod:")
     say(f"  {state['message'].strip()}")
     assert (state["exitCode"], state["reason"]) == (4, "Error")
@@ -261,43 +264,89 @@ def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Clu
     say(f"  with the {named} MiB that it names: rolled out")
 
 
-def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Cluster) -> None:
+def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Rig) -> None:
     wait = {"name": "pairmill-wait", "args": ["wait", f"path={NODE_FOLDER}", "plan=$(PLAN)", "timeout=2"]}
     patch = training(seconds=0)
     patch["spec"]["template"]["spec"] = {"initContainers": [wait]}
     cluster.apply("examples/trainer", "f" * 16, patch)
-    out = cluster.job("pairmill-trainer", expected="failed")
-    message = json.loads(out.splitlines()[-1])
+    out = cluster.job("pairmill-trainer", expected="failed").splitlines()
+    message = json.loads(next(line for line in out if line.startswith("{")))
     assert message["exit_code"] == 3
     assert f"{NODE_FOLDER}/{'f' * 16} is not there" in message["message"]
     say(f"wait for a plan that nobody rolled out: exit 3, {message['message']}")
     cluster.end("pairmill-trainer")
 
 
-def test_stage_in(cluster: Cluster) -> None:
+def test_wrong_credentials_are_said_and_right_ones_taken_up(cluster: Rig, store: tuple[ReachableS3, str]) -> None:
+    first, second = cluster.plans[:2]
+    server, root = store
+    assert second not in samples(cluster)
+    cluster.put_secret(NAMESPACE, server.secret(cluster, AWS_SECRET_ACCESS_KEY="wrong"))
+    start = time.monotonic()
+    cluster.sampler_of_bucket(second, root, server.port)
+    state = refused(cluster, second)
+    said = json.loads(state["message"].splitlines()[-1])
+    say(
+        f"{root} with a wrong key: exit {state['exitCode']} after {time.monotonic() - start:.1f} s, message of the pod:"
+    )
+    say(f"  {said['message']}")
+    assert state["exitCode"] == said["exit_code"] == 4
+    assert "403" in said["message"]
+    assert "wrong" not in state["message"], "a key is never said"
+    pod = cluster.pod(second)
+    assert pod["status"]["phase"] == "Pending"
+    assert cluster.wanted() == first, "trainers still get the sample before"
+
+    cluster.put_secret(NAMESPACE, server.secret(cluster))
+    start = time.monotonic()
+    found = cluster.rolled_out(second)
+    assert found["metadata"]["uid"] == pod["metadata"]["uid"], "the secret is read at every start"
+    done = cluster.log(found, "sample")[-1]
+    say(f"  mended: ready after {time.monotonic() - start:.1f} s by itself, {done['metrics']['bytes']:,} bytes")
+    say(f"  in {done['seconds']} s; verify: {cluster.verify(second)}")
+    program = "import os; print(*(n for n in os.environ if 'AWS' in n), os.path.exists('/var/run/secrets/pairmill'))"
+    report = ["exec", found["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}", "--"]
+    assert cluster.kubectl(*report, "python", "-c", program).split() == ["False"], "the reporter has no credentials"
+
+
+def test_a_bucket_that_is_not_there_is_said(cluster: Rig, store: tuple[ReachableS3, str]) -> None:
+    second, third = cluster.plans[1:]
+    cluster.sampler_of_bucket(third, "s3://nobody-made-this/project", store[0].port)
+    state = refused(cluster, third)
+    said = json.loads(state["message"].splitlines()[-1])
+    say(f"a bucket that is not there: exit {state['exitCode']}, {said['message']}")
+    assert state["exitCode"] == said["exit_code"] == 4
+    assert "there is no such bucket" in said["message"]
+    assert cluster.wanted() == second
+
+
+def test_stage_in(cluster: Rig, store: tuple[ReachableS3, str]) -> None:
     second = cluster.plans[1]
     before = cluster.node()
-    cluster.apply("examples/stage-in", second)
+    patch = training(seconds=0, job="pairmill-stage-in")
+    patch["spec"]["template"]["metadata"] = {"annotations": {"pairmill.dev/root": store[1]}}
+    cluster.apply("examples/stage-in", second, patch)
     out = cluster.job("pairmill-stage-in")
     assert f"plan {second}:" in out
     assert "done" in out.splitlines()
     assert cluster.node() == before, "the node's folder has nothing to do with it"
-    say("stage-in: the Job made its samples itself, in a volume of its own")
+    say(f"stage-in: the Job made its samples itself from {store[1]}, in a volume of its own")
     for line in out.splitlines():
         if line.startswith(("plan", "row")):
             say(f"  {line}")
     cluster.end("pairmill-stage-in")
 
 
-def test_the_api_server_takes_the_overlay_for_gke(cluster: Cluster) -> None:
+@pytest.mark.parametrize("overlay", ["eks", "gke", "minio"])
+def test_the_api_server_takes_the_overlay(cluster: Rig, overlay: str) -> None:
     """What no schema knows (label values, names of ports, quantities) is refused by the server."""
-    folder = str(MANIFESTS / "overlays" / "gke")
+    folder = str(MANIFESTS / "overlays" / overlay)
     out = cluster.kubectl("apply", "--dry-run=server", "--kustomize", folder)
     assert "daemonset.apps/pairmill-sampler" in out
-    say(f"overlays/gke: {len(out.splitlines())} objects taken by the API server (dry run)")
+    say(f"overlays/{overlay}: {len(out.splitlines())} objects taken by the API server (dry run)")
 
 
-def test_nothing_is_left_but_samples(cluster: Cluster) -> None:
+def test_nothing_is_left_but_samples(cluster: Rig) -> None:
     cluster.kubectl("delete", SAMPLER, f"--namespace={NAMESPACE}", "--wait")
     names = set(cluster.node())
     assert names - {"PLAN"} <= set(cluster.plans)

@@ -21,6 +21,7 @@ from components.sample.prepare import PrepareConfig
 from components.sample.serve import PORT, ServeConfig
 from components.sample.wait import WaitConfig
 from pairmill import cli
+from pipelines.placement import SECRETS, Placement
 
 MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"
@@ -30,13 +31,19 @@ FOLDERS = (
     "examples/stage-in",
     "examples/trainer",
     "examples/trainjob",
+    "overlays/eks",
     "overlays/gke",
     "overlays/kind",
+    "overlays/minio",
 )
 """Everything that can be applied, and the base."""
-OVERLAYS = ("overlays/gke", "overlays/kind")
+BUCKETS = {"overlays/eks": "s3", "overlays/gke": "gs", "overlays/minio": "minio"}
+"""Overlays for nodes with GPUs that read from a bucket, with the scheme of its URIs."""
+OVERLAYS = (*BUCKETS, "overlays/kind")
 NODE_FOLDER = "/dev/shm/pairmill"
 PLAN_LABEL = "pairmill.dev/plan"
+ROOT_ANNOTATION = "pairmill.dev/root"
+SECRET = Placement().secret
 HARDENED = {
     "runAsNonRoot": True,
     "runAsUser": 65532,
@@ -125,15 +132,18 @@ def environment(container: Doc, template: Doc, docs: list[Doc]) -> dict[str, str
     """What the kubelet would put into a container's environment."""
     values: dict[str, str] = {}
     for source in container.get("envFrom", []):
-        values |= one(docs, "ConfigMap", source["configMapRef"]["name"])["data"]
+        if "secretRef" in source:
+            assert source["secretRef"] == {"name": SECRET, "optional": True}
+        else:
+            values |= one(docs, "ConfigMap", source["configMapRef"]["name"])["data"]
     for variable in container.get("env", []):
         if "value" in variable:
             values[variable["name"]] = variable["value"]
         else:
             path = variable["valueFrom"]["fieldRef"]["fieldPath"]
-            label = re.fullmatch(r"metadata\.labels\['(.*)'\]", path)
-            assert label, path
-            values[variable["name"]] = template["metadata"]["labels"].get(label[1], "")
+            found = re.fullmatch(r"metadata\.(labels|annotations)\['(.*)'\]", path)
+            assert found, path
+            values[variable["name"]] = template["metadata"].get(found[1], {}).get(found[2], "")
     return values
 
 
@@ -284,7 +294,8 @@ def test_what_the_sampler_is_told(overlay: list[Doc], pod: Doc) -> None:
     told = options(named(pod, "sample"), pod, overlay)
     assert told.output_path == f"{NODE_FOLDER}/{{fingerprint}}"
     mounts = {mount["mountPath"]: mount for mount in named(pod, "sample")["volumeMounts"]}
-    assert set(mounts) == {NODE_FOLDER, told.root, str(Path(told.prefix_config_path).parent)}
+    project = set() if "://" in told.root else {told.root}
+    assert set(mounts) == {NODE_FOLDER, SECRETS, str(Path(told.prefix_config_path).parent), *project}
     assert [path for path, mount in mounts.items() if not mount.get("readOnly")] == [NODE_FOLDER]
     # Every key is used, and an option that is not given by the overlay is the stage's own default.
     settings = one(overlay, "ConfigMap", "pairmill-sampler")["data"]
@@ -341,27 +352,64 @@ def test_the_sampler_may_do_nothing_in_the_cluster(overlay: list[Doc], pod: Doc)
     assert not [doc for doc in overlay if doc["kind"].startswith("ClusterRole")]
 
 
-def test_gpu_nodes_take_the_sampler(rendered: dict[str, list[Doc]]) -> None:
-    spec = one(rendered["overlays/gke"], "DaemonSet")["spec"]["template"]["spec"]
+@pytest.mark.parametrize("folder", BUCKETS)
+def test_nodes_with_gpus_read_from_a_bucket_with_nothing_mounted(rendered: dict[str, list[Doc]], folder: str) -> None:
+    docs = rendered[folder]
+    template = one(docs, "DaemonSet")["spec"]["template"]
+    assert options(named(template, "sample"), template, docs).root == f"{BUCKETS[folder]}://BUCKET/pairmill"
+    assert {volume["name"] for volume in template["spec"]["volumes"]} == {"samples", "rules", "credentials"}
+    spec = template["spec"]
     assert {"key": "nvidia.com/gpu", "operator": "Exists"} in spec["tolerations"]
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     keys = [term["matchExpressions"][0]["key"] for term in terms]
     assert keys == ["cloud.google.com/gke-accelerator", "nvidia.com/gpu.present"]
 
 
-def test_the_bucket_is_mounted_read_only_as_the_identity_of_the_sampler(rendered: dict[str, list[Doc]]) -> None:
-    docs = rendered["overlays/gke"]
-    template = one(docs, "DaemonSet")["spec"]["template"]
-    assert template["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
-    volume = next(volume for volume in template["spec"]["volumes"] if volume["name"] == "project")
-    assert set(volume) == {"name", "csi"}
-    assert volume["csi"]["driver"] == "gcsfuse.csi.storage.gke.io"
-    assert volume["csi"]["readOnly"] is True
-    assert "iam.gke.io/gcp-service-account" in one(docs, "ServiceAccount")["metadata"]["annotations"]
-    cidrs = [
-        peer["ipBlock"]["cidr"] for rule in one(docs, "NetworkPolicy")["spec"]["egress"] for peer in rule.get("to", [])
+def test_only_the_writer_has_the_credentials_of_the_store(pod: Doc) -> None:
+    (volume,) = (volume for volume in pod["spec"]["volumes"] if "secret" in volume)
+    assert volume["secret"] == {"secretName": SECRET, "optional": True}
+    having = [
+        container["name"]
+        for container in containers(pod)
+        if any("secretRef" in source for source in container.get("envFrom", []))
+        or any(mount["name"] == volume["name"] for mount in container["volumeMounts"])
     ]
-    assert cidrs == ["169.254.169.252/32", "169.254.169.254/32"]
+    assert having == ["sample"]
+    # A key of the secret must not stand for an option: of two sources the later one counts.
+    assert ["secretRef" in source for source in named(pod, "sample")["envFrom"]] == [True, False]
+
+
+def test_the_platforms_give_the_sampler_their_identity(rendered: dict[str, list[Doc]]) -> None:
+    def annotations(folder: str) -> set[str]:
+        return set(one(rendered[folder], "ServiceAccount")["metadata"].get("annotations", {}))
+
+    assert annotations("overlays/gke") == {"iam.gke.io/gcp-service-account"}
+    assert annotations("overlays/eks") == {"eks.amazonaws.com/role-arn"}
+    assert annotations("overlays/minio") == annotations("overlays/kind") == set()
+    template = one(rendered["overlays/eks"], "DaemonSet")["spec"]["template"]
+    skipped = template["metadata"]["annotations"]["eks.amazonaws.com/skip-containers"].split(",")
+    assert {container["name"] for container in containers(template)} - set(skipped) == {"sample"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "ways"),
+    [
+        ("overlays/kind", [("", 443)]),
+        ("overlays/eks", [("", 443)]),
+        ("overlays/minio", [("", 9000)]),
+        ("overlays/gke", [("", 443), ("169.254.169.252/32", 988), ("169.254.169.254/32", 80)]),
+    ],
+)
+def test_the_sampler_reaches_names_the_store_and_the_platforms_identity(
+    rendered: dict[str, list[Doc]], folder: str, ways: list[tuple[str, int]]
+) -> None:
+    names, *found = one(rendered[folder], "NetworkPolicy")["spec"]["egress"]
+    assert names == {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
+    assert [
+        ("".join(peer["ipBlock"]["cidr"] for peer in rule.get("to", [])), port["port"])
+        for rule in found
+        for port in rule["ports"]
+    ] == ways
 
 
 # --- components on jobs of others -----------------------------------------------------------------------------------
@@ -385,11 +433,15 @@ OTHERS: Doc = {
         {"name": "beside", "image": "registry.example/beside@sha256:" + "0" * 64},
     ],
 }
+NAMED: Doc = {
+    "labels": {PLAN_LABEL: "1234567890abcdef"},
+    "annotations": {ROOT_ANNOTATION: "gs://theirs/project"},
+}
 BARE: Doc = {"containers": [{"name": "train", "image": "registry.example/train@sha256:" + "0" * 64}]}
 
 
 def job(spec: Doc, labels: dict[str, str]) -> Doc:
-    template = {"metadata": {"labels": {PLAN_LABEL: "1234567890abcdef"}}, "spec": {**spec, "restartPolicy": "Never"}}
+    template = {"metadata": NAMED, "spec": {**spec, "restartPolicy": "Never"}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -399,7 +451,7 @@ def job(spec: Doc, labels: dict[str, str]) -> Doc:
 
 
 def pytorch_job(spec: Doc, labels: dict[str, str], *replicas: str) -> Doc:
-    template = {"metadata": {"labels": {PLAN_LABEL: "1234567890abcdef"}}, "spec": spec}
+    template = {"metadata": NAMED, "spec": spec}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -443,7 +495,8 @@ def test_a_component_adds_its_container_and_leaves_the_rest(
     for template in found:
         ours = named(template, f"pairmill-{value}")
         assert ours["securityContext"] == HARDENED
-        assert options(ours, template, []).plan == "1234567890abcdef"
+        told = options(ours, template, [])
+        assert told.plan == "1234567890abcdef"
         inits = [container["name"] for container in template["spec"]["initContainers"]]
         assert inits == [*(container["name"] for container in spec.get("initContainers", [])), ours["name"]]
 
@@ -452,7 +505,9 @@ def test_a_component_adds_its_container_and_leaves_the_rest(
         if component == "stage-in":
             assert samples["emptyDir"]["medium"] == "Memory"
             assert samples["emptyDir"]["sizeLimit"] == ours["resources"]["limits"]["memory"]
-            assert volumes.pop("pairmill-project")["persistentVolumeClaim"]["readOnly"] is True
+            assert told.root == "gs://theirs/project"
+            assert volumes.pop("pairmill-credentials") == {"secret": {"secretName": SECRET, "optional": True}}
+            assert {"name": "pairmill-credentials", "mountPath": SECRETS, "readOnly": True} in ours["volumeMounts"]
         else:
             assert samples["hostPath"]["path"] == NODE_FOLDER
         assert volumes == {"results": {"emptyDir": {}}} or spec is BARE
@@ -484,6 +539,7 @@ def test_the_runtime_stages_in_on_every_node(rendered: dict[str, list[Doc]]) -> 
     (template,) = templates(runtime)
     told = options(named(template, "pairmill-stage-in"), template, docs)
     assert told.plan == template["metadata"]["labels"][PLAN_LABEL]
+    assert told.root == template["metadata"]["annotations"][ROOT_ANNOTATION]
     assert {"name": "pairmill-samples", "mountPath": NODE_FOLDER} in named(template, "node")["volumeMounts"]
     train = one(rendered["examples/trainjob"], "TrainJob")["spec"]
     assert train["runtimeRef"]["name"] == runtime["metadata"]["name"]

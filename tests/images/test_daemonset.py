@@ -4,6 +4,7 @@ What is changed of the rendered template, because one machine without a kubelet 
 
 - the plan's label names a plan of this test, and the two hostPath volumes lead to folders of this test;
 - arguments are written out: podman 4.3 puts no variable of a ConfigMap into them;
+- the secret that need not exist is an empty folder: podman 4.3 wants secrets that are volumes to exist;
 - probes and ports go: podman would run curl inside the container, and a pod without a network has no ports;
 - restartPolicy is Never: podman starts a finished init container anew under any other;
 - an annotation keeps finished init containers, whose logs and exit codes are read here.
@@ -65,10 +66,16 @@ def pod(rendered: list[dict[str, Any]], name: str, plan: str, node: Path, projec
     folders = {volume["name"]: volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume}
     assert folders["samples"]["path"] == NODE_FOLDER
     folders["samples"]["path"], folders["project"]["path"] = str(node), str(project)
+    for volume in spec["volumes"]:
+        if volume.get("secret", {}).get("optional"):
+            volume["emptyDir"] = {}
+            del volume["secret"]
     for container in [*spec["initContainers"], *spec["containers"]]:
         assert container["image"] == SAMPLER
-        sources = (maps[source["configMapRef"]["name"]]["data"] for source in container.get("envFrom", []))
-        container["args"] = written_out(container["args"], dict(ChainMap({"PLAN": plan}, *sources)))
+        given = [one["configMapRef"]["name"] for one in container.get("envFrom", []) if "configMapRef" in one]
+        container["args"] = written_out(
+            container["args"], dict(ChainMap({"PLAN": plan}, *(maps[one]["data"] for one in given)))
+        )
         for key in ("livenessProbe", "ports", "readinessProbe"):
             container.pop(key, None)
     spec["restartPolicy"] = "Never"

@@ -1,0 +1,71 @@
+"""A Kubeflow Pipelines without a cluster: the API server of tests/apiserver.py, whose runs the emulator carries out."""
+
+import re
+import threading
+from typing import Any
+
+import yaml
+from apiserver import ApiServer, Node, Request, frame
+
+from tests.emulator import Attempt, Backend, Run
+
+_ITERATION = re.compile(r"iteration-iterations\((\d+):")
+
+
+class StandIn(ApiServer):
+    """What is submitted runs on ``backend``, and is told as the server tells it."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__()
+        self._backend = backend
+        self._carried_out: dict[str, Run] = {}
+
+    def _route(self, request: Request) -> Any:
+        match (request.method, *request.path.split("/")[3:]):
+            case ("POST", "runs"):
+                made = super()._route(request)
+                self._carried_out[made["run_id"]] = self._start(request.body)
+                return made
+            case ("GET", "runs", run):
+                found = self._carried_out[run]
+                return {**frame(found.state, *(node for node, _ in _tasks(found))), "run_id": run}
+            case ("GET", "runs", run, "nodes", _, "log"):
+                self.logs = {node.log_node: last.log for node, last in _tasks(self._carried_out[run])}
+        return super()._route(request)
+
+    def _start(self, made_of: dict[str, Any]) -> Run:
+        wanted = made_of["pipeline_version_reference"]["pipeline_version_id"]
+        (version,) = (one for one in self.versions if one["pipeline_version_id"] == wanted)
+        documents = [document for document in yaml.safe_load_all(version["content"]) if document]
+        run = self._backend.prepare(documents[0])
+
+        def carry_out() -> None:
+            try:
+                self._backend.run(documents, made_of["runtime_config"]["parameters"], run=run)
+            except BaseException:
+                run.state = "FAILED"
+                raise
+
+        threading.Thread(target=carry_out, daemon=True).start()
+        return run
+
+
+def _tasks(run: Run) -> list[tuple[Node, Attempt]]:
+    """The tasks of a run that have begun, each with its last attempt."""
+    begun: dict[str, list[Attempt]] = {}
+    for attempt in list(run.attempts):
+        begun.setdefault(attempt.node.rpartition(".")[0], []).append(attempt)
+    found = []
+    for place, attempts in begun.items():
+        _, *above, name = place.split(".")
+        loop = {"loop": above[0], "index": int(_ITERATION.findall(place)[0])} if above else {}
+        # Without a policy of retries the one attempt has no number, and is the task's executor itself.
+        states = tuple(_state(run, attempt) for attempt in attempts if attempt.node.endswith(")"))
+        found.append((Node(name, run.nodes.get(place, "RUNNING"), attempts=states, **loop), attempts[-1]))
+    return found
+
+
+def _state(run: Run, attempt: Attempt) -> str:
+    if run.nodes.get(attempt.node) == "SUCCEEDED":
+        return "SUCCEEDED"
+    return "FAILED" if attempt.reason else "RUNNING"

@@ -1,0 +1,146 @@
+"""The compiled pipeline on a real Kubeflow Pipelines, submitted as from CI, and the node sampler with the plan that it
+made. Results are those of a run on this machine. In order: each test goes on where the one before ended.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from helpers import python
+from results import manifests, upload
+from rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
+from submission import OPTIONS, STAGES, Done, Given, credentials, given, logs, submit
+
+from pairmill import storage
+
+FAILED = 6
+"""Exit code of a submission whose run failed: docs/submitting.md."""
+NODE = "/dev/shm/pairmill-cluster-test"
+"""In the place of the sampler's folder of a node, which may hold somebody's samples."""
+
+
+@dataclass
+class World:
+    """What the tests work with: raw files as objects, a project folder, and the manifests that are expected in it."""
+
+    given: Given
+    cluster: Cluster | None
+    raw: str
+    root: str
+    manifests: dict[str, bytes]
+
+    def submit(self, **options: object) -> Done:
+        """A submission on these raw files, unless ``raw`` says otherwise."""
+        return submit(self.given, **{"raw": self.raw, "root": self.root, **options})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    of, folder = given(), tmp_path_factory.mktemp("pipeline")
+    cluster = Cluster(of.sampler_image, folder) if of.sampler_image else None
+    if cluster is not None:
+        cluster.refuse_used(NAMESPACE)
+    start = time.monotonic()
+    made = python("examples/make_raw.py", str(folder / "raw"))
+    assert made.returncode == 0, made.stderr
+    options = [f"{name}={value}" for name, value in OPTIONS.items()]
+    local = python("-m", "pipelines.local", f"raw={folder / 'raw'}", f"root={folder / 'root'}", *options, timeout=600)
+    assert local.returncode == 0, local.stderr
+    expected = manifests(str(folder / "root"))
+    say(f"the run on this machine: {len(expected)} folders of results in {time.monotonic() - start:.1f} s")
+
+    ours = f"{of.root}/cluster-test-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    put = False
+    try:
+        raw = upload(folder / "raw", f"{ours}/raw")
+        say(f"raw files at {raw}")
+        if cluster is not None:
+            put = give_credentials(cluster, of)
+        else:
+            say(f"no KUBECONFIG: pods have what the secret {SECRET} of {of.namespace} holds, if it is there")
+        yield World(of, cluster, raw, f"{ours}/project", expected)
+    finally:
+        if put and cluster is not None:
+            cluster.kubectl("delete", "secret", SECRET, f"--namespace={of.namespace}")
+        if of.keep:
+            say(f"KEEP: {ours} stays")
+        else:
+            store = storage.store_for(ours)
+            for entry in store.list(ours):
+                store.delete(f"{ours}/{entry.path}")
+            say(f"removed {ours}")
+
+
+def give_credentials(cluster: Cluster, of: Given) -> bool:
+    """Make the secret of the pipeline's pods; one that is there stays."""
+    values = credentials(of)
+    if cluster.try_kubectl("get", "secret", SECRET, f"--namespace={of.namespace}").returncode == 0:
+        say(f"the secret {SECRET} of {of.namespace} is there already, and used as it is")
+        return False
+    if values:
+        cluster.put_secret(of.namespace, values)
+        say(f"secret {SECRET} in {of.namespace}, with {', '.join(sorted(values))}")
+    return bool(values)
+
+
+def test_the_run_gives_what_this_machine_gives(world: World) -> None:
+    start = time.monotonic()
+    done = world.submit()
+    assert done.code == 0
+    assert done.said[-1] == f"run {done.run} succeeded"
+    assert manifests(world.root) == world.manifests
+    shown = f"{len(world.manifests)} manifests are byte for byte those of this machine"
+    say(f"{world.given.workers} workers, {time.monotonic() - start:.0f} s: {shown}")
+
+
+def test_submitted_again_it_does_nothing(world: World) -> None:
+    store = storage.store_for(world.root)
+    before = store.list(world.root)
+    start = time.monotonic()
+    done = world.submit()
+    assert done.code == 0
+    assert store.list(world.root) == before
+    found = logs(world.given, done.run)
+    assert set(found) == set(STAGES)
+    for stage, log in found.items():
+        assert "reused, nothing to do" in log, f"{stage}:\n{log}"
+    say(f"submitted again, {time.monotonic() - start:.0f} s: every stage was reused, and no object was made")
+
+
+def test_a_run_that_fails_says_why(world: World) -> None:
+    absent = f"{world.root}-nothing-here"
+    done = world.submit(raw=absent, retries=0)
+    assert done.code == FAILED
+    (told,) = (text for text in done.said if text.startswith("fetch failed; the end of its log:\n"))
+    assert absent in told
+    assert "failed tasks: fetch" in done.said[-1]
+    say(f"raw files that are not there: exit {done.code}, with the log of the task")
+
+
+def test_a_node_samples_the_plan(world: World) -> None:
+    cluster = world.cluster
+    if cluster is None:
+        say("no KUBECONFIG: the node sampler was not tried")
+        return
+    (plan,) = (path.split("/")[1] for path in world.manifests if path.startswith("sample/"))
+    nodes = [one["metadata"] for one in cluster.get("nodes")["items"] if not one["spec"].get("taints")]
+    assert nodes, "every node has a taint"
+    name = nodes[0]["labels"]["kubernetes.io/hostname"]
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    try:
+        cluster.put_secret(NAMESPACE, credentials(world.given))
+        cluster.sampler_of_bucket(plan, world.root, None, node=name, folder=NODE)
+        pod = cluster.rolled_out(plan)
+        verify = ["python", "-m", "components.sample", "verify", f"path={NODE_FOLDER}"]
+        where = ["exec", pod["metadata"]["name"], "--container=report", f"--namespace={NAMESPACE}", "--"]
+        assert cluster.kubectl(*where, *verify) == f"{NODE_FOLDER}/{plan}\n"
+        done = cluster.log(pod, "sample")[-1]
+        say(f"{name}: plan {plan} from {world.root}")
+        say(f"  {done['metrics']['bytes']:,} bytes in {done['seconds']} s, verified")
+    finally:
+        cluster.kubectl("delete", "daemonset", "--all", f"--namespace={NAMESPACE}", "--wait")
+        cluster.clear(name, NODE)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s")
+        cluster.kubectl("delete", "priorityclass/pairmill-sampler", "--ignore-not-found")
