@@ -1,8 +1,5 @@
 """Tokenize on a bucket against the same on files; the S3 server of the tests takes of this machine's cores."""
 
-python tests/bench/bench_storage.py
-"""
-
 from __future__ import annotations
 
 import os

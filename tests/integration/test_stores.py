@@ -17,6 +17,7 @@ import pytest
 import tools
 from objectstores.proxy import EVERYTHING, FaultProxy
 from objectstores.servers import GcsServer, S3Server, Server
+from results import manifests, upload
 
 from pairmill import storage
 from tests.emulator import Attempt, Backend, Folder, Process, load
@@ -25,8 +26,6 @@ from tests.helpers import REPOSITORY, missing
 PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"
 PLAIN = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 OPTIONS = {"vocab_size": 400, "epochs": 2}
-HOMES = ("clean", "tokenizer", "tokenize", "sample")
-"""Folders of results whose content does not depend on where raw files stand; fetch's index names the place."""
 RUNS = int(os.environ.get("PAIRMILL_DISTURBED_RUNS", "2"))
 ATTEMPTS = 3
 """Of a task, by the compiled pipeline."""
@@ -47,24 +46,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
     done = tools.stage("pipelines.local", raw=base / "raw", root=base / "root", **OPTIONS)
     assert done.code == 0, done.err
     return Expected(base / "raw", manifests(str(base / "root")))
-
-
-def manifests(root: str) -> dict[str, bytes]:
-    """Every manifest of results below a root."""
-    store = storage.store_for(root)
-    paths = [entry.path for entry in store.list(root) if entry.path.endswith("/_MANIFEST.json")]
-    found = {path: store.read(f"{root}/{path}") for path in paths if path.split("/")[0] in HOMES}
-    assert {path.split("/")[0] for path in found} == set(HOMES)
-    return found
-
-
-def upload(raw: Path, bucket: str) -> str:
-    """The raw files as objects."""
-    store = storage.store_for(bucket)
-    for path in raw.rglob("*"):
-        if path.is_file():
-            store.copy(str(path), f"{bucket}/raw/{path.relative_to(raw)}")
-    return f"{bucket}/raw"
 
 
 def refuse_partial(root: str) -> int:
@@ -107,7 +88,7 @@ def server(request: pytest.FixtureRequest) -> Server:
 
 def test_the_line_on_a_bucket_gives_what_it_gives_on_files(server: Server, expected: Expected) -> None:
     bucket = server.bucket()
-    raw, root = upload(expected.raw, bucket), f"{bucket}/project"
+    raw, root = upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project"
     done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
     assert done.code == 0, done.err
     assert manifests(root) == expected.manifests
@@ -123,7 +104,7 @@ def test_results_that_were_deleted_are_made_again_and_what_they_were_made_of_is_
     server: Server, expected: Expected
 ) -> None:
     bucket = server.bucket()
-    raw, root = upload(expected.raw, bucket), f"{bucket}/project"
+    raw, root = upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project"
     assert tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS).code == 0
     store = storage.store_for(root)
     (folder,) = {path.rsplit("/", 1)[0] for path in expected.manifests if path.startswith("clean/")}
@@ -177,7 +158,7 @@ def line(server: Server, expected: Expected, folder: Path, environment: dict[str
         second=0.01,
         pods=4,
     )
-    return Line(backend, upload(expected.raw, bucket), f"{bucket}/project")
+    return Line(backend, upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])
