@@ -11,7 +11,6 @@ import io
 import os
 import tempfile
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
@@ -42,7 +41,11 @@ FIRST = 256 << 10
 BLOCK = 4 << 20
 """Bytes that a reader asks for at once when it has read on for a while."""
 AHEAD = 4
-"""Blocks of a reader that are on their way."""
+"""Blocks of a place that is read on, there or on their way."""
+RUNS = 4
+"""Places of an object that a reader reads on in turns."""
+KEPT = 8
+"""Blocks of a reader in all."""
 WHOLE = 1 << 20
 """Bytes up to which an object is read in one request."""
 _READERS = 32
@@ -104,7 +107,7 @@ class RemoteStore(Store):
 
     # In a cluster a first byte takes 20 to 50 ms and one connection brings 50 to 100 MB/s: 1 to 5 MB come in the time.
     seek_cost = 2 << 20
-    at_once = 8
+    at_once = 4
 
     # --- what a backend has ---
 
@@ -308,15 +311,35 @@ class RemoteStore(Store):
             self._write(place, path.read_bytes())
 
 
+@dataclass(eq=False)
+class _Run:
+    """Blocks that follow each other: where the first one begins and the next one will, and that one's bytes."""
+
+    first: int
+    next: int
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    start: int
+    end: int
+    data: Future[memoryview]
+    run: _Run
+
+
 class Reader(io.RawIOBase):
-    """An object as a seekable stream. Who reads on has the next blocks on their way; who jumps asks for little."""
+    """An object as a seekable stream. Who reads on has the next blocks on their way; who jumps asks for little.
+
+    Several places may be read on in turns, as those of a Parquet file's columns: each has its own blocks on their way.
+    """
 
     def __init__(self, fetch: Fetch, size: int, pool: ThreadPoolExecutor) -> None:
         self._fetch, self._size, self._pool = fetch, size, pool
         self._position = 0
         self._start, self._data = 0, memoryview(b"")
-        self._ahead: deque[tuple[int, int, Future[memoryview]]] = deque()
-        self._next, self._width = -1, FIRST  # where the next block begins, and its bytes
+        self._blocks: list[_Block] = []  # the one that is read last is the last of those that were read
+        self._runs: list[_Run] = []
         self._stop = Event()
         if 0 < size <= FIRST:
             # Who opened a small object has it, and is undisturbed by whoever replaces it.
@@ -359,34 +382,49 @@ class Reader(io.RawIOBase):
     def close(self) -> None:
         self._stop.set()
         self._data = memoryview(b"")
-        while self._ahead:
-            self._ahead.popleft()[-1].cancel()
+        for block in self._blocks:
+            block.data.cancel()
+        self._blocks.clear()
         super().close()
 
     def _move(self, position: int, wanted: int) -> None:
         """Make the block at ``position`` the current one; at least ``wanted`` bytes from there will be read."""
         self._data = memoryview(b"")
-        while self._ahead and self._ahead[0][1] <= position:
-            self._ahead.popleft()[-1].cancel()
-        if not self._ahead or position < self._ahead[0][0]:
-            while self._ahead:
-                self._ahead.popleft()[-1].cancel()
-            if position == self._next:
-                self._order(AHEAD)
-            else:
-                self._next, self._width = position, max(FIRST, min(wanted // AHEAD, BLOCK))
-                self._order(AHEAD if wanted > FIRST else 1)
-        self._start, _, block = self._ahead.popleft()
-        if self._ahead:
-            self._order(AHEAD)
-        self._data = block.result()
+        block = self._at(position)
+        if block is None:
+            run = next((run for run in self._runs if run.next == position), None)
+            begun = run is not None
+            if run is None:
+                run = _Run(position, position, max(FIRST, min(wanted // AHEAD, BLOCK)))
+                self._runs = [*self._runs[1 - RUNS :], run]
+            self._order(run, position, AHEAD if begun or wanted > FIRST else 1)
+            block = self._at(position)
+            assert block is not None
+        elif block.start != block.run.first:
+            self._order(block.run, position, AHEAD)
+        # What is read last is the last to go. A place that was passed may be come back to: another column ends there.
+        self._runs = [*(run for run in self._runs if run is not block.run), block.run]
+        self._blocks = [*(one for one in self._blocks if one is not block), block]
+        spare = len(self._blocks) - KEPT
+        old = [one for one in self._blocks if one.run is not block.run or one.end <= position]
+        for one in old[: max(spare, 0)]:
+            one.data.cancel()
+            self._blocks.remove(one)
+        self._start = block.start
+        self._data = block.data.result()
 
-    def _order(self, most: int) -> None:
-        """Have the next blocks fetched, up to so many at once."""
-        while len(self._ahead) < most and self._next < self._size:
-            end = min(self._next + self._width, self._size)
-            self._ahead.append((self._next, end, self._pool.submit(self._fetch, self._next, end, self._stop)))
-            self._next, self._width = end, min(2 * self._width, BLOCK)
+    def _at(self, position: int) -> _Block | None:
+        return next((block for block in self._blocks if block.start <= position < block.end), None)
+
+    def _order(self, run: _Run, position: int, most: int) -> None:
+        """Have the next blocks of a run fetched, so that so many from ``position`` on are there or on their way."""
+        there = sum(block.run is run and block.end > position for block in self._blocks)
+        while there < most and run.next < self._size:
+            end = min(run.next + run.width, self._size)
+            data = self._pool.submit(self._fetch, run.next, end, self._stop)
+            self._blocks.append(_Block(run.next, end, data, run))
+            run.next, run.width = end, min(2 * run.width, BLOCK)
+            there += 1
 
 
 class _RemoteCreation(Creation):
