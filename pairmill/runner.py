@@ -14,8 +14,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from multiprocessing import resource_tracker
@@ -166,40 +166,53 @@ def _parsed(data: bytes, shard: Shard) -> ShardRecord | None:
 
 def process_shard(stage: Stage[C], config: C, context: Any, shard: Shard, shards: str) -> ShardRecord:
     """Do one shard and commit it, record last. Errors that are no PairmillError become one, naming the shard."""
+    return _worked(stage, config, context, shard, shards)()
+
+
+def _worked(stage: Stage[C], config: C, context: Any, shard: Shard, shards: str) -> Callable[[], ShardRecord]:
+    """Do a shard; what is returned waits until its files are there and commits it."""
     folder = storage.join(shards, shard.key)
     out = Writer(folder)
     where = f"{stage.name}: {shard.name}"
-    place = f"{where} (in {folder})"
-    try:
+    with _translated(where, folder, out):
         ledger, data = stage.process(config, context, shard, out)
         ledger.reconcile(where)
-        out.settle()
-        record = ShardRecord(shard.name, shard.key, ledger, out.files, data)
-        raw = asdict(record)
-        # The shard is shared between runs that may call it by different names: the record holds content only.
-        del raw["name"], raw["key"]
-        ours = manifests.canonical(raw)
-        stands = storage.store_for(folder).commit(storage.join(folder, RECORD), ours)
-        if stands != ours:
-            # Another run was faster, and its program differs in what it notes down: its word is what others read.
-            record = _parsed(stands, shard) or record
-    except PairmillError:
-        raise
-    except OSError as error:
-        raise from_os_error(error, place) from error
-    except MemoryError as error:
-        raise InternalError("out of memory", where=where, hint="lower workers= or raise the memory limit") from error
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:  # a panic in Rust is no Exception
-        log.logger().exception("%s failed", where)
+
+    def commit() -> ShardRecord:
+        with _translated(where, folder, out):
+            out.settle()
+            record = ShardRecord(shard.name, shard.key, ledger, out.files, data)
+            raw = asdict(record)
+            # The shard is shared between runs that may call it by different names: the record holds content only.
+            del raw["name"], raw["key"]
+            ours = manifests.canonical(raw)
+            stands = storage.store_for(folder).commit(storage.join(folder, RECORD), ours)
+            if stands != ours:
+                # Another run was faster, and its program differs in what it notes down: its word is what others read.
+                record = _parsed(stands, shard) or record
+            return record
+
+    return commit
+
+
+@contextmanager
+def _translated(where: str, folder: str, out: Writer) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        with suppress(PairmillError):  # what was on its way when something else failed
+            out.settle()
+        if isinstance(error, PairmillError | KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        if isinstance(error, OSError):
+            raise from_os_error(error, f"{where} (in {folder})") from error
+        if isinstance(error, MemoryError):
+            hint = "lower workers= or raise the memory limit"
+            raise InternalError("out of memory", where=where, hint=hint) from error
+        log.logger().exception("%s failed", where)  # a panic in Rust is no Exception
         raise InternalError(
             f"unexpected {type(error).__name__}: {error}", where=where, hint="this is a defect of pairmill"
         ) from error
-    finally:
-        with suppress(PairmillError):  # what was on its way when something else failed
-            out.settle()
-    return record
 
 
 @dataclass
@@ -285,11 +298,23 @@ class _Crew(Generic[C]):
         return self._do(context, todo.left)
 
     def _do(self, context: Any, left: list[Shard]) -> Iterator[Outcome]:
-        for shard in left:
-            try:
-                yield shard, process_shard(self._stage, self._config, context, shard, self._shards)
-            except PairmillError as error:
-                yield shard, error
+        # What an object store takes in is on its way while the next shard is worked on; a disk takes it at once.
+        behind: deque[tuple[Shard, Future[ShardRecord]]] = deque()
+        most = 0 if storage.store_for(self._shards).file(self._shards) else 1
+        with ThreadPoolExecutor(1) as pool:
+            for shard in left:
+                try:
+                    commit = _worked(self._stage, self._config, context, shard, self._shards)
+                    if most:
+                        behind.append((shard, pool.submit(commit)))
+                    else:
+                        yield shard, commit()
+                except PairmillError as error:
+                    yield shard, error
+                while len(behind) > most:
+                    yield _outcome(*behind.popleft())
+            while behind:
+                yield _outcome(*behind.popleft())
 
     def _share_out(self, context: Any, shards: list[Shard]) -> Iterator[Outcome]:
         name = self._stage.name
@@ -335,6 +360,13 @@ class _Crew(Generic[C]):
                 worker.told = True
                 worker.pipe.send(context)
             worker.pipe.send(shard)
+
+
+def _outcome(shard: Shard, commit: Future[ShardRecord]) -> Outcome:
+    try:
+        return shard, commit.result()
+    except PairmillError as error:
+        return shard, error
 
 
 @contextmanager
