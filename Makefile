@@ -156,7 +156,7 @@ images: dist/vendor dist/wheels/images dist/wheels/sampler dist/wheels/pipeline 
 # Podman alone plays a pod without a cluster; its images are not those of a docker engine on the same machine.
 .PHONY: images-test
 images-test: ENGINE := podman
-images-test: develop images ## real containers of the images, and the DaemonSet's pod; BASE_IMAGE= RUST_IMAGE=
+images-test: develop images object-stores ## real containers of the images, and the DaemonSet's pod; BASE_IMAGE= RUST_IMAGE=
 	BASE_IMAGE='$(BASE_IMAGE)' $(BIN)/pytest tests/images
 
 .PHONY: clean

@@ -27,6 +27,9 @@ _VARIABLES = (
     "STORAGE_EMULATOR_HOST",
     "HF_TOKEN",
 )
+# Kubeflow's own store, for minio://; not as AWS_*, which would go before a pod's own identity.
+_KUBEFLOWS = "mlpipeline-minio-artifact"
+_KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
 _SIZED = ("cpu", "memory", "scratch")
 _QUANTITY = re.compile("[0-9]+(m|[KMGTP]i?)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -82,6 +85,7 @@ class Placement:
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
+        kubernetes.use_secret_as_env(task, _KUBEFLOWS, _KUBEFLOWS_KEYS, optional=True)
         if self.secret:
             kubernetes.use_secret_as_env(task, self.secret, {name: name for name in _VARIABLES}, optional=True)
             kubernetes.use_secret_as_volume(task, self.secret, SECRETS, optional=True)

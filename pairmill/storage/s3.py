@@ -1,7 +1,8 @@
 """``s3://`` and ``minio://`` by botocore.
 
 Endpoint, region and credentials come from where every AWS tool takes them: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``,
-``AWS_ACCESS_KEY_ID``, ``AWS_WEB_IDENTITY_TOKEN_FILE`` (IRSA), ``~/.aws``, the instance.
+``AWS_ACCESS_KEY_ID``, ``AWS_WEB_IDENTITY_TOKEN_FILE`` (IRSA), ``~/.aws``, the instance. ``minio://`` is Kubeflow's name
+for its own store, whose place a pod need not be told, and whose keys come as ``MINIO_ACCESS_KEY`` and ``MINIO_SECRET_KEY``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import base64
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock
@@ -32,6 +34,8 @@ from pairmill.storage.remote import (
 )
 from pairmill.storage.retry import Again, timeouts
 
+KUBEFLOWS = "http://seaweedfs.kubeflow:9000"
+"""Kubeflow's own store, as its launcher 2.17 finds it. Source: its backend/src/v2/objectstore/config.go."""
 PARTS = 10_000
 """Parts that an object may have. Source: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html."""
 COPIED = 5 << 30
@@ -81,7 +85,8 @@ class S3Store(RemoteStore):
             retries={"total_max_attempts": 1},
             user_agent_extra="pairmill",
         )
-        client = botocore.session.get_session().create_client("s3", config=config)
+        given = _of_kubeflow(os.environ) if self._kind == "minio" else {}
+        client = botocore.session.get_session().create_client("s3", config=config, **given)
         if self._kind == "minio" and str(urlsplit(client.meta.endpoint_url).hostname).endswith(".amazonaws.com"):
             raise UsageError(
                 "minio:// has no endpoint", where="AWS_ENDPOINT_URL_S3", expected="http(s)://<host>:<port>"
@@ -225,6 +230,17 @@ class S3Store(RemoteStore):
 
     def _delete(self, place: Place) -> None:
         self._client.delete_object(Bucket=place.bucket, Key=place.key)
+
+
+def _of_kubeflow(environment: Mapping[str, str]) -> dict[str, str]:
+    """Where and with which keys a pod reaches Kubeflow's own store, as far as it was not told otherwise."""
+    found = {}
+    if "KUBERNETES_SERVICE_HOST" in environment and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & set(environment):
+        found["endpoint_url"] = KUBEFLOWS
+    if "MINIO_ACCESS_KEY" in environment and "AWS_ACCESS_KEY_ID" not in environment:
+        found["aws_access_key_id"] = environment["MINIO_ACCESS_KEY"]
+        found["aws_secret_access_key"] = environment.get("MINIO_SECRET_KEY", "")
+    return found
 
 
 def _checksum(data: bytes) -> str:

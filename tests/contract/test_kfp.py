@@ -429,7 +429,8 @@ def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
             {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
         ]
         assert one["activeDeadlineSeconds"] == "7200"
-        assert "secretAsEnv" not in one
+        assert [item["secretName"] for item in one["secretAsEnv"]] == ["mlpipeline-minio-artifact"]
+        assert "secretAsVolume" not in one
     sizes = {
         name: (one["resources"]["resourceMemoryLimit"], one["resources"]["resourceMemoryRequest"])
         for name, one in executors(spec).items()

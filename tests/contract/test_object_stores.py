@@ -6,6 +6,7 @@ import os
 import random
 import re
 import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from helpers import mount, python
+from helpers import REPOSITORY, mount, python
 from objectstores.fixtures import Use
 from objectstores.proxy import Fault, FaultProxy
 from objectstores.servers import SECRET_KEY, S3Server, Server
@@ -346,3 +347,29 @@ def test_the_server_of_the_tests_refuses_what_came_otherwise_than_it_was_sent(s3
         store._client.put_object(  # type: ignore[attr-defined]
             Bucket=place.bucket, Key=place.key, Body=b"bytes", ChecksumSHA256="A" * 43 + "="
         )
+
+
+def test_a_pod_reaches_kubeflows_own_store_without_being_told(s3_server: S3Server, use: Use) -> None:
+    bucket = s3_server.bucket().replace("s3:", "minio:")
+    environment = s3_server.environment()
+    keys = {
+        "MINIO_ACCESS_KEY": environment["AWS_ACCESS_KEY_ID"],
+        "MINIO_SECRET_KEY": environment["AWS_SECRET_ACCESS_KEY"],
+    }
+    assert s3._of_kubeflow({}) == {}
+    assert s3._of_kubeflow({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == {"endpoint_url": s3.KUBEFLOWS}
+    assert s3._of_kubeflow({**environment, **keys, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}) == {}
+    code = "import sys\nfrom pairmill import storage\nuri = sys.argv[1]\nstorage.store_for(uri).write(uri + '/a', b'1')"
+    told = {"AWS_ENDPOINT_URL": s3_server.url, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    given = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **told}
+    for more, code_expected in ((keys, 0), ({}, 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, bucket],
+            cwd=REPOSITORY,
+            env={**given, **more},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == code_expected, done.stderr
+    use(environment)
+    assert storage.store_for(bucket).list(bucket) == [Entry("a", 1)]

@@ -3,11 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from tests.emulator import Attempt, Backend, Folder, Podman, load
-from tests.helpers import REPOSITORY, contents
+import pytest
+from results import manifests, upload
+
+from pairmill import storage
+from tests.emulator import Attempt, Backend, Folder, Podman, Stores, load
+from tests.helpers import REPOSITORY, contents, python
 from tests.images.containers import PIPELINE, writable
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
+PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"
 RETRY = {"maxRetryCount": 2, "backoffDuration": "1s", "backoffFactor": 2.0, "backoffMaxDuration": "3600s"}
 
 
@@ -43,3 +48,29 @@ def test_the_line_in_pods_of_which_each_is_killed_once_makes_the_same_arrays(lin
     for execution in run.executions:
         for artifact in execution.outputs.artifacts.values():
             assert backend.objects.exists(artifact.uri), f"{execution.task} wrote no {artifact.uri}"
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_the_line_shared_out_over_pods_on_a_bucket_gives_what_it_gives_on_files(
+    kind: str, request: pytest.FixtureRequest, line: Path, tmp_path: Path
+) -> None:
+    server = request.getfixturevalue({"s3": "s3_server", "gs": "gcs_server"}[kind])
+    request.getfixturevalue("use")(server.environment())
+    options = {"vocab_size": 512, "epochs": 2}
+    files = {"raw": line / "raw", "root": tmp_path / "root", "prefix_config_path": line / "rules.yaml", **options}
+    done = python("-m", "pipelines.local", *(f"{name}={value}" for name, value in files.items()))
+    assert done.returncode == 0, done.stderr
+
+    bucket = server.bucket()
+    rules = f"{bucket}/rules.yaml"
+    storage.store_for(rules).copy(str(line / "rules.yaml"), rules)
+    places = {"raw": upload(line / "raw", f"{bucket}/raw"), "root": f"{bucket}/project", "prefix_config_path": rules}
+    secret = {name.removesuffix("_S3"): value for name, value in server.environment().items()}
+    engine = Podman(lambda _: PIPELINE)
+    backend = Backend(Stores(), engine, tmp_path / "pods", secrets={"pairmill-storage": secret}, second=0.1, pods=2)
+    run = backend.run(load(PARALLEL), {**places, **options, "workers": 2}, root=f"{bucket}/artifacts")
+    assert run.state == "SUCCEEDED", run.failures()
+    assert len(run.attempts) == 5 + 3 * 2
+    assert manifests(f"{bucket}/project") == manifests(str(tmp_path / "root"))
+    reports = [entry.path for entry in storage.store_for(bucket).list(f"{bucket}/artifacts") if "/report" in entry.path]
+    assert len(reports) == len(run.attempts)
