@@ -1,8 +1,9 @@
 """``s3://`` and ``minio://`` by botocore.
 
 Endpoint, region and credentials come from where every AWS tool takes them: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``,
-``AWS_ACCESS_KEY_ID``, ``AWS_WEB_IDENTITY_TOKEN_FILE`` (IRSA), ``~/.aws``, the instance. ``minio://`` is Kubeflow's name
-for its own store, whose place a pod need not be told, and whose keys come as ``MINIO_ACCESS_KEY`` and ``MINIO_SECRET_KEY``.
+``AWS_ACCESS_KEY_ID``, ``AWS_WEB_IDENTITY_TOKEN_FILE`` (IRSA), ``~/.aws``, the instance.
+``minio://`` is Kubeflow's name for its own store, whose place a pod need not be told, and whose keys come as
+``MINIO_ACCESS_KEY`` and ``MINIO_SECRET_KEY``.
 """
 
 from __future__ import annotations
