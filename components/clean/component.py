@@ -27,6 +27,8 @@ def clean(
 ) -> dsl.ContainerSpec:
     """Turn raw instruction data sets into rows {condition, instruction, response}.
 
+    Documentation: components/clean/README.md
+
     Args:
         root: project folder or URI; results go to root/clean/fingerprint.
         raw: what fetch put out, or a folder or URI that holds one folder of raw files per source.

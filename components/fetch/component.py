@@ -26,6 +26,8 @@ def fetch(
 ) -> dsl.ContainerSpec:
     """Bring raw data to the project, at locked revisions, with digests and licences.
 
+    Documentation: components/fetch/README.md
+
     Args:
         root: project folder or URI; raw data goes to root/raw/source/revision.
         sources: sources to fetch, by name or as YAML files, joined by commas; all = every one that has a folder in

@@ -32,6 +32,8 @@ def sample(
 ) -> dsl.ContainerSpec:
     """Plan stratified epochs of a tokenized folder, and report what training will see.
 
+    Documentation: components/sample/README.md
+
     Args:
         root: project folder or URI; plan and report go to root/sample/fingerprint.
         tokenized_path: tokenized folder or URI.

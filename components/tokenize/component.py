@@ -30,6 +30,8 @@ def tokenize(
 ) -> dsl.ContainerSpec:
     """Encode rows into per-task token arrays.
 
+    Documentation: components/tokenize/README.md
+
     Args:
         root: project folder or URI; results go to root/tokenize/fingerprint.
         rows: folders or URIs of rows, joined by commas.

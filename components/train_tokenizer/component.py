@@ -32,6 +32,8 @@ def train_tokenizer(
 ) -> dsl.ContainerSpec:
     """Train a byte-level tokenizer on rows.
 
+    Documentation: components/train_tokenizer/README.md
+
     Args:
         root: project folder or URI; results go to root/tokenizer/fingerprint.
         rows: folders or URIs of rows, joined by commas.
