@@ -21,7 +21,7 @@ from typing import Any, get_type_hints
 from pairmill import cli
 from pairmill.errors import UsageError
 from pairmill.log import event
-from pairmill.stage import option
+from pairmill.stage import MOST_SHARES, option
 from pipelines.compile import CompileConfig, ImageConfig
 from pipelines.placement import Placement
 from pipelines.submit.server import Server, ServerConfig
@@ -121,12 +121,18 @@ def _field(item: dataclasses.Field[Any]) -> Any:
 
 
 def compiled(config: Any, folder: str) -> Path:
-    """The pipeline, compiled for the image of ``config``."""
+    """The pipeline, compiled for the image of ``config``.
+
+    Raises:
+        UsageError: an option of the pipeline is out of range.
+    """
     import concurrent.futures
     import multiprocessing
 
     from pipelines import compile as compiler
 
+    if not 1 <= config.workers <= MOST_SHARES:
+        raise UsageError("out of range", where="workers", got=str(config.workers), expected=f"1 to {MOST_SHARES}")
     target = Path(folder) / "pipeline.yaml"
     given = {item.name: getattr(config, item.name) for item in dataclasses.fields(ImageConfig)}
     chosen = CompileConfig(output=str(target), fan_out=config.workers > 1, **given)
@@ -149,9 +155,10 @@ def _publish(config: Any) -> tuple[Server, Any, str]:
     from pipelines.submit import publish
 
     name = config.version or publish.version_name()
-    server = Server(config)
     with tempfile.TemporaryDirectory(prefix="pairmill-") as folder:
-        version = publish.upload(server, compiled(config, folder), name)
+        file = compiled(config, folder)  # before anybody is asked: it may be refused
+        server = Server(config)
+        version = publish.upload(server, file, name)
     event(f"pipeline version {version.name}", version=version.name)
     return server, version, publish.experiment_id(server, config.experiment)
 

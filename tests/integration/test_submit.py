@@ -545,6 +545,7 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ([IMAGE, "root=gs://b/p", "workers=65"], "workers: out of range; got 65; expected 1 to 64"),
         (["image=registry.example/pairmill:latest", "root=gs://b/p"], "image: is not named by digest"),
         ([IMAGE], "root: required option missing"),
         ([IMAGE, "root=gs://b/p", "epoch=3"], "did you mean 'epochs'?"),
