@@ -305,12 +305,10 @@ class _Crew(Generic[C]):
             for shard in left:
                 try:
                     commit = _worked(self._stage, self._config, context, shard, self._shards)
-                    if most:
-                        behind.append((shard, pool.submit(commit)))
-                    else:
-                        yield shard, commit()
                 except PairmillError as error:
                     yield shard, error
+                    continue
+                behind.append((shard, pool.submit(commit)))
                 while len(behind) > most:
                     yield _outcome(*behind.popleft())
             while behind:
