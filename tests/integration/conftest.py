@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,8 @@ if str(_HERE) not in sys.path:
 import tools  # noqa: E402
 
 
-@dataclass(frozen=True)
-class World:
-    """What the four stages made of small generated raw data: one folder each, finished."""
-
-    raw: Path
-    rules: Path
-    cleaned: Path
-    tokenizer: Path
-    tokenized: Path
-
-
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory) -> tools.World:
     base = tmp_path_factory.mktemp("world")
     raw, root = base / "raw", base / "root"
     tools.raw_data(raw, size=120)
@@ -36,7 +24,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=400, prefix_config_path=rules, workers=1)
     )
     tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root, workers=1))
-    return World(raw, rules, cleaned, tokenizer, tokenized)
+    return tools.World(raw, rules, cleaned, tokenizer, tokenized)
 
 
 @pytest.fixture

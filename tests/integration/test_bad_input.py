@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
-from conftest import World
+from tools import World
 
 from pairmill import manifest as manifests
 from pairmill.errors import InputError

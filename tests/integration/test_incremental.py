@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tools
-from conftest import World
+from tools import World
 
 ROW_FILES = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
 

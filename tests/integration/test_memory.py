@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
-from conftest import World
+from tools import World
 
 from components.clean.sources import tasksource
 

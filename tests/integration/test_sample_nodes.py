@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tools
-from conftest import World
 from helpers import REPOSITORY, missing, until
+from tools import World
 
 OLDEST = REPOSITORY / "build" / "numpy-oldest"
 MIB = 1 << 20

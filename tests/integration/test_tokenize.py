@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
-from conftest import World
 from helpers import python, until
+from tools import World
 
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig

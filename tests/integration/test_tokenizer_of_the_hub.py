@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import tools
-from conftest import World
 from families import made
 from servers import Hub
+from tools import World
 
 
 def tokenize(hub: Hub, home: Path, world: World, tokenizer: str, root: Path) -> tools.Done:

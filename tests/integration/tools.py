@@ -41,6 +41,17 @@ FIELDS = ("condition", "instruction", "response")
 RowTuple = tuple[str, str, str]
 
 
+@dataclass(frozen=True)
+class World:
+    """What the four stages made of small generated raw data: one folder each, finished."""
+
+    raw: Path
+    rules: Path
+    cleaned: Path
+    tokenizer: Path
+    tokenized: Path
+
+
 # Programs
 
 
