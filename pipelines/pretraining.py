@@ -64,7 +64,7 @@ def _description(shown: set[str], docs: str) -> str:
         lines.append(f"\n**{group}**\n")
         lines += [f"- `{name}`: {' '.join((texts[name] or '').split())}" for name in names if name in shown]
     pages = [f"[{title}]({docs.rstrip('/')}/{page})" if docs else f"{title}: {page}" for title, page in _PAGES.items()]
-    return "\n".join([*lines, "", " · ".join(pages)])
+    return "\n".join([*lines, "", ", ".join(pages)])
 
 
 def _line(
