@@ -31,7 +31,8 @@ _VARIABLES = (
 _KUBEFLOWS = "mlpipeline-minio-artifact"
 _KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
 _SIZED = ("cpu", "memory", "scratch")
-_QUANTITY = re.compile("[0-9]+(m|[KMGTP]i?)?")
+_CORES = re.compile("[1-9][0-9]*m?")
+_BYTES = re.compile("[1-9][0-9]*[KMGTP]i?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -39,8 +40,9 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 class Placement:
     """What a cluster gives the tasks. Nothing of it changes a result."""
 
-    cpu: str = option("500m", help="cores asked for, as 2 or 500m; a pod takes more where the node has them")
-    memory: str = option("4Gi", help="memory limit of a pod; a quarter of it is asked for")
+    # Without a limit a stage would start a process for every core of the node, and run out of memory.
+    cpu: str = option("2", help="cores of a pod, which starts as many processes; a quarter of them is asked for")
+    memory: str = option("4Gi", help="memory limit of a pod, 400 MB a process; a quarter of it is asked for")
     scratch: str = option(
         "50Gi", help=f"limit of the volume at {SCRATCH}, where a shard's files stand until they are stored"
     )
@@ -81,7 +83,8 @@ class Placement:
         # is given: a task that failed later than that would never be tried again.
         every = (self.retries + 1) * seconds
         task.set_retry(self.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration=f"{every}s")
-        task.set_cpu_request(cpu).set_memory_request(_quarter(memory)).set_memory_limit(memory)
+        task.set_cpu_request(_quarter(cpu)).set_cpu_limit(cpu)
+        task.set_memory_request(_quarter(memory)).set_memory_limit(memory)
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
@@ -127,16 +130,19 @@ class Placement:
 
 
 def _quantity(where: str, text: str) -> None:
-    if not _QUANTITY.fullmatch(text):
-        raise UsageError("is no size", where=where, got=text, expected="a whole number with a unit, as 500m, 2 or 16Gi")
+    form, example = (_CORES, "2 or 500m") if where.endswith("cpu") else (_BYTES, "16Gi")
+    if not form.fullmatch(text):
+        raise UsageError("is no size", where=where, got=text, expected=f"a whole number with its unit, as {example}")
 
 
 def _quarter(size: str) -> str:
     """A quarter of a quantity, one unit down so that it stays whole."""
-    match = re.fullmatch("([0-9]+)([KMGTP]?)(i?)", size)
+    match = re.fullmatch("([0-9]+)(m|[KMGTP]?)(i?)", size)
     assert match is not None
     number, unit, binary = int(match[1]), match[2], match[3]
+    if unit == "m":
+        return f"{max(1, number // 4)}m"
     if not unit:
-        return str(number // 4)
+        return f"{number * 250}m"
     smaller = " KMGTP"[" KMGTP".index(unit) - 1].strip()
     return f"{number * (1024 if binary else 1000) // 4}{smaller}{binary if smaller else ''}"

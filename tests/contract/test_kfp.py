@@ -124,7 +124,8 @@ def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
         ("component=cleen", "component: unknown stage"),
         ("memory=lots", "memory: is no size; got lots"),
         ("resources=clean.disk=4", "resources: is no resource of a stage; got clean.disk=4"),
-        ("resources=clean.cpu=many", "clean.cpu: is no size; got many"),
+        ("resources=clean.cpu=many", "clean.cpu: is no size; got many; expected a whole number with its unit, as 2 or"),
+        ("memory=4", "memory: is no size; got 4; expected a whole number with its unit, as 16Gi"),
         ("retries=-1", "retries: is too small"),
         ("timeout_hours=0", "timeout_hours: is too small"),
         ("node_selector=pool", "node_selector: is no label; got pool"),
@@ -391,9 +392,11 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
             assert container["resources"] == {
                 "memoryLimit": 4.294967296,
                 "memoryRequest": 1.073741824,
+                "cpuLimit": 2.0,
                 "cpuRequest": 0.5,
                 "resourceMemoryLimit": "4Gi",
                 "resourceMemoryRequest": "1024Mi",
+                "resourceCpuLimit": "2",
                 "resourceCpuRequest": "500m",
             }
         inner = [task for _, task in loops(spec).values()]
@@ -438,7 +441,8 @@ def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
         for name, one in executors(spec).items()
     }
     assert sizes == {name: ("1Gi", "256Mi") if name == "tokenize" else ("6Gi", "1536Mi") for name in executors(spec)}
-    assert executors(spec)["tokenize"]["resources"]["resourceCpuRequest"] == "4"
+    assert executors(spec)["tokenize"]["resources"]["resourceCpuLimit"] == "4"
+    assert executors(spec)["tokenize"]["resources"]["resourceCpuRequest"] == "1000m"
     assert found["exec-sample"]["emptyDirMounts"][0]["sizeLimit"] == "2Gi"
     assert all("maxRetryCount" not in task["retryPolicy"] for task in tasks(spec).values())
 
