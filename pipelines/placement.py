@@ -88,6 +88,7 @@ class Placement:
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
+        task.set_env_variable("HF_HOME", f"{SCRATCH}/huggingface")
         kubernetes.use_secret_as_env(task, _KUBEFLOWS, _KUBEFLOWS_KEYS, optional=True)
         if self.secret:
             kubernetes.use_secret_as_env(task, self.secret, {name: name for name in _VARIABLES}, optional=True)

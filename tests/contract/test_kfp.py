@@ -388,7 +388,8 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
             assert one["emptyDirMounts"] == [{"mountPath": "/scratch", "sizeLimit": "50Gi", "volumeName": "scratch"}]
             assert {item["optional"] for kind in ("secretAsEnv", "secretAsVolume") for item in one[kind]} == {True}
             container = spec["deploymentSpec"]["executors"][name]["container"]
-            assert container["env"] == [{"name": "TMPDIR", "value": "/scratch"}]
+            places = {"TMPDIR": "/scratch", "HF_HOME": "/scratch/huggingface"}
+            assert {one["name"]: one["value"] for one in container["env"]} == places
             assert container["resources"] == {
                 "memoryLimit": 4.294967296,
                 "memoryRequest": 1.073741824,
