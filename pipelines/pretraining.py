@@ -162,3 +162,7 @@ def _line(
         seed=seed,
         profile=profile,
     )
+
+
+pretraining = build(Placement())
+"""As it is compiled into the repository: what ``kfp dsl compile --py pipelines/pretraining.py`` looks for."""

@@ -688,3 +688,13 @@ def test_every_stage_has_the_same_five_files() -> None:
     for stage in STAGES:
         for name in ("config.py", "core.py", "__main__.py", "component.py", "README.md"):
             assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"
+
+
+def test_kfps_own_compiler_makes_the_same_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(ours.IMAGE_VARIABLE, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    target = tmp_path / "made.yaml"
+    program = Path(sys.executable).with_name("kfp")
+    command = [program, "dsl", "compile", "--py", "pipelines/pretraining.py", "--output", target]
+    subprocess.run(command, cwd=REPOSITORY, check=True)
+    assert target.read_text() == COMPILED.read_text()
