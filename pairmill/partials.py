@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -43,3 +44,9 @@ def sweep(leftovers: Iterable[Path]) -> Iterator[Path]:
                 yield entry
             finally:
                 os.close(handle)
+
+
+def scratch() -> Path:
+    """Where what is written stands until it is stored, and downloads grow: below TMPDIR."""
+    # gettempdir() alone goes on to /tmp where TMPDIR is full: that would fill the disk of a node.
+    return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())

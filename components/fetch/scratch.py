@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,4 +61,4 @@ def _home(root: str) -> Path:
     if storage.scheme(root) == "file":
         return storage.local_path(storage.join(root, "fetch", "downloads"))
     # A bucket takes whole objects only: what was killed goes on where this machine, or the pod, still has its scratch.
-    return Path(tempfile.gettempdir(), "pairmill-downloads", hashlib.sha256(root.encode()).hexdigest()[:16])
+    return partials.scratch() / "pairmill-downloads" / hashlib.sha256(root.encode()).hexdigest()[:16]

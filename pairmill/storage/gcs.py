@@ -8,12 +8,10 @@ from __future__ import annotations
 import base64
 import functools
 import http.client
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from pairmill.errors import StorageError
@@ -29,22 +27,12 @@ _CREDENTIALS = "bind the pod's service account (Workload Identity), or run: gclo
 class GcsStore(RemoteStore):
     """Buckets of Google Cloud Storage. Objects of more than PART bytes are written by resumable uploads."""
 
-    def __init__(self) -> None:
-        self._making = Lock()
+    loggers = ("google", "urllib3")
 
-    @property
-    def _client(self) -> Any:
-        with self._making:
-            return self._made
-
-    @functools.cached_property
-    def _made(self) -> Any:
+    def _connected(self) -> Any:
         from google.cloud.storage import Client
         from requests.adapters import HTTPAdapter
 
-        # They warn of what we try again and tell ourselves; without a handler that would go to stderr.
-        for name in ("google", "urllib3"):
-            logging.getLogger(name).addHandler(logging.NullHandler())
         # Each process would ask about the bucket, for traces, which takes a permission that nothing else here needs.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         client = Client(project=None)  # which nothing here needs, and not every login tells

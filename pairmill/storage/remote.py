@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import logging
 import os
 import tempfile
 from abc import abstractmethod
@@ -17,8 +18,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
 from pairmill import partials
 from pairmill.errors import SPACE, InputError, PairmillError, StorageError, from_os_error
@@ -103,6 +104,19 @@ class Body:
     tries: int = 0
 
 
+def _undisturbed(work: Callable[[], T]) -> T:
+    # Between the question for its size and that for its bytes an object may be replaced, which harms nobody.
+    for _ in range(_TRIED - 1):
+        with suppress(Replaced):
+            return work()
+    return work()
+
+
+def _require_all(uri: str, got: int, size: int) -> None:
+    if got != size:
+        raise StorageError("is shorter than its store says", where=uri, got=f"{got} bytes", expected=f"{size} bytes")
+
+
 class _Digesting(io.BytesIO):
     """Digests what is written to it, and forgets it."""
 
@@ -127,8 +141,17 @@ class RemoteStore(Store):
     # In a cluster a first byte takes 20 to 50 ms and one connection brings 50 to 100 MB/s: 1 to 5 MB come in the time.
     seek_cost = 2 << 20
     at_once = 8
+    loggers: ClassVar[tuple[str, ...]]
+    """Of the client: they warn of what is tried again and told here."""
+
+    def __init__(self) -> None:
+        self._making = Lock()
 
     # --- what a backend has ---
+
+    @abstractmethod
+    def _connected(self) -> Any:
+        """Make the client."""
 
     @abstractmethod
     def _failures(self, place: Place) -> AbstractContextManager[None]:
@@ -198,11 +221,7 @@ class RemoteStore(Store):
         return self._fetch(Place.of(uri), start, start + length, "", Event()).getvalue()
 
     def open(self, uri: str) -> BinaryIO:
-        for _ in range(_TRIED - 1):
-            # Between the question for its size and that for its first bytes it may be replaced, which harms nobody.
-            with suppress(Replaced):
-                return self._open(uri)
-        return self._open(uri)
+        return _undisturbed(lambda: self._open(uri))
 
     def _open(self, uri: str) -> BinaryIO:
         place = Place.of(uri)
@@ -210,8 +229,7 @@ class RemoteStore(Store):
 
         def fetch(start: int, end: int, stop: Event) -> memoryview:
             data = self._fetch(place, start, end, stat.version, stop).getbuffer()
-            if len(data) != end - start:
-                raise StorageError("is shorter than its store says", where=uri, got=f"{start + len(data)} bytes")
+            _require_all(uri, start + len(data), end)
             return data
 
         # typeshed has BufferedReader apart from BinaryIO, which it is.
@@ -257,9 +275,27 @@ class RemoteStore(Store):
 
     def _digest(self, uri: str, stop: Event) -> str:
         """From the stream as it comes: blocks would be copied twice and take memory anew each time."""
-        stat, found = self._head(uri), _Digesting()
-        self._fill(Body(stat.version, found), Place.of(uri), 0, stat.size, stop)
-        return found.sha256.hexdigest()
+
+        def digest() -> str:
+            stat, found = self._head(uri), _Digesting()
+            self._fill(Body(stat.version, found), Place.of(uri), 0, stat.size, stop)
+            _require_all(uri, found.tell(), stat.size)
+            return found.sha256.hexdigest()
+
+        return _undisturbed(digest)
+
+    @property
+    def _client(self) -> Any:
+        # Threads may use a client of either library at once, but not make one.
+        with self._making:
+            return self._made
+
+    @functools.cached_property
+    def _made(self) -> Any:
+        for name in self.loggers:
+            # Without a handler what they say would go to stderr.
+            logging.getLogger(name).addHandler(logging.NullHandler())
+        return self._connected()
 
     @functools.cached_property
     def _readers(self) -> ThreadPoolExecutor:
@@ -466,7 +502,7 @@ class _RemoteCreation(Creation):
         self._store, self._place = store, place
 
     def __enter__(self) -> Path:
-        folder = _scratch()
+        folder = partials.scratch()
         _sweep(folder)
         try:
             self._handle, self._path = partials.hold(lambda: _make(folder))
@@ -483,11 +519,6 @@ class _RemoteCreation(Creation):
         finally:
             self._path.unlink(missing_ok=True)
             os.close(self._handle)
-
-
-def _scratch() -> Path:
-    # gettempdir() alone goes on to /tmp where TMPDIR is full: that would fill the disk of a node.
-    return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
 
 
 def _make(folder: Path) -> tuple[int, Path]:

@@ -9,14 +9,12 @@ Endpoint, region and credentials come from where every AWS tool takes them: ``AW
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -60,24 +58,16 @@ class S3Store(RemoteStore):
     object: a rule of the bucket's lifecycle (AbortIncompleteMultipartUpload) removes them.
     """
 
+    loggers = ("botocore", "urllib3")
+
     def __init__(self, kind: str) -> None:
+        super().__init__()
         self._kind = kind
-        self._making = Lock()
 
-    @property
-    def _client(self) -> Any:
-        # Making a client is the one thing of botocore that threads may not do at once.
-        with self._making:
-            return self._made
-
-    @functools.cached_property
-    def _made(self) -> Any:
+    def _connected(self) -> Any:
         import botocore.session
         from botocore.config import Config
 
-        # They warn of what we try again and tell ourselves; without a handler that would go to stderr.
-        for name in ("botocore", "urllib3"):
-            logging.getLogger(name).addHandler(logging.NullHandler())
         connect, read = timeouts()
         config = Config(
             connect_timeout=connect,

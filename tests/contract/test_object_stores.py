@@ -1,5 +1,6 @@
 """What is of object stores alone: large objects, reading ahead, refusals, credentials, and where scratch files go."""
 
+import hashlib
 import json
 import logging
 import os
@@ -373,3 +374,22 @@ def test_a_pod_reaches_kubeflows_own_store_without_being_told(s3_server: S3Serve
         assert done.returncode == code_expected, done.stderr
     use(environment)
     assert storage.store_for(bucket).list(bucket) == [Entry("a", 1)]
+
+
+def test_a_digest_is_of_one_whole_object(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, uri = storage.store_for(bucket), f"{bucket}/a"
+    assert isinstance(store, RemoteStore)
+    store.write(uri, LARGE)
+    old = store._head(uri)
+    store.write(uri, LARGE[1:])
+    true = RemoteStore._head
+
+    def seen(stats: list[remote.Stat]) -> None:
+        # What the question for its size was answered with, before it is asked for bytes.
+        monkeypatch.setattr(RemoteStore, "_head", lambda self, uri: stats.pop() if stats else true(self, uri))
+
+    seen([old])
+    assert store.digest(uri) == hashlib.sha256(LARGE[1:]).hexdigest()
+    seen([remote.Stat(len(LARGE), true(store, uri).version)])
+    with pytest.raises(StorageError, match=f"is shorter than its store says; got {len(LARGE) - 1} bytes"):
+        store.digest(uri)
