@@ -128,7 +128,7 @@ class Node:
 def node(line: Path, rendered: list[dict[str, Any]], tmp_path: Path) -> Iterator[Node]:
     """A folder below /dev/shm that nobody else has: the machine's own /dev/shm/pairmill may hold somebody's samples."""
     name = f"pairmill-test-{secrets.token_hex(4)}"
-    made = Node(name, Path("/dev/shm") / name, line / "root", rendered, tmp_path)
+    made = Node(name, Path("/dev/shm") / name, line / "project", rendered, tmp_path)
     yield made
     made.remove()
     # Podman makes a volume of a ConfigMap, and leaves it; one that is in use it does not remove.
@@ -140,7 +140,7 @@ def node(line: Path, rendered: list[dict[str, Any]], tmp_path: Path) -> Iterator
 @pytest.fixture(scope="session")
 def plan(line: Path) -> str:
     """The plan that the pipeline made."""
-    (found,) = (path.name for path in (line / "root" / PLANNED).iterdir())
+    (found,) = (path.name for path in (line / "project" / PLANNED).iterdir())
     return found
 
 
@@ -149,11 +149,11 @@ def large_plan(line: Path, plan: str, tmp_path_factory: pytest.TempPathFactory) 
     """A plan whose sample takes long enough to be killed in: 390 MB, nearly all of it rows of 100 epochs."""
     rules = tmp_path_factory.mktemp("rules") / "rules.yaml"
     rules.write_text('- prefix: ""\n  repeat: 40\n')
-    (tokenized,) = (path for path in (line / "root" / "tokenize").iterdir() if path.name != "shards")
+    (tokenized,) = (path for path in (line / "project" / "tokenize").iterdir() if path.name != "shards")
     options = (f"tokenized_path={tokenized}", f"prefix_config_path={rules}", "output_path=", "epochs=100")
     made = python("-m", "components.sample", f"root={line / 'root'}", *options)
     assert made.returncode == 0, made.stderr
-    (found,) = {path.name for path in (line / "root" / PLANNED).iterdir()} - {plan}
+    (found,) = {path.name for path in (line / "project" / PLANNED).iterdir()} - {plan}
     return found
 
 

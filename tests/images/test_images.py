@@ -97,7 +97,7 @@ def test_line_of_stages_gives_the_recorded_bytes(line: Path) -> None:
     expected = {key: digest for key, digest in whole.items() if not key.startswith("every/")}
     places = {"raw": line / "raw", "sampled": line / "sampled"}
     for stage in ("clean", "tokenizer", "tokenize"):
-        (places[stage],) = (path for path in (line / "root" / stage).iterdir() if path.name != "shards")
+        (places[stage],) = (path for path in (line / "project" / stage).iterdir() if path.name != "shards")
     found = {
         f"{name}/{path}": data
         for name, place in places.items()
@@ -109,7 +109,7 @@ def test_line_of_stages_gives_the_recorded_bytes(line: Path) -> None:
 
 def test_sampler_makes_the_same_and_imports_nothing_heavy(line: Path) -> None:
     """What the process has loaded when it ends, not what the source names."""
-    (tokenized,) = (path for path in (line / "root" / "tokenize").iterdir() if path.name != "shards")
+    (tokenized,) = (path for path in (line / "project" / "tokenize").iterdir() if path.name != "shards")
     program = (
         "import runpy, sys\n"
         "try: runpy.run_module('components.sample', run_name='__main__', alter_sys=True)\n"
@@ -118,7 +118,7 @@ def test_sampler_makes_the_same_and_imports_nothing_heavy(line: Path) -> None:
     folder = writable(line / "again")
     options = (f"--volume={line}:/line:ro", f"--volume={folder}:/again")
     arguments = (
-        f"tokenized_path=/line/root/tokenize/{tokenized.name}",
+        f"tokenized_path=/line/project/tokenize/{tokenized.name}",
         "prefix_config_path=/line/rules.yaml",
         "output_path=/again/sampled",
         "epochs=2",
