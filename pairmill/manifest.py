@@ -231,11 +231,13 @@ def read_whole(folder: str) -> Manifest | None:
 
 def whole(folder: str) -> Manifest | None:
     """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning."""
-    if not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
-        return None
+    uri = storage.join(folder, MANIFEST)
+    return _whole(folder, uri) if storage.store_for(folder).exists(uri) else None
+
+
+def _whole(folder: str, uri: str) -> Manifest | None:
     try:
-        manifest = read(folder)
-        assert manifest is not None
+        manifest = Manifest.load(storage.store_for(folder).read(uri), uri)
         wrong = damage(folder, manifest.files)
         if not wrong:
             return manifest
@@ -250,16 +252,16 @@ def whole(folder: str) -> Manifest | None:
     return None
 
 
-def reusable(folder: str, stands: Callable[[], bool] = lambda: True) -> Manifest | None:
-    """As ``whole``, for a run that makes the folder again if it is not, or if ``stands`` says so.
+def reusable(folder: str, stands: Callable[[Manifest], bool] = lambda _: True) -> Manifest | None:
+    """As ``whole``, for a run that makes the folder again if it is not, or if ``stands`` says that it does not.
 
     A manifest of what is lost goes, as it would win over the next one.
     """
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
     if not store.exists(uri):
         return None
-    found = whole(folder)
-    if found is not None and stands():
+    found = _whole(folder, uri)
+    if found is not None and stands(found):
         return found
     store.delete(uri)
     return None

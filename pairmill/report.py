@@ -380,7 +380,6 @@ class Report:
         sections: the most important first: what has no room on the page is left out from its end.
         verdict: one sentence: what came in, what became of it.
         look_at: what is unusual, each a sentence; empty = nothing is.
-        metrics: what Kubeflow compares between runs, by the names that :mod:`pairmill.metrics` gives.
     """
 
     title: str
@@ -388,7 +387,6 @@ class Report:
     sections: Sequence[Block] = ()
     verdict: str = ""
     look_at: Sequence[str] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def html(self) -> str:
         """A whole page, below 1 MB whatever it is of."""

@@ -56,7 +56,7 @@ def run(stage: Stage[C], config: C) -> Result:
     start = time.monotonic()
     plan, base, fingerprint = _planned(stage, config)
     folder = storage.join(base, fingerprint)
-    finished = manifests.reusable(folder, lambda: stage.stands(config, plan))
+    finished = manifests.reusable(folder, lambda _: stage.stands(config, plan))
     if finished is not None:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
@@ -101,16 +101,9 @@ def run_share(stage: Stage[C], config: C, share: Share) -> Result:
             records = _process(stage, crew, plan.context, todo)
     else:
         log.event(f"{stage.name}: share {config.share} has nothing to do", stage=stage.name, uri=folder)
-    manifest = Manifest(
-        stage=stage.name,
-        version=stage.version,
-        fingerprint=fingerprint,
-        options=byte_options(config),
-        inputs=plan.inputs,
-        ledger=Ledger.sum(record.ledger for record in records),
-        files=[file for record in records for file in record.files],
-        shards={record.name: record.ledger for record in records},
-    )
+    ledger = Ledger.sum(record.ledger for record in records)
+    manifest = _manifest(stage, config, plan, fingerprint, ledger, records)
+    manifest.files = [file for record in records for file in record.files]
     return Result(folder, manifest, not todo.left, time.monotonic() - start)
 
 
@@ -149,7 +142,7 @@ def _load_record(shards: str, shard: Shard) -> ShardRecord | None:
 
 
 def _load_records(shards: str, planned: list[Shard]) -> list[ShardRecord | None]:
-    if len(planned) < 2 or storage.store_for(shards).file(shards):
+    if len(planned) < 2 or storage.scheme(shards) == "file":
         return [_load_record(shards, shard) for shard in planned]
     with ThreadPoolExecutor(_LOOKS) as pool:  # three requests each, of 10 ms and more
         return list(pool.map(lambda shard: _load_record(shards, shard), planned))
@@ -300,7 +293,7 @@ class _Crew(Generic[C]):
     def _do(self, context: Any, left: list[Shard]) -> Iterator[Outcome]:
         # What an object store takes in is on its way while the next shard is worked on; a disk takes it at once.
         behind: deque[tuple[Shard, Future[ShardRecord]]] = deque()
-        most = 0 if storage.store_for(self._shards).file(self._shards) else 1
+        most = 0 if storage.scheme(self._shards) == "file" else 1
         with ThreadPoolExecutor(1) as pool:
             for shard in left:
                 try:
@@ -413,6 +406,22 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
+def _manifest(
+    stage: Stage[C], config: C, plan: Plan, fingerprint: str, ledger: Ledger, records: list[ShardRecord]
+) -> Manifest:
+    """One without files and data yet."""
+    return Manifest(
+        stage=stage.name,
+        version=stage.version,
+        fingerprint=fingerprint,
+        options=byte_options(config),
+        inputs=plan.inputs,
+        ledger=ledger,
+        files=[],
+        shards={record.name: record.ledger for record in records},
+    )
+
+
 def _finish(
     stage: Stage[C],
     config: C,
@@ -439,17 +448,8 @@ def _finish(
         )
     manifests.begin(folder, stage.name, fingerprint)
     out = Writer(folder)
-    manifest = Manifest(
-        stage=stage.name,
-        version=stage.version,
-        fingerprint=fingerprint,
-        options=byte_options(config),
-        inputs=plan.inputs,
-        ledger=ledger,
-        files=[],
-        shards={record.name: record.ledger for record in records},
-        data=stage.finish(config, plan, [*records, *gathered], shards, out),
-    )
+    manifest = _manifest(stage, config, plan, fingerprint, ledger, records)
+    manifest.data = stage.finish(config, plan, [*records, *gathered], shards, out)
     out.write_report(stage.report(manifest))
     out.settle()
     manifest.files = sorted(out.files, key=lambda file: file.path)

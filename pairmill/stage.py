@@ -178,7 +178,7 @@ class Writer:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.files: list[File] = []
-        self._remote = storage.store_for(folder).file(folder) is None
+        self._remote = storage.scheme(folder) != "file"
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
 
@@ -306,6 +306,10 @@ class Stage(ABC, Generic[C]):
 
     def parameters(self, config: C) -> dict[str, list[str]]:
         """Kubeflow output parameters beside those of every stage."""
+        return {}
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        """What Kubeflow compares between runs, beside the rows and bytes of every stage: :mod:`pairmill.metrics`."""
         return {}
 
     @abstractmethod

@@ -25,7 +25,7 @@ def run(stage: Stage[C], config: C) -> Outcome:
     result = runner.run_share(stage, config, share) if share else runner.run(stage, config)
     manifest = result.manifest
     ledger = manifest.ledger
-    report = _report_of_share(config.share, manifest) if share else stage.report(manifest)
+    own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)
     made = {"bytes": sum(file.size for file in manifest.files)}
     return Outcome(
         stdout=f"{result.uri}\n",
@@ -35,8 +35,8 @@ def run(stage: Stage[C], config: C) -> Outcome:
             "rows_out": ledger.rows_out,
             **stage.parameters(config),
         },
-        metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **report.metrics},
-        report=lambda: report,
+        metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
+        report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
         manifest=manifest.dump(),
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         reused=result.reused,
@@ -57,5 +57,4 @@ def _report_of_share(share: str, manifest: Manifest) -> Report:
         },
         [Table("Shards", ("Shard", "Rows in", "Rows kept"), rows)],
         verdict=f"{count:,} shards of share {share} are done; the task behind all shares finishes the stage.",
-        metrics={"shards": count},
     )

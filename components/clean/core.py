@@ -297,6 +297,11 @@ class Clean(Stage[CleanConfig]):
             }
         return {"sources": sources, "outputs": dict(sorted(outputs.items()))}
 
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        sources = manifest.data["sources"].values()
+        malformed = sum(one["rejects"] for one in sources)
+        return {"sources": len(sources), "malformed": malformed, "tasks": len(manifest.data["outputs"])}
+
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
 

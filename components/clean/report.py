@@ -98,7 +98,6 @@ def report_of(manifest: Manifest) -> Report:
         ],
         verdict=f"Records: {rows_said(ledger)}; {ledger.rows_out:,} rows out.",
         look_at=look_at,
-        metrics={"sources": len(sources), "malformed": sum(malformed.values()), "tasks": len(outputs)},
     )
 
 

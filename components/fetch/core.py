@@ -332,6 +332,11 @@ class Fetch(Stage[FetchConfig]):
         out.write(f"sources/{source.name}.json", canonical(entry))
         return {**about, "files": len(files), "bytes": sum(file.size for file in files)}
 
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        sources = manifest.data["sources"].values()
+        sums = {what: sum(one[what] for one in sources) for what in ("files", "bytes")}
+        return {"sources": len(sources), **sums}
+
     def report(self, manifest: Manifest) -> Report:
         # A manifest that was read again has its keys sorted; its report has to be the same.
         sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
@@ -361,7 +366,6 @@ class Fetch(Stage[FetchConfig]):
             ],
             verdict=f"{len(sources):,} sources are there: {count:,} files, {size:,} bytes.",
             look_at=look_at,
-            metrics={"sources": len(sources), "files": count, "bytes": size},
         )
 
 
@@ -444,7 +448,7 @@ def _finish_raw(
 ) -> Sequence[File]:
     folder = _folder(one, root)
     # One of an older declaration goes, and its files stay: older indexes name them.
-    whole = manifests.reusable(folder, lambda: _standing(one, root) is not None)
+    whole = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
     if whole is not None:
         return whole.files
     manifests.begin(folder, _RAW, one.identity)
@@ -457,8 +461,8 @@ def _finish_raw(
     fetched = max(record.data["fetched"] for record in records)
     ledger = Ledger.sum(record.ledger for record in records)
     data = {"about": dict(about), "fetched": fetched}
-    manifests.finish(folder, Manifest(_RAW, Fetch.version, one.identity, {}, [], ledger, files, data=data))
-    return files
+    made = Manifest(_RAW, Fetch.version, one.identity, {}, [], ledger, files, data=data)
+    return manifests.finish(folder, made).files
 
 
 def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:

@@ -215,10 +215,14 @@ class Tokenize(Stage[TokenizeConfig]):
         out.write(tokens.INFO, json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode())
         return {"vocab_size": context.vocab_size, **({"pieces": pieces} if pieces else {})}
 
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        sums, per_byte = _sums(manifest)
+        vocab_size, tasks = manifest.data["vocab_size"], len(manifest.tasks())
+        return {**sums, "tokens_per_byte": round(per_byte, 6), "vocab_size": vocab_size, "tasks": tasks}
+
     def report(self, manifest: Manifest) -> Report:
         ledger, measures = manifest.ledger, manifest.ledger.measures
-        sums = {"text_bytes": 0, "tokens": 0, "response_tokens": 0, **measures}
-        per_byte = sums["tokens"] / sums["text_bytes"] if sums["text_bytes"] else 0.0
+        sums, per_byte = _sums(manifest)
         task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
         by_task: dict[str, Ledger] = {}
         for name, one in manifest.shards.items():
@@ -256,13 +260,13 @@ class Tokenize(Stage[TokenizeConfig]):
             ],
             verdict=f"Rows: {rows_said(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
             look_at=look_at,
-            metrics={
-                **sums,
-                "tokens_per_byte": round(per_byte, 6),
-                "vocab_size": manifest.data["vocab_size"],
-                "tasks": len(by_task),
-            },
         )
+
+
+def _sums(manifest: Manifest) -> tuple[dict[str, int], float]:
+    """What was counted over all tasks, and tokens per byte of text."""
+    sums = {"text_bytes": 0, "tokens": 0, "response_tokens": 0, **manifest.ledger.measures}
+    return sums, sums["tokens"] / sums["text_bytes"] if sums["text_bytes"] else 0.0
 
 
 def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:

@@ -193,6 +193,10 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             metrics["held_out_tokens_per_byte"] = int(total[1]) / int(total[0])
         return data
 
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        text_bytes = manifest.ledger.measures["text_bytes"]
+        return {**manifest.data["metrics"], "text_bytes": text_bytes, "tasks": len(manifest.data["tasks"])}
+
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
 

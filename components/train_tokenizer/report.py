@@ -71,7 +71,6 @@ def report_of(manifest: Manifest) -> Report:
         blocks,
         verdict=f"Rows: {rows_said(ledger, 'read')}; {size:,} tokens of vocabulary{per_byte}.",
         look_at=look_at,
-        metrics={**metrics, "text_bytes": ledger.measures["text_bytes"], "tasks": len(tasks)},
     )
 
 
