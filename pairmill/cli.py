@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -81,15 +81,7 @@ def main(
             return _command(f"components.{stage} {name}", name, command, arguments[1:])
 
     def work() -> None:
-        if commands and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
-            close = difflib.get_close_matches(arguments[0], commands, n=1)
-            raise UsageError(
-                "unknown command",
-                where="arguments",
-                got=repr(arguments[0]),
-                expected=f"key=value, or one of {', '.join(commands)}",
-                hint=f"did you mean {close[0]!r}?" if close else "see --help",
-            )
+        refuse_unknown(arguments, commands or {})
         task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
         outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
         if task is not None:
@@ -101,6 +93,20 @@ def main(
         sys.stdout.flush()
 
     return program(f"components.{stage}", stage, config_class, arguments, work)
+
+
+def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
+    """Raise UsageError if the first argument is neither an option nor a flag: a mistyped one of ``commands``."""
+    names = list(commands)
+    if names and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
+        close = difflib.get_close_matches(arguments[0], names, n=1)
+        raise UsageError(
+            "unknown command",
+            where="arguments",
+            got=repr(arguments[0]),
+            expected=f"key=value, or one of {', '.join(names)}",
+            hint=f"did you mean {close[0]!r}?" if close else "see --help",
+        )
 
 
 def _command(module: str, name: str, command: Command, arguments: Sequence[str]) -> int:

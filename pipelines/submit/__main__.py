@@ -7,7 +7,6 @@ a recurring run). stdout carries the id of the run alone; everything else goes t
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import signal
 import sys
 import tempfile
@@ -234,15 +233,8 @@ def main() -> int:
     options = with_pipeline(command.config_class) if command.of_pipeline else command.config_class
 
     def work() -> None:
-        if name == "submit" and arguments and "=" not in arguments[0]:
-            close = difflib.get_close_matches(arguments[0], _COMMANDS, n=1)
-            raise UsageError(
-                "unknown command",
-                where="arguments",
-                got=repr(arguments[0]),
-                expected=f"key=value, or one of {', '.join(_COMMANDS)}",
-                hint=f"did you mean {close[0]!r}?" if close else "see --help",
-            )
+        if name == "submit":
+            cli.refuse_unknown(arguments, _COMMANDS)
         command.work(cli.build(options, cli.split(arguments)))
 
     module = "pipelines.submit" if name == "submit" else f"pipelines.submit {name}"
