@@ -34,7 +34,7 @@ def python(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[
 
 
 def start(code: str, *arguments: str, stdin: int | None = None) -> subprocess.Popen[str]:
-    """Start this Python on a piece of code; its stdout can be read as text."""
+    """Start this Python on a piece of code, in a process group of its own; its stdout can be read as text."""
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         cwd=REPOSITORY,
@@ -43,6 +43,7 @@ def start(code: str, *arguments: str, stdin: int | None = None) -> subprocess.Po
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        process_group=0,
     )
 
 
