@@ -6,7 +6,7 @@ runs without the GIL and looks for Ctrl-C every 50 ms; a KeyboardInterrupt leave
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, Literal, Protocol, final
+from typing import Any, Final, Literal, Protocol, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,22 @@ __all__ = [
     "ArrowArray",
     "Encoder",
     "Layout",
+    "NoCausalError",
+    "Numbers",
     "Philox",
     "RowError",
+    "RowIndex",
     "RowPanic",
     "Trainer",
     "UnknownTagError",
     "WordCounter",
     "__version__",
     "data_io_document_sample",
+    "fill_prefixlm",
     "gather",
     "gather_file",
     "json_rows",
+    "pack_rows",
     "simd_levels",
     "tokenizer_encoder",
     "tokenizer_settings",
@@ -374,4 +379,134 @@ def gather_file(
     Raises:
         OSError: the file cannot be read; without an `errno` if it ends early.
         ValueError: as `gather` does.
+    """
+
+class NoCausalError(ValueError):
+    """Not every rank can have a row whose response has two tokens or more; `args`: rows that have, and all rows."""
+
+@final
+class Numbers:
+    """An array where it lies: mapped files of any type of number are read without being copied or cast as a whole.
+
+    Args:
+        array: its bytes, uint8 [n], those of a number lowest first; they must not change.
+        kind: `u1` to `u8`, `i1` to `i8`, `f4` or `f8`.
+
+    Raises:
+        ValueError: another kind.
+    """
+
+    def __new__(cls, array: NDArray[np.uint8], kind: str) -> Numbers: ...
+
+class _Survey(TypedDict):
+    """Counts of rows come with the number of the first such row, 0 if there is none."""
+
+    rows: int
+    empty: tuple[int, int]
+    outside: tuple[int, int]
+    long: tuple[int, int]
+    one_token: tuple[int, int]
+    skipped: int
+    inputs: int
+    targets: int
+    longest: tuple[int, int]
+
+@final
+class RowIndex:
+    """The four index arrays of an epoch; the shortest one says how many rows there are."""
+
+    def __new__(cls, inst_start: Numbers, inst_len: Numbers, resp_start: Numbers, resp_len: Numbers) -> RowIndex: ...
+    def window(
+        self,
+        start: int,
+        tokens: int,
+        *,
+        longer_than: int = ...,
+        skip_long: bool = False,
+        skip_one_token: bool = False,
+    ) -> NDArray[np.int64]:
+        """Return rows from `start` on, until their inputs add up to `tokens` or there are no more.
+
+        Args:
+            start: number of a row.
+            tokens: inputs that are enough; a row has `inst_len + resp_len - 1`.
+            longer_than: rows with more inputs are long.
+            skip_long: leave long rows out.
+            skip_one_token: leave rows out whose response is one token.
+
+        Returns:
+            int64 [rows, 5]: number of the row, inst_start, inst_len, resp_start, resp_len.
+        """
+
+    def survey(
+        self, tokens: int, *, longer_than: int = ..., skip_long: bool = False, skip_one_token: bool = False
+    ) -> _Survey:
+        """Look at every row.
+
+        Args:
+            tokens: how many tokens there are for rows to lie in.
+            longer_than: rows with more inputs are long.
+            skip_long: as in `window`.
+            skip_one_token: as in `window`.
+
+        Returns:
+            rows; those with an empty text, outside the tokens, long, with a response of one token, and those that
+            `window` leaves out; inputs and targets (tokens of responses) of all rows; inputs and number of the longest.
+        """
+
+def pack_rows(
+    window: NDArray[np.int64],
+    ranks: int,
+    tokens: int,
+    *,
+    rows: int | None = None,
+    causal: bool = False,
+    balance: str = "lpt",
+) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return the global batch at the beginning of a window of rows.
+
+    It has the largest number of rows that longest-first puts into the ranks' slots, as HRM-Text's multipack sampler
+    finds it: always one, and fewer than there are ranks where a long row stands second.
+
+    Args:
+        window: as `RowIndex.window` gives it, int64 [w, 5]; inputs of `ranks * tokens` or more make the largest batch.
+        ranks: how many, 1 or more.
+        tokens: slots of a rank.
+        rows: rows that a rank can hold.
+        causal: every rank gets a row whose response has two tokens or more, by an exchange of rows, or in a smaller
+            batch.
+        balance: `lpt` by tokens; `quadratic` by length²; `quadratic_work` by the work of attention with bidirectional
+            prefixes.
+
+    Returns:
+        How many rows it has; their places in the window, uint32 [rows], those of the first rank first, each rank's in
+        the order of assignment; and where each rank's begin and the end, uint32 [ranks + 1].
+
+    Raises:
+        NoCausalError: `causal` cannot be.
+        ValueError: no rank, or an unknown balance.
+    """
+
+def fill_prefixlm(
+    tokens: Numbers,
+    window: NDArray[np.int64],
+    places: NDArray[np.uint32],
+    target_only: bool,
+    out: NDArray[np.int32],
+) -> tuple[int, int, int, int, int]:
+    """Write a rank's rows into its slots.
+
+    Args:
+        tokens: all tokens.
+        window: int64 [w, 5].
+        places: the rank's rows, places in the window, uint32 [k].
+        target_only: only responses are supervised.
+        out: int32 [6 or 7, slots]: inputs, labels, position_ids, prefix_lens, causal_lens, cu_seqlens and, if wanted,
+            the number of each slot's row in the batch. Every slot is written.
+
+    Returns:
+        total_seqlen, numseqs, max_seqlen_prefix, max_seqlen_causal, max_seqlen_all.
+
+    Raises:
+        ValueError: too many inputs or rows for the slots; or a row with an empty text, or outside the tokens.
     """

@@ -26,9 +26,9 @@ from pairmill import partials, storage
 from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.manifest import MANIFEST, Manifest
+from pairmill.sampled import PLAN
 
 NAME = "sample"
-PLAN = "PLAN"
 FACTS = "_NODE.json"
 """What is true of this node alone (seconds, bytes read), and so no part of the manifest."""
 
@@ -157,20 +157,6 @@ class Node:
             os.utime(self.target)  # the order in which samples are retired
         store = storage.store_for(str(self.target))
         store.write(str(self.target.parent / PLAN), f"{self._fingerprint}\n".encode())
-
-
-def folder_of(path: str, option: str, plan: str = "") -> Path:
-    """The sampled folder that a path means: itself, or below a node's folder that of ``plan``, or of ``PLAN``.
-
-    It need not be there.
-    """
-    folder = storage.local_path(storage.normalise(path, option))
-    if (folder / MANIFEST).exists():
-        return folder
-    if not plan:
-        with suppress(OSError, UnicodeDecodeError):
-            plan = (folder / PLAN).read_text().strip()
-    return folder / plan if manifests.is_fingerprint(plan) else folder
 
 
 def _children(folder: Path) -> list[Path]:

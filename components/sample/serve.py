@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components.sample.node import FACTS, PLAN, folder_of
+from components.sample.node import FACTS
 from pairmill import log, storage
 from pairmill import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.manifest import MANIFEST, Manifest, content_key
+from pairmill.sampled import PLAN, folder_of
 from pairmill.stage import option
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.sample.node import folder_of
 from pairmill import log, storage
 from pairmill import manifest as manifests
 from pairmill.errors import InputError
+from pairmill.sampled import folder_of
 from pairmill.stage import option
 
 _SHOWN = 10

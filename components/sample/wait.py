@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from components.sample.node import PLAN, folder_of
 from pairmill import log
 from pairmill import manifest as manifests
 from pairmill.errors import InputError, UsageError
+from pairmill.sampled import PLAN, folder_of
 from pairmill.stage import option
 
 _SECONDS = 0.5

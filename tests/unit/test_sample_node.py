@@ -19,7 +19,7 @@ from components.sample import space
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run
-from components.sample.node import Node, folder_of
+from components.sample.node import Node
 from components.sample.prepare import PrepareConfig, prepare
 from components.sample.serve import ServeConfig, server
 from components.sample.verify import VerifyConfig, verify
@@ -27,6 +27,7 @@ from components.sample.wait import WaitConfig, wait
 from pairmill import cli
 from pairmill.cli import Outcome
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
+from pairmill.sampled import folder_of
 from pairmill.tokens import INDEX, INFO
 
 

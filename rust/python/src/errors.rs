@@ -8,6 +8,7 @@ use crate::guard::Panic;
 
 create_exception!(pairmill._native, RowError, PyValueError);
 create_exception!(pairmill._native, UnknownTagError, PyValueError);
+create_exception!(pairmill._native, NoCausalError, PyValueError);
 create_exception!(pairmill._native, RowPanic, PyRuntimeError);
 
 impl From<Panic> for PyErr {

@@ -10,6 +10,7 @@ mod draw;
 mod encoder;
 mod errors;
 mod guard;
+mod loader;
 mod poll;
 mod rows;
 mod sample;
@@ -26,7 +27,9 @@ mod _native {
     #[pymodule_export]
     use super::encoder::{Encoder, simd_levels};
     #[pymodule_export]
-    use super::errors::{RowError, RowPanic, UnknownTagError};
+    use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
+    #[pymodule_export]
+    use super::loader::{Numbers, RowIndex, fill_prefixlm, pack_rows};
     #[pymodule_export]
     use super::rows::{Layout, json_rows};
     #[pymodule_export]

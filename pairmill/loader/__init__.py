@@ -1,0 +1,11 @@
+"""The training side: batches from sampled folders and flat token files, resumed exactly on any number of ranks.
+
+:mod:`pairmill.loader.plan` is the idea. NumPy arrays come out; :mod:`pairmill.loader.torch` makes tensors of them.
+"""
+
+from pairmill.loader.batch import Batch
+from pairmill.loader.loader import Loader
+from pairmill.loader.plan import Phase
+from pairmill.loader.rows import RowPlan
+
+__all__ = ["Batch", "Loader", "Phase", "RowPlan"]

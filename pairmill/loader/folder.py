@@ -1,0 +1,272 @@
+"""A sampled folder as a trainer reads it: ``tokens.npy``, four index arrays an epoch, ``metadata.json``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pairmill import manifest as manifests
+from pairmill import storage
+from pairmill._native import RowIndex
+from pairmill.cores import available_cores
+from pairmill.errors import InputError
+from pairmill.loader.arrays import mapped, numbers
+from pairmill.sampled import folder_of
+from pairmill.tokens import INDEX
+
+METADATA = "metadata.json"
+TOKENS = "tokens.npy"
+_MULTIPLE = 256
+"""Models round the vocabulary up to a multiple of it."""
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a model must know of the data (shared by all epochs).
+
+    Attributes:
+        max_seq_len: inputs of the longest row that sampling let pass: the context less the last response token.
+        vocab_size: token ids, rounded up to a multiple of 256.
+        total_length: tokens of an epoch on average, the last response tokens included.
+        tokenizer_info: what else the folder says of the tokenizer.
+        epochs: how many there are; None where the folder does not say, as data_io's.
+    """
+
+    max_seq_len: int
+    vocab_size: int
+    total_length: int
+    tokenizer_info: dict[str, Any]
+    epochs: int | None = None
+
+    @classmethod
+    def read(cls, folder: Path) -> Metadata:
+        """From ``metadata.json``.
+
+        Raises:
+            InputError: it is absent or unfinished, or a value is not what the format says.
+        """
+        path = folder / METADATA
+        try:
+            raw = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise InputError(
+                "holds no sample", where=str(folder), hint="see whether the sampler has ended, and check the path"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise InputError("cannot be read", where=str(path), got=str(error), hint="sample again") from error
+
+        def whole(values: object, name: str) -> int:
+            value = values.get(name) if isinstance(values, dict) else None
+            # A number in quotes and an integral float pass with the reference too.
+            try:
+                number = float(value) if isinstance(value, int | float | str) else math.nan
+            except ValueError:
+                number = math.nan
+            if isinstance(value, bool) or not number.is_integer():
+                raise InputError("has a wrong value", where=f"{path}: {name}", got=repr(value), expected="an integer")
+            return int(value) if isinstance(value, int | str) else int(number)
+
+        info = raw.get("tokenizer_info", {}) if isinstance(raw, dict) else {}
+        lengths = whole(raw, "max_seq_len"), whole(raw, "total_length")
+        if raw.get("vocab_size") is not None:
+            raise InputError(
+                "has a wrong value",
+                where=f"{path}: vocab_size",
+                got=repr(raw["vocab_size"]),
+                expected="null: HRM-Text takes the size from tokenizer_info",
+            )
+        size = whole(info, "vocab_size")
+        return cls(
+            max_seq_len=lengths[0] - 1,
+            vocab_size=-(-size // _MULTIPLE) * _MULTIPLE,
+            total_length=lengths[1],
+            tokenizer_info={name: value for name, value in info.items() if name != "vocab_size"},
+            epochs=whole(raw, "epochs") if "epochs" in raw else None,
+        )
+
+    def total_steps(self, epochs: int, batch_tokens: int) -> int:
+        """HRM-Text's estimate of an optimizer's steps; padding and rows that are dropped are not in it."""
+        return epochs * self.total_length // batch_tokens
+
+
+class Epoch:
+    """The index of an epoch, mapped.
+
+    Args:
+        folder: ``epoch_<k>``.
+
+    Raises:
+        InputError: an array is absent or no array of integers, or they have not the same length.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        arrays = {name: mapped(folder / f"{name}.npy") for name in INDEX}
+        lengths = {name: len(array) for name, array in arrays.items()}
+        kinds = {name: array.dtype for name, array in arrays.items() if array.dtype.kind == "f"}
+        if len(set(lengths.values())) > 1 or kinds:
+            raise InputError(
+                "holds index arrays that do not belong together",
+                where=str(folder),
+                got=", ".join(f"{name} {array.dtype} [{len(array)}]" for name, array in arrays.items()),
+                expected="integers, the same number in each",
+                hint="sample again",
+            )
+        self.folder = folder
+        self.rows = lengths["inst_len"]
+        self.index = RowIndex(*(numbers(arrays[name]) for name in INDEX))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found in an epoch's rows. Lengths are inputs: tokens of both texts, less one.
+
+    Attributes:
+        rows: all of them.
+        long: rows longer than was asked for; the first of them.
+        one_token: rows whose response is one token; the first.
+        skipped: rows that options leave out.
+        inputs: of all rows.
+        targets: supervised tokens of all rows.
+        longest: of the longest row; which one it is.
+    """
+
+    rows: int
+    long: tuple[int, int]
+    one_token: tuple[int, int]
+    skipped: int
+    inputs: int
+    targets: int
+    longest: tuple[int, int]
+
+
+class SampledFolder:
+    """A sampled folder, all of its epochs mapped and looked at, on this machine.
+
+    What pairmill's sampler recorded of its files stands for their content; the files of another sampler are read once.
+
+    Args:
+        path: the folder, or a node's folder that holds samples and says which is current.
+        name: for phases and messages; by default the path.
+
+    Raises:
+        InputError: the folder is absent, unfinished or damaged; an epoch is missing; a row has an empty text or does
+            not lie in the tokens.
+    """
+
+    def __init__(self, path: str | Path, *, name: str | None = None) -> None:
+        self.path = folder_of(str(path), "path")
+        self.name = str(path) if name is None else name
+        self.metadata = Metadata.read(self.path)
+        self.tokens = mapped(self.path / TOKENS)
+        if self.tokens.dtype.kind == "f":
+            raise InputError(
+                "holds no token ids", where=str(self.path / TOKENS), got=str(self.tokens.dtype), expected="integers"
+            )
+        self.epochs = [Epoch(folder) for folder in self._epoch_folders()]
+        self.surveys = self.survey()
+        self.numbers = numbers(self.tokens)
+        self.digest = _digest(
+            self.path, [TOKENS, METADATA, *(self._file(epoch, n) for epoch in self.epochs for n in INDEX)]
+        )
+
+    def _file(self, epoch: Epoch, name: str) -> str:
+        return str((epoch.folder / f"{name}.npy").relative_to(self.path))
+
+    def _epoch_folders(self) -> list[Path]:
+        """All epochs: one that is missing must not be found after hours of training."""
+        found = {path.name for path in self.path.glob("epoch_*") if path.name.removeprefix("epoch_").isdecimal()}
+        count = self.metadata.epochs if self.metadata.epochs is not None else len(found)
+        missing = [name for number in range(max(count, 1)) if (name := f"epoch_{number}") not in found]
+        if missing or len(found) > count:
+            raise InputError(
+                "has not the epochs that it should have",
+                where=str(self.path),
+                got=", ".join(sorted(found)[:10]) or "none",
+                expected=f"epoch_0 to epoch_{max(count, 1) - 1}",
+                hint="copy the whole folder, or sample again",
+            )
+        return [self.path / f"epoch_{number}" for number in range(count)]
+
+    def survey(
+        self, longer_than: int | None = None, *, skip_long: bool = False, skip_one_token: bool = False
+    ) -> list[Survey]:
+        """Look at every row of every epoch.
+
+        Args:
+            longer_than: inputs; rows with more are long.
+            skip_long: long rows are left out.
+            skip_one_token: rows whose response is one token are.
+
+        Raises:
+            InputError: a row has an empty text, or does not lie in the tokens.
+        """
+        most = np.iinfo(np.int64).max if longer_than is None else longer_than
+
+        def look(epoch: Epoch) -> Survey:
+            found = epoch.index.survey(
+                len(self.tokens), longer_than=most, skip_long=skip_long, skip_one_token=skip_one_token
+            )
+            for (count, first), what in (
+                (found["empty"], "have an empty instruction or response"),
+                (found["outside"], f"do not lie in the {len(self.tokens):,} tokens"),
+            ):
+                if count:
+                    raise InputError(
+                        f"{count:,} of {found['rows']:,} rows {what}",
+                        where=str(epoch.folder),
+                        got=f"row {first} first",
+                        hint="the folder is damaged: sample again",
+                    )
+            return Survey(
+                rows=found["rows"],
+                long=found["long"],
+                one_token=found["one_token"],
+                skipped=found["skipped"],
+                inputs=found["inputs"],
+                targets=found["targets"],
+                longest=found["longest"],
+            )
+
+        return _each(look, self.epochs)
+
+
+def _each(work: Callable[[Epoch], Survey], epochs: Sequence[Epoch]) -> list[Survey]:
+    with ThreadPoolExecutor(min(len(epochs), available_cores())) as pool:
+        return list(pool.map(work, epochs))
+
+
+def _digest(folder: Path, files: Sequence[str]) -> str:
+    """Hexadecimal sha256 over the names and digests of files, whatever the folder's name and age.
+
+    Raises:
+        InputError: a file has not the size that the manifest says.
+    """
+    manifest = manifests.read(str(folder))
+    if manifest is not None:
+        known = {file.path: file for file in manifest.files}
+        wrong = [name for name in files if name in known and (folder / name).stat().st_size != known[name].size]
+        if wrong:
+            raise InputError(
+                "is not what its manifest says",
+                where=str(folder / wrong[0]),
+                got=f"{(folder / wrong[0]).stat().st_size:,} bytes",
+                expected=f"{known[wrong[0]].size:,}",
+                hint="remove the folder and sample again",
+            )
+        digests = {name: known[name].sha256 for name in files if name in known}
+    elif (folder / manifests.STARTED).exists():
+        raise InputError("is not finished", where=str(folder), hint="see whether the sampler has ended")
+    else:
+        digests = {}
+    others = [name for name in files if name not in digests]
+    found = storage.store_for(str(folder)).digests([str(folder / name) for name in others])
+    digests |= dict(zip(others, found, strict=True))
+    return hashlib.sha256(manifests.canonical(sorted(digests.items()))).hexdigest()
