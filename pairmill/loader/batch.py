@@ -5,7 +5,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,7 +97,8 @@ Allocate = Callable[[int], Any]
 class Pool:
     """Memory of batches, one size for all, that comes back by itself.
 
-    A new batch in fresh memory takes a page fault every 4 KiB, which is as long as to fill it.
+    A new batch in fresh memory takes a page fault every 4 KiB, which is as long as to fill it. There is no lock: memory
+    may come back while the same thread takes some, when that collects garbage.
 
     Args:
         size: bytes of a batch.
@@ -109,13 +109,12 @@ class Pool:
     def __init__(self, size: int, keep: int, allocate: Allocate = bytearray) -> None:
         self._size, self._keep, self._allocate = size, keep, allocate
         self._free: list[Any] = []
-        self._lock = Lock()
 
     def take(self) -> NDArray[np.uint8]:
         """Memory of a batch, uint8 [size]; it is free again when this array and all views of it are gone."""
-        with self._lock:
-            memory = self._free.pop() if self._free else None
-        if memory is None:
+        try:
+            memory = self._free.pop()
+        except IndexError:
             memory = self._allocate(self._size)
         # Views refer to this array and not to what is behind it, which is no array: NumPy looks through arrays only.
         taken = np.frombuffer(memoryview(memory), np.uint8)
@@ -123,6 +122,5 @@ class Pool:
         return taken
 
     def _back(self, memory: Any) -> None:
-        with self._lock:
-            if len(self._free) < self._keep:
-                self._free.append(memory)
+        if len(self._free) < self._keep:
+            self._free.append(memory)

@@ -31,6 +31,7 @@ class _Ahead:
     def __init__(
         self, plan: Plan, world: World, rank: int, pool: Pool, start: Position, threads: int, prefetch: int
     ) -> None:
+        self.process = os.getpid()
         self._plan, self._world, self._rank, self._pool = plan, world, rank, pool
         self._next, self._prefetch = start, prefetch
         self._turn = Condition()
@@ -54,6 +55,9 @@ class _Ahead:
 
     def close(self) -> None:
         """End the threads, whatever they wait for."""
+        # They do not survive a fork, and one of them may have held the lock.
+        if self.process != os.getpid():
+            return
         with self._turn:
             self._closed = True
             self._turn.notify_all()
@@ -109,7 +113,8 @@ class Loader:
         ranks: how many there are.
         threads: that make batches ahead; 0 = the caller's own, when it asks. Batches are the same for any number.
         prefetch: batches that are ahead at most, across the ends of epochs and phases.
-        allocate: makes the memory of a batch, of so many bytes; :mod:`pairmill.loader.torch` gives pinned memory.
+        allocate: makes the memory of a batch, of so many bytes; :mod:`pairmill.loader.torch` gives pinned memory. By
+            default memory is used again; what you give has to see to that by itself.
 
     Raises:
         UsageError: an option is wrong.
@@ -141,7 +146,6 @@ class Loader:
         self._threads, self._prefetch, self._allocate = threads, prefetch, allocate
         self._position = plan.begin()
         self._ahead: _Ahead | None = None
-        self._process = 0
         self._over: _Made | None = None
         self.left: dict[tuple[str, int], int] = {}
         """Rows that nobody got, by source and epoch, of the epochs that ended here."""
@@ -221,17 +225,19 @@ class Loader:
         return self._over
 
     def _running(self) -> _Ahead:
-        # Threads do not survive a fork, and locks may be held by them: a worker process of torch's begins its own.
-        if self._ahead is None or self._process != os.getpid():
-            pool = Pool(self.plan.size(self.world), self._prefetch + 2, self._allocate)
+        # A worker process of torch's begins its own.
+        if self._ahead is None or self._ahead.process != os.getpid():
+            # Whose memory it is knows best when it is free: a GPU may still read what nobody here refers to.
+            keep = self._prefetch + 2 if self._allocate is bytearray else 0
+            pool = Pool(self.plan.size(self.world), keep, self._allocate)
             self._ahead = _Ahead(self.plan, self.world, self.rank, pool, self._position, self._threads, self._prefetch)
-            self._process = os.getpid()
-            weakref.finalize(self, self._ahead.close).atexit = False
+            self._end = weakref.finalize(self, self._ahead.close)
+            self._end.atexit = False
         return self._ahead
 
     def _stop(self) -> None:
-        if self._ahead is not None and self._process == os.getpid():
-            self._ahead.close()
+        if self._ahead is not None:
+            self._end()
         self._ahead = None
 
     def _say(self, end: End) -> None:
