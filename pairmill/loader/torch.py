@@ -1,0 +1,208 @@
+"""Batches as torch tensors, without a copy; for a training loop, torch's DataLoader and torchdata's StatefulDataLoader.
+
+torch is no dependency of pairmill: this module alone imports it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill.errors import InputError, UsageError
+from pairmill.loader.batch import Batch
+from pairmill.loader.folder import Metadata
+from pairmill.loader.loader import Loader
+from pairmill.loader.rows import RowPlan
+
+try:
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
+except ImportError as error:
+    raise ImportError("pairmill.loader.torch needs torch, which pairmill does not bring: pip install torch") from error
+
+Tensors = dict[str, torch.Tensor]
+
+
+def pinned(size: int) -> NDArray[np.uint8]:
+    """Memory that a GPU reads by itself: ``Loader(…, allocate=pinned)``.
+
+    It is torch's own, which also knows of copies that are under way: ``tensor.to("cuda", non_blocking=True)`` needs no
+    tensor kept. Without a GPU it is ordinary memory and says so once, as torch's DataLoader does.
+
+    Raises:
+        UsageError: this is a worker process of a DataLoader, which hands no pinned memory on.
+    """
+    if get_worker_info() is not None:
+        raise UsageError(
+            "cannot be had in a worker process",
+            where="allocate=pinned",
+            hint="use num_workers=0, as the loader's own threads work ahead; or pin_memory=True of the DataLoader",
+        )
+    if not torch.cuda.is_available():
+        warnings.warn("allocate=pinned: torch finds no GPU, memory is not pinned", stacklevel=2)
+    return _torch_memory(size, pin=torch.cuda.is_available())
+
+
+def _torch_memory(size: int, *, pin: bool) -> NDArray[np.uint8]:
+    memory: NDArray[np.uint8] = torch.empty(size, dtype=torch.uint8, pin_memory=pin).numpy()
+    return memory
+
+
+def tensor(array: NDArray[Any]) -> torch.Tensor:
+    """An array of a batch as a tensor in the same memory, which stays as it is while the tensor or a view is there."""
+    made = torch.from_numpy(array)
+    memory = _behind(array)
+    if memory is None:
+        return made
+    # torch marks copies that are under way in the storage that it allocated; from_numpy's is another one, and memory
+    # would be written again while a GPU reads it.
+    offset = (made.data_ptr() - memory.data_ptr()) // made.element_size()
+    return torch.empty(0, dtype=made.dtype).set_(memory.untyped_storage(), offset, made.shape, made.stride())
+
+
+def _behind(array: Any) -> torch.Tensor | None:
+    """The tensor in whose memory an array lies."""
+    while array is not None and not isinstance(array, torch.Tensor):
+        array = array.obj if isinstance(array, memoryview) else getattr(array, "base", None)
+    return array
+
+
+def tensors(batch: Batch) -> Tensors:
+    """A batch's arrays as tensors, without a copy."""
+    return {name: tensor(array) for name, array in batch.items()}
+
+
+class BatchDataset(IterableDataset):
+    """A loader as torch's data sets are: dictionaries of tensors.
+
+    The first iteration is the rest of the epoch, each later one the next epoch. An iteration that is left midway is
+    gone on with by the next one. Use it as it is, or in ``DataLoader(dataset, batch_size=None)``: with
+    ``num_workers=0`` (threads of the loader work ahead anyway), or with one worker and ``persistent_workers=True``.
+
+    Args:
+        loader: of this rank.
+
+    Attributes:
+        batch: what the batch that was handed out last is (:class:`~pairmill.loader.Batch`), without its arrays; None
+            before the first one and outside the process that reads.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super().__init__()
+        self.loader = loader
+        self.batch: Batch | None = None
+        # Which worker process reads, for all processes that are forked from this one; 0 is none. Who knows of another
+        # one than stands there would hand out batches again, or save a position that nobody is at.
+        self._reader = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64)
+        self._known = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of the epoch.
+
+        Raises:
+            UsageError: there are several workers, or another process reads already.
+            PairmillError: at the batch that cannot be made; before the first one, if all was handed out before.
+        """
+        worker = get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            raise UsageError(
+                "has one reader, and each worker would hand out all of it",
+                where="DataLoader: num_workers",
+                got=str(worker.num_workers),
+                expected="0 or 1",
+                hint="threads of the loader make batches faster: Loader(…, threads=2)",
+            )
+        self._see_that_none_else_reads("cannot be read from here")
+        if worker is not None:
+            self._reader[0] = self._known = os.getpid()
+        loader = self.loader
+        if loader.plan.draw(loader.position, loader.world) is None:
+            raise InputError(
+                "all of it was handed out",
+                where="loader",
+                got=f"{loader.position.batches:,} batches of {', '.join(loader.plan.names)}",
+                hint="train for fewer epochs, or sample more",
+            )
+        for batch in loader.epoch():
+            self.batch = dataclasses.replace(batch, arrays={})
+            yield self.item(batch)
+
+    def item(self, batch: Batch) -> Any:
+        """What an iteration gives for a batch."""
+        return tensors(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The loader's position (:meth:`Loader.state_dict`): one small JSON object, equal on all ranks.
+
+        Raises:
+            UsageError: a worker process reads, which alone knows how far it has come.
+        """
+        self._see_that_none_else_reads("has no position here")
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> None:
+        """Go on where :meth:`state_dict` was taken (:meth:`Loader.load_state_dict`)."""
+        self.loader.load_state_dict(state, accept_other_data=accept_other_data)
+        self._reader[0] = self._known = os.getpid() if get_worker_info() is not None else 0
+
+    def close(self) -> None:
+        """End the loader's threads."""
+        self.loader.close()
+
+    def __reduce__(self) -> Any:
+        raise UsageError(
+            "cannot be sent to another process",
+            where=type(self).__name__,
+            hint="use num_workers=0, as the loader's own threads work ahead; or multiprocessing_context='fork'",
+        )
+
+    def _see_that_none_else_reads(self, what: str) -> None:
+        reader = int(self._reader[0])
+        if reader != self._known:
+            raise UsageError(
+                f"{what}: another process reads it or was given a position",
+                where=f"{type(self).__name__} in process {os.getpid()}",
+                got=f"worker process {reader}" if reader else "a state loaded in the process that started this worker",
+                hint="use num_workers=0, as the loader's own threads work ahead; or one worker with "
+                "persistent_workers=True, and torchdata's StatefulDataLoader to save its position",
+            )
+
+
+class PrefixLMDataset(BatchDataset):
+    """A loader of rows as HRM-Text's trainer takes it: pairs (tensors, scalars).
+
+    Tensors are int32 [slots]: :data:`~pairmill.loader.batch.PREFIXLM`; scalars are
+    :data:`~pairmill.loader.batch.SCALARS`.
+
+    Args:
+        loader: of this rank, on a :class:`~pairmill.loader.RowPlan`.
+        scalars: makes of each scalar what the trainer wants: Python's ``int``; ``torch.tensor``, which gives int64
+            tensors without a dimension.
+
+    Raises:
+        UsageError: the loader's plan is no plan of rows.
+    """
+
+    def __init__(self, loader: Loader, *, scalars: Callable[[int], Any] = int) -> None:
+        super().__init__(loader)
+        if not isinstance(loader.plan, RowPlan):
+            raise UsageError(
+                "reads no rows", where="loader", got=type(loader.plan).__name__, expected="RowPlan", hint="BatchDataset"
+            )
+        self._plan, self._scalars = loader.plan, scalars
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the model must know of the data: of the first phase's folder."""
+        return self._plan.folders[self._plan.names.index(self._plan.phases[0].source)].metadata
+
+    def item(self, batch: Batch) -> tuple[Tensors, dict[str, Any]]:
+        """Tensors and scalars."""
+        return tensors(batch), {name: self._scalars(value) for name, value in batch.scalars.items()}
