@@ -71,6 +71,26 @@ test: develop build/numpy-oldest/.installed object-stores ## unit, contract, int
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
 
+# torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
+# more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.
+build/torch/.installed: requirements/torch.txt
+	$(PYTHON) -m venv build/torch
+	build/torch/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/torch.txt
+	@touch $@
+
+TRAIN := build/train
+$(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
+	$(MAKE) --no-print-directory demo RAW= SOURCES= OPTIONS= ROOT=build/demo OUT=$(TRAIN)/sampled >/dev/null
+	@touch $@
+
+.PHONY: torch-test
+torch-test: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: the adapter, a training run that is killed and resumed
+	build/torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
+
+.PHONY: train
+train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on
+	PYTHONPATH=. build/torch/bin/python examples/train.py $(TRAIN)/sampled $(TRAIN)/run $(OPTIONS)
+
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
 cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node
@@ -131,6 +151,8 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(LOCK) --universal --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
 	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
+	$(LOCK) --universal --constraints requirements/dev.txt --no-emit-package triton --no-emit-package nvidia-cusolver \
+	  -o requirements/torch.txt requirements/torch.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
 	$(IMAGE_LOCK) --extra stages -o requirements/pipeline.txt pyproject.toml
 	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in
