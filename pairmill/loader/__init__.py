@@ -1,0 +1,1 @@
+"""From arrays of tokens to batches of a training step."""
