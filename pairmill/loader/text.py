@@ -40,6 +40,9 @@ class Mark(NamedTuple):
     offset: int = 0
 
 
+START = Mark()
+
+
 class Piece(NamedTuple):
     """Tokens of one document, from its token `mark.offset` to its end; the end-of-text id is the last."""
 
@@ -85,7 +88,7 @@ def eager(
         InputError: no column of that name, a value that is no text, an id outside int32, or no tokens at all.
     """
     eos = _require_eos(eos_id)
-    ids = tokenized(opened(dataset, config, split, streaming=False), tokenizer, eos, text_field)
+    ids = tokenized(opened(dataset, config, split, text_field, streaming=False), tokenizer, eos, text_field)
     title = name or (dataset if isinstance(dataset, str) else "text")
     if not len(ids):
         raise InputError("holds no tokens", where=title, hint="check text_field and the tokenizer")
@@ -140,11 +143,11 @@ class TextStream:
             raise UsageError("is no number of documents", where="buffer", got=str(buffer), expected=">= 0")
         self._eos = _require_eos(eos_id)
         self.seq_len = seq_len
-        self._dataset = opened(dataset, config, split, streaming=True)
+        self._dataset = opened(dataset, config, split, text_field, streaming=True)
         self._encode = encoding(tokenizer)
         self._field, self._seed, self._buffer = text_field, seed, buffer
 
-    def chunks(self, mark: Mark = Mark()) -> Iterator[tuple[Tokens, Mark]]:  # noqa: B008
+    def chunks(self, mark: Mark = START) -> Iterator[tuple[Tokens, Mark]]:
         """Yield chunks without end from a mark on: tokens int32 [seq_len + 1], and the mark of the chunk after it.
 
         Raises:
@@ -191,17 +194,20 @@ class TextStream:
         return islice(rows, mark.document, None)
 
 
-def opened(dataset: Any, config: str | None, split: str, *, streaming: bool) -> Any:
+def opened(dataset: Any, config: str | None, split: str, text_field: str, *, streaming: bool) -> Any:
     """The data set of this name, or what is one already."""
-    if not isinstance(dataset, str):
-        return dataset
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise UsageError(
-            "needs the datasets library", where=f"dataset={dataset}", hint="pip install datasets==5.2.0"
-        ) from error
-    return load_dataset(dataset, config, split=split, streaming=streaming)
+    if isinstance(dataset, str):
+        try:
+            from datasets import load_dataset
+        except ImportError as error:
+            raise UsageError(
+                "needs the datasets library", where=f"dataset={dataset}", hint="pip install datasets==5.2.0"
+            ) from error
+        dataset = load_dataset(dataset, config, split=split, streaming=streaming)
+    # Other columns would be decoded with every row.
+    return (
+        dataset.select_columns([text_field]) if _indexable(dataset) and text_field in dataset.column_names else dataset
+    )
 
 
 def ordered(dataset: Any, seed: int, buffer: int) -> Any:
@@ -220,7 +226,7 @@ def tokenized(rows: Iterable[dict[str, Any]], tokenizer: Any, eos_id: int, text_
     """All tokens of all rows, int32 [tokens], each document followed by `eos_id`."""
     # Grows as a list does, and takes four bytes a token where that takes some forty.
     ids = array("i")
-    for piece in tokenized_pieces(rows, encoding(tokenizer), eos_id, text_field, Mark()):
+    for piece in tokenized_pieces(rows, encoding(tokenizer), eos_id, text_field, START):
         ids.frombytes(piece.ids.tobytes())
     return np.frombuffer(ids, np.int32)
 
@@ -281,8 +287,9 @@ def encoding(tokenizer: Any) -> Callable[[list[str]], Sequence[Any]]:
         return by_pairmill
     if hasattr(tokenizer, "encode_batch"):
         return lambda texts: [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=False)]
-    if hasattr(tokenizer, "eos_token_id") and hasattr(tokenizer, "encode"):
-        return lambda texts: [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    if hasattr(tokenizer, "convert_tokens_to_ids"):
+        # Of transformers, where one call for many texts runs on all cores.
+        return lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"]
     if callable(tokenizer):
         return lambda texts: [tokenizer(text) for text in texts]
     raise UsageError(

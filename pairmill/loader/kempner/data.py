@@ -140,7 +140,7 @@ class HuggingFaceDataset:
         pack_sequences: bool = False,
     ) -> None:
         eos = eos_token_id or 0
-        ids = tokenized(opened(dataset, config, split, streaming=False), tokenizer, eos, text_field)
+        ids = tokenized(opened(dataset, config, split, text_field, streaming=False), tokenizer, eos, text_field)
         self._cut = _Cut([ids], seq_len + 1, eos if pack_sequences else None)
         self._epoch = self._sample_idx = 0
 
@@ -194,7 +194,7 @@ class StreamingHuggingFaceDataset:
         shuffle_buffer_size: int = 10_000,
         pack_sequences: bool = False,
     ) -> None:
-        self._dataset = opened(dataset, config, split, streaming=True)
+        self._dataset = opened(dataset, config, split, text_field, streaming=True)
         self._encode = encoding(tokenizer)
         self._length, self._eos, self._packed = seq_len + 1, eos_token_id or 0, pack_sequences
         self._field, self._rank, self._world_size = text_field, rank, world_size
