@@ -5,6 +5,7 @@ A sample is a dict of int64 arrays (seq_len,): `input_ids`, `labels` and, packed
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -46,7 +47,7 @@ class _Cut:
     def sample(self, index: int) -> Sample:
         if not 0 <= index < self.ends[-1]:
             raise IndexError(f"index {index} out of range for a dataset of {self.ends[-1]} samples")
-        file = int(np.searchsorted(self.ends, index, side="right")) - 1
+        file = bisect_right(self.ends, index) - 1
         start = (index - self.ends[file]) * self._length
         where = [np.array([number], np.int64) for number in (file, start, self._length)]
         out = {name: np.empty((1, self._length - 1), np.int64) for name in ("input_ids", "labels")}
@@ -238,7 +239,7 @@ class MixtureDataset:
     def __getitem__(self, index: int) -> Sample:
         if not 0 <= index < len(self):
             raise IndexError(f"index {index} out of range for a mixture of {len(self)} samples")
-        source = int(np.searchsorted(self.cumulative_sizes, index, side="right")) - 1
+        source = bisect_right(self.cumulative_sizes, index) - 1
         return {**self.datasets[source][index - self.cumulative_sizes[source]], "dataset_idx": source}
 
     def state_dict(self) -> dict[str, Any]:
