@@ -32,6 +32,8 @@ __all__ = [
     "gather",
     "gather_file",
     "json_rows",
+    "mixture_samples",
+    "mixture_sources",
     "pack_rows",
     "simd_levels",
     "tokenizer_encoder",
@@ -579,3 +581,34 @@ class TokenArrays:
             ValueError: shapes that differ, a window that is not in its array or longer than a row; rows before it are
                 filled then. Or only one of `doc_ids` and `eos_id`.
         """
+
+def mixture_sources(key: int, first: int, count: int, bounds: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Return the source of each draw: at its rate in every 1,024 draws, give or take one or two, in random order.
+
+    Args:
+        key: of the order, 64 bits.
+        first: number of the first draw.
+        count: of draws.
+        bounds: where each source's part of 2**64 ends, ascending, uint64 [sources]; the last is 2**64 - 1.
+
+    Returns:
+        uint32 [count].
+
+    Raises:
+        ValueError: bounds are not so.
+    """
+
+def mixture_samples(key: int, size: int, places: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the samples of a source at places of its passes, each pass being a permutation of all of them.
+
+    Args:
+        key: of the source, 64 bits.
+        size: samples of the source, 1 to 2**63 - 1.
+        places: from the first pass's beginning, uint64 [n]: place `p` is number `p % size` of pass `p // size`.
+
+    Returns:
+        int64 [n].
+
+    Raises:
+        ValueError: no such size.
+    """

@@ -141,7 +141,7 @@ class TextStream:
             raise UsageError("is no length of a window", where="seq_len", got=str(seq_len), expected=">= 1")
         if buffer < 0:
             raise UsageError("is no number of documents", where="buffer", got=str(buffer), expected=">= 0")
-        self._eos = _require_eos(eos_id)
+        self.eos_id = _require_eos(eos_id)
         self.seq_len = seq_len
         self._dataset = opened(dataset, config, split, text_field, streaming=True)
         self._encode = encoding(tokenizer)
@@ -175,7 +175,7 @@ class TextStream:
 
     def _from(self, mark: Mark) -> Iterator[Piece]:
         rows = self._ordered(mark)
-        pieces = tokenized_pieces(rows, self._encode, self._eos, self._field, Mark(mark.epoch, mark.document))
+        pieces = tokenized_pieces(rows, self._encode, self.eos_id, self._field, Mark(mark.epoch, mark.document))
         if mark.offset or mark.document:
             head = next(pieces, None)
             if head is None or head.mark.document != mark.document or mark.offset >= len(head.ids):

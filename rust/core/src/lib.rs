@@ -17,6 +17,7 @@ pub mod gather;
 pub mod jsonl;
 mod key;
 mod marks;
+pub mod mixture;
 pub mod mt19937;
 pub mod nfc;
 pub mod numbers;

@@ -11,6 +11,7 @@ mod encoder;
 mod errors;
 mod guard;
 mod loader;
+mod mixture;
 mod mt19937;
 mod poll;
 mod rows;
@@ -32,6 +33,8 @@ mod _native {
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]
     use super::loader::{Numbers, RowIndex, fill_prefixlm, pack_rows};
+    #[pymodule_export]
+    use super::mixture::{mixture_samples, mixture_sources};
     #[pymodule_export]
     use super::mt19937::Mt19937;
     #[pymodule_export]
