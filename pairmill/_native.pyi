@@ -15,12 +15,14 @@ __all__ = [
     "ArrowArray",
     "Encoder",
     "Layout",
+    "Mt19937",
     "NoCausalError",
     "Numbers",
     "Philox",
     "RowError",
     "RowIndex",
     "RowPanic",
+    "TokenArrays",
     "Trainer",
     "UnknownTagError",
     "WordCounter",
@@ -30,6 +32,8 @@ __all__ = [
     "gather",
     "gather_file",
     "json_rows",
+    "mixture_samples",
+    "mixture_sources",
     "pack_rows",
     "simd_levels",
     "tokenizer_encoder",
@@ -509,4 +513,102 @@ def fill_prefixlm(
 
     Raises:
         ValueError: too many inputs or rows for the slots; or a row with an empty text, or outside the tokens.
+    """
+
+@final
+class Mt19937:
+    """torch's random numbers on a CPU, for permutations. Its draws follow each other; threads take turns.
+
+    Args:
+        seed: the low 32 bits of torch's `manual_seed`.
+
+    Raises:
+        OverflowError: not of 0 to 2**32 - 1.
+    """
+
+    def __new__(cls, seed: int) -> Mt19937: ...
+    def randperm(self, n: int) -> NDArray[np.int64]:
+        """Return int64 [n], bit for bit what `torch.randperm(n)` of torch 2.9.1 draws next.
+
+        Raises:
+            ValueError: 214,748,364 elements or more, for which torch draws otherwise.
+            OverflowError: `n` is negative.
+        """
+
+@final
+class TokenArrays:
+    """Token arrays, memory-mapped or not, whose windows make batches. Threads may share it.
+
+    Args:
+        arrays: each [tokens] of an integer dtype of this machine's byte order, contiguous. They are kept, not copied.
+
+    Raises:
+        TypeError: of another dtype or shape; the message says which.
+    """
+
+    def __new__(cls, arrays: Sequence[NDArray[np.integer[Any]]]) -> TokenArrays: ...
+    def __len__(self) -> int:
+        """Return the number of arrays."""
+
+    def fill(
+        self,
+        arrays: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        input_ids: NDArray[np.int64],
+        labels: NDArray[np.int64],
+        doc_ids: NDArray[np.int64] | None = None,
+        eos_id: int | None = None,
+    ) -> int | None:
+        """Write one window t for each row: `input_ids` its tokens but the last, `labels` but the first.
+
+        With `eos_id`, `labels` is -100 wherever `input_ids` is `eos_id`, and `doc_ids` counts from 0 how many `eos_id`
+        stand before. What a window leaves of its row is 0, -100 and a document of its own.
+
+        Args:
+            arrays: of which array each window is, int64 [windows].
+            starts: its first token, int64 [windows].
+            lengths: its tokens, int64 [windows], at most slots + 1.
+            input_ids: int64 [windows, slots], C-contiguous, as the next two.
+            labels: of the same shape.
+            doc_ids: of the same shape, given with `eos_id` alone.
+            eos_id: the id that ends a document.
+
+        Returns:
+            The first window with an id below 0 as int64 (uint64 wraps), None if there is none.
+
+        Raises:
+            ValueError: shapes that differ, a window that is not in its array or longer than a row; rows before it are
+                filled then. Or only one of `doc_ids` and `eos_id`.
+        """
+
+def mixture_sources(key: int, first: int, count: int, bounds: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Return the source of each draw: at its rate in every 1,024 draws, give or take one or two, in random order.
+
+    Args:
+        key: of the order, 64 bits.
+        first: number of the first draw.
+        count: of draws.
+        bounds: where each source's part of 2**64 ends, ascending, uint64 [sources]; the last is 2**64 - 1.
+
+    Returns:
+        uint32 [count].
+
+    Raises:
+        ValueError: bounds are not so.
+    """
+
+def mixture_samples(key: int, size: int, places: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the samples of a source at places of its passes, each pass being a permutation of all of them.
+
+    Args:
+        key: of the source, 64 bits.
+        size: samples of the source, 1 to 2**63 - 1.
+        places: from the first pass's beginning, uint64 [n]: place `p` is number `p % size` of pass `p // size`.
+
+    Returns:
+        int64 [n].
+
+    Raises:
+        ValueError: no such size.
     """

@@ -90,6 +90,18 @@ class Batch(Mapping[str, NDArray[Any]]):
         return len(self.arrays)
 
 
+def windows_of(
+    memory: NDArray[np.uint8], names: Sequence[str], samples: int, seq_len: int
+) -> dict[str, NDArray[np.int64]]:
+    """The arrays of a batch of windows in its memory: int64 [samples, seq_len], and the last one [samples]."""
+    slots = memory.view(np.int64)
+    size = samples * seq_len
+    ends = [number * size for number in range(1, len(names))]
+    *windows, last = np.split(slots, ends)
+    arrays = [array.reshape(samples, seq_len) for array in windows]
+    return dict(zip(names, (*arrays, last), strict=True))
+
+
 Allocate = Callable[[int], Any]
 """Makes writable memory of so many bytes that lies there as long as somebody holds it."""
 

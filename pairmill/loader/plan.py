@@ -80,8 +80,8 @@ class Phase:
         step: it begins when so many global batches were handed out,
         tokens: or so many tokens.
         lr_scale: what the trainer multiplies the learning rate with, from this phase's first batch on.
-        weights: of a mixture: what to draw from, by name; sources that are not named are not drawn.
-        temperature: of a mixture: weights are raised to one over it.
+        weights: of a mixture, by name; a source that is not named keeps the weight that the plan gives it.
+        temperature: of a mixture: weights are raised to one over it; None = the plan's.
     """
 
     source: str = ""
@@ -89,7 +89,7 @@ class Phase:
     tokens: int = 0
     lr_scale: float = 1.0
     weights: Mapping[str, float] | None = None
-    temperature: float = 1.0
+    temperature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def checked_phases(phases: Sequence[Phase], names: Sequence[str]) -> tuple[Phase
         raise UsageError("are missing", where="phases", expected="one or more")
     for number, phase in enumerate(phases):
         where = f"phases[{number}]"
-        for name in [phase.source] if phase.weights is None else phase.weights:
+        for name in phase.weights or ([phase.source] if phase.source else []):
             if name not in names:
                 raise UsageError("is unknown", where=where, got=repr(name), expected=f"one of {', '.join(names)}")
         if not np.isfinite(phase.lr_scale) or phase.lr_scale < 0:

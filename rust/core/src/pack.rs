@@ -355,13 +355,17 @@ impl Sorted {
             (0..slots.ranks as u32).map(|rank| Reverse((0_u64, 0_i64, rank, 0_usize))).collect();
         let mut full = Vec::new();
         let mut dealt = Vec::with_capacity(count);
+        let shortest = self.first(count).last()?.0;
         for (length, place) in self.first(count) {
             let (spent, load, rank, held) = loop {
                 let Reverse(least) = ranks.pop()?;
                 if least.1 + length <= slots.tokens && least.3 < slots.rows {
                     break least;
                 }
-                full.push(Reverse(least));
+                // A rank without room for the shortest row would be looked at for each of the rows to come.
+                if least.1 + shortest <= slots.tokens && least.3 < slots.rows {
+                    full.push(Reverse(least));
+                }
             };
             ranks.push(Reverse((spent.saturating_add(cost(place)), load + length, rank, held + 1)));
             ranks.extend(full.drain(..));

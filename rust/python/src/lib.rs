@@ -11,11 +11,14 @@ mod encoder;
 mod errors;
 mod guard;
 mod loader;
+mod mixture;
+mod mt19937;
 mod poll;
 mod rows;
 mod sample;
 mod tokenizer;
 mod train;
+mod windows;
 
 /// Byte-level BPE, native: encoding, counting, training.
 #[pyo3::pymodule]
@@ -31,6 +34,10 @@ mod _native {
     #[pymodule_export]
     use super::loader::{Numbers, RowIndex, fill_prefixlm, pack_rows};
     #[pymodule_export]
+    use super::mixture::{mixture_samples, mixture_sources};
+    #[pymodule_export]
+    use super::mt19937::Mt19937;
+    #[pymodule_export]
     use super::rows::{Layout, json_rows};
     #[pymodule_export]
     use super::sample::data_io_document_sample;
@@ -38,6 +45,8 @@ mod _native {
     use super::tokenizer::{tokenizer_encoder, tokenizer_settings};
     #[pymodule_export]
     use super::train::{Trainer, WordCounter, train_bpe};
+    #[pymodule_export]
+    use super::windows::TokenArrays;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals)]

@@ -1,0 +1,183 @@
+"""A plan over flat token files: windows of one source, or of several by weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill._native import mixture_samples, mixture_sources
+from pairmill.errors import UsageError
+from pairmill.loader.batch import Batch, windows_of
+from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases
+from pairmill.loader.windows import Windows
+from pairmill.manifest import content_key
+
+SAMPLES = "samples"
+"""What a mixture is called where batches and messages name a source."""
+
+
+def probabilities(weights: Sequence[float], temperature: float) -> list[float]:
+    """Each source's share of the draws, in proportion to ``weight ** (1 / temperature)``; weight 0 stays 0.
+
+    Raises:
+        UsageError: a weight is negative or no number, all are 0, or the temperature is not above 0.
+    """
+    if not math.isfinite(temperature) or temperature <= 0:
+        raise UsageError("is no temperature", where="temperature", got=str(temperature), expected="above 0")
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights) or not any(weights):
+        raise UsageError("are no weights", where="weights", got=str(list(weights)), expected="0 or more, not all 0")
+    logs = [math.log(weight) / temperature if weight else -math.inf for weight in weights]
+    parts = [math.exp(log - max(logs)) for log in logs]
+    return [part / math.fsum(parts) for part in parts]
+
+
+class MixturePlan(Plan):
+    """Windows drawn by weight, each source in an order of its own.
+
+    Each pass over a source is a permutation that follows from the seed, the source's name and the number of the pass
+    alone: another source, other weights or other ranks change nothing in it. What has been drawn of a source is never
+    forgotten, so no sample repeats before its pass is complete. Draws are numbered through the whole run; of those of a
+    global batch, the one in position k goes to rank k mod n. A mixture does not end; an epoch of it is as many draws as
+    there are windows.
+
+    Args:
+        sources: with names that differ, one seq_len, and documents numbered in all or in none.
+        weights: by name; by default the windows of each, so that every sample comes equally often.
+        temperature: weights are raised to one over it.
+        phases: with other weights or temperatures; a source that a phase does not name keeps its weight.
+        seed: of the orders.
+
+    Raises:
+        UsageError: an argument is wrong.
+        InputError: a source cannot be read.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Windows],
+        *,
+        weights: Mapping[str, float] | None = None,
+        temperature: float = 1.0,
+        phases: Sequence[Phase] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.names = tuple(source.name for source in sources)
+        if not sources or len(set(self.names)) < len(sources):
+            raise UsageError(
+                "need names that differ", where="sources", got=", ".join(self.names) or "none", hint="give name="
+            )
+        kinds = {(source.seq_len, source.fields) for source in sources}
+        if len(kinds) > 1:
+            got = "; ".join(f"{source.name}: seq_len {source.seq_len}, {source.fields}" for source in sources)
+            raise UsageError("do not go together", where="sources", got=got, expected="one seq_len, the same arrays")
+        self.sources = tuple(sources)
+        self.seq_len = sources[0].seq_len
+        self.sizes = [len(source) for source in sources]
+        self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
+        self._bounds = [self._bounds_of(phase, weights, temperature) for phase in self.phases]
+        # Names are in the digest: the order of a source's samples follows from its name.
+        self.digest = content_key("mixture", 1, seed, [(source.name, source.digest) for source in sources])
+        self._keys = [_key(seed, "source", name) for name in self.names]
+        self._key = _key(seed, "draws")
+
+    def _bounds_of(self, phase: Phase, weights: Mapping[str, float] | None, temperature: float) -> NDArray[np.uint64]:
+        if phase.source:
+            raise UsageError("names a folder, and a mixture has weights", where="phases", got=repr(phase.source))
+        unknown = [name for name in weights or {} if name not in self.names]
+        if unknown:
+            expected = f"one of {', '.join(self.names)}"
+            raise UsageError("is unknown", where="weights", got=repr(unknown[0]), expected=expected)
+        sizes = {name: float(size) for name, size in zip(self.names, self.sizes, strict=True)}
+        given = {**(sizes if weights is None else weights), **(phase.weights or {})}
+        used = temperature if phase.temperature is None else phase.temperature
+        shares = probabilities([given.get(name, 0) for name in self.names], used)
+        last = max(number for number, share in enumerate(shares) if share)
+        ends = [min(int(math.fsum(shares[: number + 1]) * 2**64), 2**64 - 1) for number in range(last)]
+        return np.array(ends + [2**64 - 1] * (len(shares) - last), np.uint64)
+
+    def begin(self) -> Position:
+        return Position(((0, 0),) * len(self.sources))
+
+    def check(self, world: World) -> None:
+        """See whether a rank's tokens are whole windows.
+
+        Raises:
+            UsageError: they are not.
+        """
+        check_windows(world, self.seq_len)
+
+    def cursor_at(self, position: Position) -> tuple[int, ...]:
+        return divmod(self._drawn(position), sum(self.sizes))
+
+    def _drawn(self, position: Position) -> int:
+        return sum(number * size + at for (number, at), size in zip(position.cursors, self.sizes, strict=True))
+
+    def draw(self, position: Position, world: World) -> Draw:
+        """The global batch at a position; a mixture never ends."""
+        first, size = self._drawn(position), sum(self.sizes)
+        count = world.batch_tokens // self.seq_len
+        phase = self.phase_at(position)
+        drawn = mixture_sources(self._key, first, count, self._bounds[phase])
+        places = np.empty(count, np.uint64)
+        cursors = []
+        for source, ((number, at), length) in enumerate(zip(position.cursors, self.sizes, strict=True)):
+            mine = drawn == source
+            begin, got = number * length + at, int(mine.sum())
+            places[mine] = np.arange(begin, begin + got, dtype=np.uint64)
+            cursors.append(divmod(begin + got, length))
+        tokens = count * self.seq_len
+        epoch, start = divmod(first, size)
+        return Draw(
+            after=Position(tuple(cursors), position.batches + 1, position.tokens + tokens),
+            phase=phase,
+            source=SAMPLES,
+            epoch=epoch,
+            start_row=start,
+            rows=count,
+            tokens=tokens,
+            ends_epoch=(first + count) // size > epoch,
+            detail=(drawn, places),
+        )
+
+    def size(self, world: World) -> int:
+        samples = world.slots // self.seq_len
+        return (len(self.sources[0].fields) * self.seq_len + 1) * samples * np.dtype(np.int64).itemsize
+
+    def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
+        drawn, places = (array[rank :: world.ranks] for array in draw.detail)
+        names = (*self.sources[0].fields, "dataset_idx")
+        arrays = windows_of(memory, names, len(drawn), self.seq_len)
+        rows = np.empty((len(drawn), 3), np.int64)
+        rows[:, 0] = arrays["dataset_idx"][:] = drawn
+        for source, (size, key) in enumerate(zip(self.sizes, self._keys, strict=True)):
+            mine = drawn == source
+            rows[mine, 1] = places[mine] // np.uint64(size)
+            rows[mine, 2] = mixture_samples(key, size, places[mine])
+        edges = np.flatnonzero(np.diff(rows[:, 0])) + 1
+        for low, high in pairwise([0, *edges, len(rows)]):
+            source = self.sources[rows[low, 0]]
+            source.fill(rows[low:high, 2], {name: arrays[name][low:high] for name in source.fields})
+        return Batch.of(draw, self.phases, arrays, {}, rows)
+
+
+def check_windows(world: World, seq_len: int) -> None:
+    """See whether a rank's tokens are whole windows.
+
+    Raises:
+        UsageError: they are not.
+    """
+    if world.slots % seq_len:
+        raise UsageError(
+            "are no whole windows",
+            where="batch_tokens",
+            got=f"{world.batch_tokens:,} tokens for {world.ranks} ranks",
+            expected=f"a multiple of {world.ranks * seq_len:,}: a sample of seq_len={seq_len:,} for each rank",
+        )
+
+
+def _key(seed: int, *names: str) -> int:
+    return int(content_key("mixture", seed, *names)[:16], 16)
