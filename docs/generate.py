@@ -1,4 +1,4 @@
-"""Writes the tables that documents share with the code: options of every stage, the index of components, sources.
+"""Writes what documents share with the code: options of every stage, the index of components, sources, a picture.
 
 ``make generate`` runs it and ``make check`` fails if that changes a file.
 """
@@ -10,6 +10,8 @@ import importlib
 import re
 from pathlib import Path
 from typing import Any, get_type_hints
+
+from picture import picture
 
 from pairmill.cli import type_name
 from pairmill.stage import default_of
@@ -96,13 +98,14 @@ def put(path: Path, name: str, text: str) -> None:
 
 
 def main() -> None:
-    """Write all tables."""
+    """Write all tables and the picture."""
     put(TOP / "components" / "README.md", "index", index_table())
     for stage in STAGES:
         put(TOP / "components" / stage / "README.md", "options", options_table(config_of(stage)))
     put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())
+    (TOP / "docs" / "loader.svg").write_text(picture(), encoding="utf-8")
 
 
 if __name__ == "__main__":

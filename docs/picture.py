@@ -16,14 +16,17 @@ ROWS = [([11, 12, 13], [51, 52, 53, 54]), ([14, 15], [55, 56, 57]), ([16, 17, 18
 SLOTS, CELL, SMALL, LEFT = 18, 28, 16, 104
 
 STYLE = """
-  svg { --fg: #1f2328; --faint: #7d8590; --line: #c8d1da; --bg: #ffffff; --prefix: #bcdcff; --answer: #ffd9a6; --none: #f1f3f5 }
+  svg { --fg: #1f2328; --faint: #7d8590; --line: #c8d1da; --bg: #ffffff }
+  svg { --prefix: #bcdcff; --answer: #ffd9a6; --none: #f1f3f5 }
   @media (prefers-color-scheme: dark) {
-    svg { --fg: #f0f6fc; --faint: #8b949e; --line: #444c56; --bg: #0d1117; --prefix: #1f4f86; --answer: #7d4a0c; --none: #1b2129 }
+    svg { --fg: #f0f6fc; --faint: #8b949e; --line: #444c56; --bg: #0d1117 }
+    svg { --prefix: #1f4f86; --answer: #7d4a0c; --none: #1b2129 }
   }
   text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: var(--fg) }
   .words { font-family: system-ui, sans-serif }
   .faint { fill: var(--faint) }
   .middle { text-anchor: middle }
+  .end { text-anchor: end }
   rect { stroke: var(--line) }
   .prefix { fill: var(--prefix) }
   .answer { fill: var(--answer) }
@@ -67,15 +70,14 @@ def sees(made: Batch) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
 def draw(made: Batch) -> Iterator[str]:
     """The lines of an SVG."""
     count, total = made.scalars["numseqs"], made.scalars["total_seqlen"]
-    kinds = ["none"] * SLOTS
-    for row in range(count):
-        begin, middle = made["cu_seqlens"][row], made["cu_seqlens"][row] + made["prefix_lens"][row]
-        kinds[begin : made["cu_seqlens"][row + 1]] = ["answer"] * made["causal_lens"][row]
-        kinds[begin:begin] = ["prefix"] * (middle - begin)
-    kinds = kinds[:SLOTS]
+    kinds: list[str] = []
+    for prefix, causal in zip(made["prefix_lens"].tolist(), made["causal_lens"].tolist(), strict=True):
+        kinds += ["prefix"] * prefix + ["answer"] * causal
+    kinds += ["none"] * (SLOTS - total)
     top, matrix = 34, 34 + len(PREFIXLM) * (CELL + 4) + 70
     width, height = LEFT + SLOTS * CELL + 12, matrix + SLOTS * SMALL + 14
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
     yield "<title>Three rows in the slots of a batch, and which slot sees which</title>"
     yield f"<style>{STYLE}</style>"
     yield f'<rect class="back" width="{width}" height="{height}"/>'
@@ -92,7 +94,7 @@ def draw(made: Batch) -> Iterator[str]:
     yield text(LEFT + (total + SLOTS) / 2 * CELL, 20, "padding", "words middle faint")
     for line, name in enumerate(PREFIXLM):
         y = top + line * (CELL + 4) + (16 if line > 2 else 0)
-        yield text(LEFT - 8, y + 18, name, "end").replace('class="end"', 'text-anchor="end"')
+        yield text(LEFT - 8, y + 18, name, "end")
         used = {"prefix_lens": count, "causal_lens": count, "cu_seqlens": count + 1}.get(name, total)
         for slot, value in enumerate(made[name].tolist()):
             per_row = {"prefix_lens": "prefix", "causal_lens": "answer"}.get(name, "none")
@@ -111,7 +113,7 @@ def draw(made: Batch) -> Iterator[str]:
     yield text(LEFT, matrix - 10, "which slot (line) sees which (column)", "words")
     x = LEFT + SLOTS * SMALL + 24
     for line, (kind, words) in enumerate(
-        [("prefix", "instruction: seen by all of its row"), ("answer", "response: seen by what follows"), ("none", "not seen")]
+        [("prefix", "instruction, seen by its row"), ("answer", "response, seen from there on"), ("none", "not seen")]
     ):
         yield cell(x, matrix + line * 24, SMALL, kind)
         yield text(x + 24, matrix + line * 24 + 12, words, "words")

@@ -108,7 +108,7 @@ class BatchDataset(IterableDataset):
 
         Raises:
             UsageError: there are several workers, or another process reads already.
-            PairmillError: at the batch that cannot be made; before the first one, if all was handed out before.
+            PairmillError: at the batch that cannot be made; at once, if all was handed out before.
         """
         worker = get_worker_info()
         if worker is not None and worker.num_workers > 1:
@@ -122,17 +122,18 @@ class BatchDataset(IterableDataset):
         self._see_that_none_else_reads("cannot be read from here")
         if worker is not None:
             self._reader[0] = self._known = os.getpid()
-        loader = self.loader
-        if loader.plan.draw(loader.position, loader.world) is None:
+        before = self.loader.position
+        for batch in self.loader.epoch():
+            self.batch = dataclasses.replace(batch, arrays={})
+            yield self.item(batch)
+        # Not even an epoch's end was left.
+        if self.loader.position == before:
             raise InputError(
                 "all of it was handed out",
                 where="loader",
-                got=f"{loader.position.batches:,} batches of {', '.join(loader.plan.names)}",
+                got=f"{before.batches:,} batches of {', '.join(self.loader.plan.names)}",
                 hint="train for fewer epochs, or sample more",
             )
-        for batch in loader.epoch():
-            self.batch = dataclasses.replace(batch, arrays={})
-            yield self.item(batch)
 
     def item(self, batch: Batch) -> Any:
         """What an iteration gives for a batch."""
