@@ -85,7 +85,7 @@ $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
 
 .PHONY: torch-test
 torch-test: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: the adapter, a training run that is killed and resumed
-	build/torch/bin/python -m pytest --confcutdir=tests/torch tests/torch
+	build/torch/bin/python -m pytest --confcutdir=tests/pytorch tests/pytorch
 
 .PHONY: train
 train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on

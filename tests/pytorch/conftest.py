@@ -1,4 +1,7 @@
-"""What needs torch: run by ``make torch-test``, in an environment of its own and without the other tests' fixtures."""
+"""What needs torch: run by ``make torch-test``, in an environment of its own and without the other tests' fixtures.
+
+The folder is not called torch: other tests import from the one above, and libraries would take it for torch.
+"""
 
 from pathlib import Path
 
