@@ -83,8 +83,9 @@ class BatchDataset(IterableDataset):
     """A loader as torch's data sets are: dictionaries of tensors.
 
     The first iteration is the rest of the epoch, each later one the next epoch. An iteration that is left midway is
-    gone on with by the next one. Use it as it is, or in ``DataLoader(dataset, batch_size=None)``: with
-    ``num_workers=0`` (threads of the loader work ahead anyway), or with one worker and ``persistent_workers=True``.
+    gone on with by the next one; in a worker, which works ahead, that is an error where it is noticed. Use it as it is,
+    or in ``DataLoader(dataset, batch_size=None)``: with ``num_workers=0`` (threads of the loader work ahead anyway), or
+    with one worker and ``persistent_workers=True``.
 
     Args:
         loader: of this rank.
@@ -102,12 +103,13 @@ class BatchDataset(IterableDataset):
         # one than stands there would hand out batches again, or save a position that nobody is at.
         self._reader = np.frombuffer(mmap.mmap(-1, mmap.PAGESIZE), np.int64)
         self._known = 0
+        self._midway = False
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of the epoch.
 
         Raises:
-            UsageError: there are several workers, or another process reads already.
+            UsageError: there are several workers, another process reads already, or a worker was left midway.
             PairmillError: at the batch that cannot be made; at once, if all was handed out before.
         """
         worker = get_worker_info()
@@ -121,11 +123,19 @@ class BatchDataset(IterableDataset):
             )
         self._see_that_none_else_reads("cannot be read from here")
         if worker is not None:
+            if self._midway and self._known == os.getpid():
+                raise UsageError(
+                    "was left midway, and batches that its worker had made by then were never handed out",
+                    where=type(self).__name__,
+                    hint="use num_workers=0; or load_state_dict() to go on from a place that is known",
+                )
             self._reader[0] = self._known = os.getpid()
+        self._midway = True
         before = self.loader.position
         for batch in self.loader.epoch():
             self.batch = dataclasses.replace(batch, arrays={})
             yield self.item(batch)
+        self._midway = False
         # Not even an epoch's end was left.
         if self.loader.position == before:
             raise InputError(
@@ -152,6 +162,7 @@ class BatchDataset(IterableDataset):
         """Go on where :meth:`state_dict` was taken (:meth:`Loader.load_state_dict`)."""
         self.loader.load_state_dict(state, accept_other_data=accept_other_data)
         self._reader[0] = self._known = os.getpid() if get_worker_info() is not None else 0
+        self._midway = False
 
     def close(self) -> None:
         """End the loader's threads."""

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from pairmill.errors import InputError, UsageError
-from pairmill.loader import Loader, Phase, RowPlan
+from pairmill.loader import Loader, MixturePlan, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS
 from pairmill.loader.hrm import HrmDataset
 from pairmill.loader.torch import BatchDataset, PrefixLMDataset, _torch_memory, pinned, tensor
@@ -213,6 +213,21 @@ def test_another_kind_of_plan_is_no_pair(plan: RowPlan) -> None:
         PrefixLMDataset(loader)
 
 
+def test_windows_are_tensors_too(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1000, dtype=np.uint16))
+    mixture = MixturePlan([Windows.of_files(tmp_path, seq_len=16, name="a")])
+    for allocate in (bytearray, partial(_torch_memory, pin=False)):
+        data = BatchDataset(Loader(mixture, batch_tokens=64, ranks=2, rank=1, allocate=allocate))
+        count = 0
+        for made, batch in zip(data, Loader(mixture, batch_tokens=64, ranks=2, rank=1).epoch(), strict=True):
+            assert list(made) == ["input_ids", "labels", "dataset_idx"]
+            assert made["labels"].shape == (2, 16)
+            assert all(value.dtype == torch.int64 for value in made.values())
+            assert all(np.array_equal(value.numpy(), batch[name]) for name, value in made.items())
+            count += 1
+        assert count == 16
+
+
 def test_metadata_are_those_of_the_first_phase(sampled: Path) -> None:
     both = RowPlan({"a": sampled, "b": sampled}, phases=[Phase("b"), Phase("a", step=5, lr_scale=0.5)])
     data = dataset(both)
@@ -266,6 +281,14 @@ def test_a_second_worker_does_not_replay_the_epoch(plan: RowPlan, epochs: list[l
         list(loader)
 
 
+def test_a_workers_iteration_cannot_be_left_midway(plan: RowPlan) -> None:
+    """What the worker made ahead is gone with it, and nobody would notice."""
+    loader = DataLoader(dataset(plan), batch_size=None, num_workers=1, persistent_workers=True)
+    list(islice(loader, 3))
+    with pytest.raises(UsageError, match=r"was left midway.*never handed out"):
+        list(loader)
+
+
 def test_several_workers_are_refused(plan: RowPlan) -> None:
     with pytest.raises(UsageError, match=r"DataLoader: num_workers.*got 2; expected 0 or 1.*threads=2"):
         list(DataLoader(dataset(plan), batch_size=None, num_workers=2))
@@ -281,6 +304,8 @@ def test_a_worker_that_is_spawned_is_refused(plan: RowPlan) -> None:
         list(DataLoader(dataset(plan), batch_size=None, num_workers=1, multiprocessing_context="spawn"))
 
 
+# torchdata's own call of something that torch is about to remove.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("at", [1, 20, 62, 63])
 def test_stateful_dataloader(plan: RowPlan, epochs: list[list[Any]], workers: int, at: int) -> None:
@@ -303,6 +328,7 @@ def test_stateful_dataloader(plan: RowPlan, epochs: list[list[Any]], workers: in
         assert_same(list(other), epochs[1])
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_stateful_dataloader_between_epochs(plan: RowPlan, epochs: list[list[Any]], workers: int) -> None:
     def loader() -> Any:
@@ -316,13 +342,15 @@ def test_stateful_dataloader_between_epochs(plan: RowPlan, epochs: list[list[Any
     assert_same(list(other), epochs[1])
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_distributed_checkpoint(plan: RowPlan, epochs: list[list[Any]], tmp_path: Path) -> None:
     """HRM-Text's trainer saves with it; a data set is one of its stateful objects."""
     data = dataset(plan)
     list(islice(data, 9))
-    dcp.save({"data": data, "step": torch.tensor(9)}, checkpoint_id=tmp_path / "saved")
-    again, state = dataset(plan), {"step": torch.tensor(0)}
-    dcp.load({"data": again, **state}, checkpoint_id=tmp_path / "saved")
+    dcp.save({"data": data, "step": 9}, checkpoint_id=tmp_path / "saved")
+    again = dataset(plan)
+    state: dict[str, Any] = {"data": again, "step": 0}
+    dcp.load(state, checkpoint_id=tmp_path / "saved")
     assert state["step"] == 9
     assert_same(list(again), epochs[0][9:])
 
