@@ -122,7 +122,7 @@ def train(folder: str, run: Path, options: dict[str, float], rank: int, ranks: i
         optimizer.load_state_dict(state["optimizer"])
         data.load_state_dict(state["data"])
 
-    done, steps = loader.position.batches, int(options["steps"])
+    done, steps, losses = loader.position.batches, int(options["steps"]), []
     (run / "log").mkdir(parents=True, exist_ok=True)
     with open(run / "log" / f"{done:06}-{rank}of{ranks}.jsonl", "w", buffering=1) as log:
         while done < steps:
@@ -131,16 +131,17 @@ def train(folder: str, run: Path, options: dict[str, float], rank: int, ranks: i
                 assert data.batch is not None
                 for group in optimizer.param_groups:
                     group["lr"] = options["lr"] * data.batch.lr_scale
-                loss = step(model, optimizer, batch, scalars["numseqs"], ranks)
+                losses.append(step(model, optimizer, batch, scalars["numseqs"], ranks))
                 done += 1
-                log.write(json.dumps({"step": done, "loss": loss, "rows": data.batch.rows.tolist()}) + "\n")
+                log.write(json.dumps({"step": done, "loss": losses[-1], "rows": data.batch.rows.tolist()}) + "\n")
                 if rank == 0 and done % options["checkpoint_every"] == 0:
                     position = data.state_dict()
                     save(
                         checkpoint, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": position}
                     )
-                    where = f"epoch {position['epoch']}, row {position['start_row']:,}"
-                    print(f"step {done:5}  loss {loss:.3f}  {where}", flush=True)
+                    mean, place = sum(losses) / len(losses), f"epoch {position['epoch']}, row {position['start_row']:,}"
+                    print(f"step {done:5}  loss {mean:.3f}  {place}", flush=True)
+                    losses.clear()
                 if done == steps:
                     break
 
