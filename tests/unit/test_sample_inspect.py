@@ -3,9 +3,10 @@
 import json
 import re
 import tracemalloc
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from helpers import python
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run
-from components.sample.inspect import InspectConfig, _by_share, inspect, report_of
+from components.sample.inspect import InspectConfig, inspect
 from components.sample.outlook import COSTS, Outlook, Spread, look_ahead
+from components.sample.outlook_report import _by_share, report_of
 from pairmill import cli
 from pairmill.errors import InputError
 from pairmill.loader.plan import World
@@ -385,6 +387,19 @@ def test_what_cannot_be_is_said_as_the_loader_says_it(
     assert out == ""
     message = json.loads(err.splitlines()[-1])["message"]
     assert all(re.search(one, message) for one in said.split("|")), message
+
+
+def test_options_take_what_a_plan_takes() -> None:
+    """They are named a second time because the program reads them at every start, and loads no loader for it."""
+    ours, plans = get_type_hints(InspectConfig), get_type_hints(RowPlan.__init__)
+    defaults = signature(RowPlan).parameters
+    for name in ("balance", "tail", "long_rows", "one_token_rows"):
+        assert get_args(ours[name]) == get_args(plans[name]), name
+        assert getattr(InspectConfig(path="x"), name) == defaults[name].default, name
+    done = python("-c", "import sys, components.sample.__main__; print(*sorted(sys.modules))")
+    names = set(done.stdout.split())
+    assert "components.sample.inspect" in names
+    assert not names & {"components.sample.outlook", "pairmill.loader", "pairmill.report"}
 
 
 def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
