@@ -470,3 +470,70 @@ fn exchange(window: &[Row], rows: &[(i64, u32)], ranks: &mut [u32], slots: Slots
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(pairs: &[(i64, i64)]) -> Vec<Row> {
+        let row = |(number, &(inst_len, resp_len))| Row {
+            number: number as i64,
+            inst_start: 0,
+            inst_len,
+            resp_start: 0,
+            resp_len,
+        };
+        pairs.iter().enumerate().map(row).collect()
+    }
+
+    fn by_rank(found: &Assignment) -> Vec<&[u32]> {
+        found.ends.windows(2).map(|ends| &found.places[ends[0] as usize..ends[1] as usize]).collect()
+    }
+
+    const SLOTS: Slots = Slots { ranks: 2, tokens: 10, causal: true };
+
+    #[test]
+    fn of_equal_lengths_the_later_row_goes_first_and_the_left_child_wins_a_tie() {
+        let window = rows(&[(2, 2); 6]);
+        let found = pack(&window, Slots { ranks: 3, ..SLOTS }, Balance::Lpt);
+        assert_eq!(by_rank(&found.unwrap_or_default()), [[5, 1], [4, 0], [3, 2]]);
+    }
+
+    #[test]
+    fn the_largest_number_of_rows_that_fit() {
+        let window = rows(&[(4, 2), (4, 2), (4, 2), (4, 2), (1, 2)]);
+        let found = pack(&window, SLOTS, Balance::Lpt).unwrap_or_default();
+        assert_eq!((found.rows, by_rank(&found)), (4, vec![&[3, 0][..], &[2, 1]]));
+        let alone = pack(&rows(&[(40, 2), (4, 2)]), SLOTS, Balance::Lpt).unwrap_or_default();
+        assert_eq!((alone.rows, alone.places), (1, vec![0]));
+        assert_eq!(pack(&[], SLOTS, Balance::Lpt), Ok(Assignment { ends: vec![0; 3], ..Assignment::default() }));
+    }
+
+    #[test]
+    fn a_rank_without_a_causal_query_gets_one_for_the_row_of_the_nearest_length() {
+        // Longest first: rows 0 and 1 to one rank each, 3 and 2 behind them.
+        let window = rows(&[(8, 1), (5, 3), (2, 2), (1, 1)]);
+        let plain = pack(&window, Slots { tokens: 11, causal: false, ..SLOTS }, Balance::Lpt).unwrap_or_default();
+        assert_eq!(by_rank(&plain), [&[0, 3][..], &[1, 2]]);
+        let mended = pack(&window, Slots { tokens: 11, ..SLOTS }, Balance::Lpt).unwrap_or_default();
+        assert_eq!(by_rank(&mended), [&[0, 2][..], &[1, 3]]);
+    }
+
+    #[test]
+    fn fewer_rows_where_no_exchange_has_room_and_an_error_where_none_has() {
+        let window = rows(&[(4, 2), (4, 2), (4, 2), (10, 1)]);
+        let found = pack(&window, SLOTS, Balance::Lpt).unwrap_or_default();
+        assert_eq!(found.rows, 3);
+        let refused = pack(&rows(&[(4, 1), (4, 2), (4, 1)]), SLOTS, Balance::Lpt);
+        assert_eq!(refused, Err(NoCausal { multi: 1, rows: 3 }));
+    }
+
+    #[test]
+    fn cost_decides_among_ranks_with_room_and_tokens_where_none_is_left() {
+        let window = rows(&[(6, 2), (3, 2), (3, 2), (3, 2)]);
+        let lpt = pack(&window, Slots { tokens: 12, ..SLOTS }, Balance::Lpt).unwrap_or_default();
+        let quadratic = pack(&window, Slots { tokens: 12, ..SLOTS }, Balance::Quadratic).unwrap_or_default();
+        assert_eq!(by_rank(&lpt), [&[0, 1][..], &[3, 2]]);
+        assert_eq!(by_rank(&quadratic), [&[0][..], &[3, 2, 1]]);
+    }
+}
