@@ -26,8 +26,8 @@ _IMPORTED = (
     "pyarrow.parquet",
 )
 
-# The child leaves the loop and goes on as if it had been started for its module. When it is forked no thread runs but the
-# allocator's, which minds forks.
+# The child leaves the loop and goes on as if it had been started for its module. When it is forked no thread runs but
+# the allocator's, which minds forks.
 _PROGRAM = """
 import importlib, json, os, runpy, sys
 for name in json.loads(sys.argv[1]):

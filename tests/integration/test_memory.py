@@ -201,8 +201,8 @@ CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "dmmath txt": ("dmmath/train-easy/add.txt", 500 * MB, dmmath_txt),
     "sudoku csv": ("sudoku/train.csv", 80 * MB, sudoku_csv),
     "scibench json": ("scibench/thermo.json", 100 * MB, scibench_json),
-    "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 240 * MB, flan_parquet),
-    "tasksource, 194 tasks": ("tasksource/data/train-00000-of-00001.parquet", 240 * MB, tasksource_parquet),
+    "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB, flan_parquet),
+    "tasksource, 194 tasks": ("tasksource/data/train-00000-of-00001.parquet", 400 * MB, tasksource_parquet),
     "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 300 * MB, amps_tar),
 }
 TOKENIZE: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
