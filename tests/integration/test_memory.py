@@ -263,7 +263,7 @@ def test_clean_of_hundreds_of_megabytes(what: str, tmp_path: Path) -> None:
         f"clean {what}",
         FAMILIES[what],
         "",
-        240_000_000,
+        400_000_000,
         tmp_path,
         lambda raw, root: tools.command("clean", raw=raw, root=root, workers=2),
     )
