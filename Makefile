@@ -70,6 +70,9 @@ object-stores: build/object-stores/.built ## an S3 server and one of Google Clou
 JOBS ?= 3
 TESTS := $(addprefix tests/,integration unit property contract golden browser)
 
+# Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
+test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
