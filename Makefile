@@ -66,10 +66,18 @@ build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
 .PHONY: object-stores
 object-stores: build/object-stores/.built ## an S3 server and one of Google Cloud Storage, for tests on loopback
 
+# Many wait for processes of their own: three at once keep two cores busy.
+JOBS ?= 3
+TESTS := $(addprefix tests/,integration unit property contract golden browser)
+
+# Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
+test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
+	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist worksteal $(TESTS)
+	$(BIN)/pytest -m alone $(TESTS)
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
 # more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 
 from picture import picture
 
+from components.sample.inspect import InspectConfig
 from pairmill.cli import type_name
 from pairmill.stage import default_of
 
@@ -102,6 +103,7 @@ def main() -> None:
     put(TOP / "components" / "README.md", "index", index_table())
     for stage in STAGES:
         put(TOP / "components" / stage / "README.md", "options", options_table(config_of(stage)))
+    put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
     put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())

@@ -434,7 +434,8 @@ class RowIndex:
         Args:
             start: number of a row.
             tokens: inputs that are enough; a row has `inst_len + resp_len - 1`.
-            longer_than: rows with more inputs are long.
+            longer_than: rows that need more slots are long: inputs, and two more where the response is one token,
+                because such a row needs another one beside it.
             skip_long: leave long rows out.
             skip_one_token: leave rows out whose response is one token.
 
@@ -449,7 +450,7 @@ class RowIndex:
 
         Args:
             tokens: how many tokens there are for rows to lie in.
-            longer_than: rows with more inputs are long.
+            longer_than: as in `window`.
             skip_long: as in `window`.
             skip_one_token: as in `window`.
 
@@ -463,7 +464,6 @@ def pack_rows(
     ranks: int,
     tokens: int,
     *,
-    rows: int | None = None,
     causal: bool = False,
     balance: str = "lpt",
 ) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32]]:
@@ -476,9 +476,8 @@ def pack_rows(
         window: as `RowIndex.window` gives it, int64 [w, 5]; inputs of `ranks * tokens` or more make the largest batch.
         ranks: how many, 1 or more.
         tokens: slots of a rank.
-        rows: rows that a rank can hold.
         causal: every rank gets a row whose response has two tokens or more, by an exchange of rows, or in a smaller
-            batch.
+            batch. So it also has fewer rows than slots, as cu_seqlens needs.
         balance: `lpt` by tokens; `quadratic` by length²; `quadratic_work` by the work of attention with bidirectional
             prefixes.
 

@@ -97,8 +97,8 @@ class Progress(Protocol):
 
 
 class _Lines:
-    def __init__(self, title: str, total: int) -> None:
-        self._title, self._total = title, total
+    def __init__(self, title: str, total: int, unit: str) -> None:
+        self._title, self._total, self._unit = title, total, unit
         self._start = self._last = time.monotonic()
         self._shards = self._rows = self._bytes = 0
 
@@ -110,9 +110,8 @@ class _Lines:
         self._last = now
         seconds = max(now - self._start, 1e-9)
         event(
-            f"{self._title}: {self._shards}/{self._total} shards",
-            shards=self._shards,
-            shards_planned=self._total,
+            f"{self._title}: {self._shards}/{self._total} {self._unit}",
+            **{self._unit: self._shards, f"{self._unit}_planned": self._total},
             rows=self._rows,
             rows_per_second=round(self._rows / seconds),
             bytes_per_second=round(self._bytes / seconds),
@@ -121,10 +120,10 @@ class _Lines:
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Progress]:
-    """A bar on a terminal, a JSON line every ten seconds elsewhere. ``total`` counts shards."""
+def progress(title: str, total: int, unit: str = "shards") -> Iterator[Progress]:
+    """A bar on a terminal, a JSON line every ten seconds elsewhere. ``total`` counts shards, or what ``unit`` says."""
     if not (human() and sys.stderr.isatty()):
-        yield _Lines(title, total)
+        yield _Lines(title, total, unit)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -147,7 +146,7 @@ def progress(title: str, total: int) -> Iterator[Progress]:
                 seen[0] += rows
                 seen[1] += size
                 seconds = max(time.monotonic() - start, 1e-9)
-                rate = f"{seen[0] / seconds:,.0f} rows/s  {seen[1] / seconds / 1e6:,.1f} MB/s"
+                rate = f"{seen[0] / seconds:,.0f} rows/s" + f"  {seen[1] / seconds / 1e6:,.1f} MB/s" * bool(size)
                 bars.update(task, advance=shards, rate=rate)
 
         yield _Bar()

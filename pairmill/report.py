@@ -108,12 +108,14 @@ class Bars:
         bars: in the order in which they are drawn.
         unit: written behind the values.
         colour: 0 = the usual one; others as the parts of :class:`Stacked` have them.
+        tabled: whether text has the bars as a table; not if a table beside them has the numbers.
     """
 
     title: str
     bars: Sequence[tuple[str, float]]
     unit: str = ""
     colour: int = 0
+    tabled: bool = True
 
     def html(self, level: int) -> str:
         """A chart; nothing if there is no bar."""
@@ -136,8 +138,8 @@ class Bars:
         return f"{_heading(self.title, level)}{_bars(said, rows, self.unit)}{note}"
 
     def markdown(self, level: int) -> list[str]:
-        """A table."""
-        return _md_table(self.title, level, ("", self.unit), self.bars)
+        """A table, or nothing."""
+        return _md_table(self.title, level, ("", self.unit), self.bars) if self.tabled else []
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from email.parser import BytesParser
 from fnmatch import fnmatchcase
@@ -143,6 +143,7 @@ class _Fault:
     times: int
     skip: int
     body: str
+    then: Callable[[], object]
 
 
 class _Refusal(Exception):
@@ -188,10 +189,19 @@ class ApiServer:
         self.runs[run] = _Run(run, frames)
 
     def fail(
-        self, method: str, pattern: str, status: int, *, times: int = 10**9, skip: int = 0, body: str = ""
+        self,
+        method: str,
+        pattern: str,
+        status: int,
+        *,
+        times: int = 10**9,
+        skip: int = 0,
+        body: str = "",
+        then: Callable[[], object] = bool,
     ) -> None:
-        """Answer so many requests with a status (0: cut the connection), after letting ``skip`` pass."""
-        self._faults.append(_Fault(method, pattern, status, times, skip, body))
+        """Answer so many requests with a status (0: cut the connection), after letting ``skip`` pass; before each such
+        answer ``then`` happens."""
+        self._faults.append(_Fault(method, pattern, status, times, skip, body, then))
 
     def asked(self, method: str, pattern: str) -> list[Request]:
         """The requests of a method whose path matches."""
@@ -207,6 +217,7 @@ class ApiServer:
                         fault.skip -= 1
                         continue
                     fault.times -= 1
+                    fault.then()
                     return fault.status, "application/json", fault.body.encode()
             if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
                 return 401, "application/json", b'{"code": 16, "message": "Request header error"}'

@@ -22,14 +22,14 @@ def sampled(
     dtype: Any = np.uint16,
     index: Any = np.int32,
     seed: int = 0,
-    vocab_size: int = 500,
+    ids: int = 500,
     **metadata: Any,
 ) -> Path:
     """Write a folder whose epochs have rows of these (instruction, response) lengths; tokens are random."""
     random = np.random.default_rng(seed)
     size = sum(sum(pair) for rows in epochs for pair in rows)
     folder.mkdir(parents=True)
-    np.save(folder / "tokens.npy", random.integers(1, min(vocab_size, np.iinfo(dtype).max), size).astype(dtype))
+    np.save(folder / "tokens.npy", random.integers(1, min(ids, np.iinfo(dtype).max), size).astype(dtype))
     start = 0
     for number, rows in enumerate(epochs):
         lengths = np.array(rows, np.int64).reshape(-1, 2)
@@ -42,7 +42,7 @@ def sampled(
             np.save(folder / f"epoch_{number}" / f"{name}.npy", array.astype(index))
     longest = max((sum(pair) for rows in epochs for pair in rows), default=1)
     content = {
-        "tokenizer_info": {"boq": "<q>", "vocab_size": vocab_size},
+        "tokenizer_info": {"boq": "<q>", "vocab_size": ids},
         "vocab_size": None,
         "max_seq_len": longest,
         "total_length": size // max(1, len(epochs)),

@@ -1,4 +1,4 @@
-"""``python -m components.sample``, and its commands ``verify``, ``wait``, ``serve`` and ``prepare``."""
+"""``python -m components.sample``, and its commands ``inspect``, ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig

@@ -70,4 +70,4 @@ class SampleConfig:
     @classmethod
     def details(cls) -> str:
         """More of ``--help``."""
-        return "commands, each with a --help of its own: verify, wait, serve, prepare"
+        return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"

@@ -60,8 +60,8 @@ def report_of(manifest: Manifest) -> Report:
                 [(name, round(one.cov_rows / max(1, one.rows), 2)) for name, one in categories.items()],
                 "times",
             ),
-            Histogram("Rows over all epochs by length", _bins(manifest.data["lengths"]), "tokens of a row", "rows"),
-            Histogram("Truncated rows by what was cut", _bins(manifest.data["cuts"]), "tokens cut off", "rows"),
+            Histogram("Rows over all epochs by length", bins(manifest.data["lengths"]), "tokens of a row", "rows"),
+            Histogram("Truncated rows by what was cut", bins(manifest.data["cuts"]), "tokens cut off", "rows"),
             _table("Categories", "Category", categories),
             Section(
                 "Tasks",
@@ -119,7 +119,7 @@ def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
     )
 
 
-def _bins(counts: list[int]) -> list[tuple[str, int]]:
+def bins(counts: list[int]) -> list[tuple[str, int]]:
     """Counts by powers of two, without the empty ones at both ends."""
     used = [power for power, count in enumerate(counts) if count]
     return [(f"≤ {2**power:,}", counts[power]) for power in range(used[0], used[-1] + 1)] if used else []

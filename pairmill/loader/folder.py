@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pairmill._native import RowIndex
 from pairmill.cores import available_cores
 from pairmill.errors import InputError
 from pairmill.loader.arrays import mapped, numbers
+from pairmill.manifest import content_key
 from pairmill.sampled import folder_of
 from pairmill.tokens import INDEX
 
@@ -173,12 +174,40 @@ class SampledFolder:
         self.epochs = [Epoch(folder) for folder in self._epoch_folders()]
         self.surveys = self.survey()
         self.numbers = numbers(self.tokens)
-        self.digest = _digest(
-            self.path, [TOKENS, METADATA, *(self._file(epoch, n) for epoch in self.epochs for n in INDEX)]
-        )
+        self._files = [
+            TOKENS,
+            METADATA,
+            *(f"{epoch.folder.name}/{name}.npy" for epoch in self.epochs for name in INDEX),
+        ]
+        self._recorded = self._digests_of_manifest()
 
-    def _file(self, epoch: Epoch, name: str) -> str:
-        return str((epoch.folder / f"{name}.npy").relative_to(self.path))
+    def _digests_of_manifest(self) -> dict[str, str]:
+        manifest = manifests.read(str(self.path))
+        if manifest is None and (self.path / manifests.STARTED).exists():
+            raise InputError("is not finished", where=str(self.path), hint="see whether the sampler has ended")
+        recorded = {file.path: file for file in manifest.files} if manifest else {}
+        known = [recorded[name] for name in self._files if name in recorded]
+        for file in known:
+            size = (self.path / file.path).stat().st_size
+            if size != file.size:
+                raise InputError(
+                    "is not what its manifest says",
+                    where=str(self.path / file.path),
+                    got=f"{size:,} bytes",
+                    expected=f"{file.size:,}",
+                    hint="remove the folder and sample again",
+                )
+        return {file.path: file.sha256 for file in known}
+
+    @cached_property
+    def digest(self) -> str:
+        """Hexadecimal sha256 over the names and digests of all files, whatever the folder's name and age.
+
+        The first time, files are read that no manifest lists.
+        """
+        others = [name for name in self._files if name not in self._recorded]
+        found = storage.store_for(str(self.path)).digests([str(self.path / name) for name in others])
+        return content_key("sampled", sorted({**self._recorded, **dict(zip(others, found, strict=True))}.items()))
 
     def _epoch_folders(self) -> list[Path]:
         """All epochs: one that is missing must not be found after hours of training."""
@@ -241,32 +270,3 @@ class SampledFolder:
 def _each(work: Callable[[Epoch], Survey], epochs: Sequence[Epoch]) -> list[Survey]:
     with ThreadPoolExecutor(min(len(epochs), available_cores())) as pool:
         return list(pool.map(work, epochs))
-
-
-def _digest(folder: Path, files: Sequence[str]) -> str:
-    """Hexadecimal sha256 over the names and digests of files, whatever the folder's name and age.
-
-    Raises:
-        InputError: a file has not the size that the manifest says.
-    """
-    manifest = manifests.read(str(folder))
-    if manifest is not None:
-        known = {file.path: file for file in manifest.files}
-        wrong = [name for name in files if name in known and (folder / name).stat().st_size != known[name].size]
-        if wrong:
-            raise InputError(
-                "is not what its manifest says",
-                where=str(folder / wrong[0]),
-                got=f"{(folder / wrong[0]).stat().st_size:,} bytes",
-                expected=f"{known[wrong[0]].size:,}",
-                hint="remove the folder and sample again",
-            )
-        digests = {name: known[name].sha256 for name in files if name in known}
-    elif (folder / manifests.STARTED).exists():
-        raise InputError("is not finished", where=str(folder), hint="see whether the sampler has ended")
-    else:
-        digests = {}
-    others = [name for name in files if name not in digests]
-    found = storage.store_for(str(folder)).digests([str(folder / name) for name in others])
-    digests |= dict(zip(others, found, strict=True))
-    return hashlib.sha256(manifests.canonical(sorted(digests.items()))).hexdigest()

@@ -143,6 +143,8 @@ class Loader:
                 expected="threads of 0 or more, prefetch of 1 or more",
             )
         plan.check(self.world)
+        # Now rather than at the first checkpoint: of data that nobody recorded the digests of, it reads all.
+        self._digest = plan.digest
         self._threads, self._prefetch, self._allocate = threads, prefetch, allocate
         self._position = plan.begin()
         self._ahead: _Ahead | None = None

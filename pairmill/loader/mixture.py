@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -79,10 +80,14 @@ class MixturePlan(Plan):
         self.sizes = [len(source) for source in sources]
         self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
         self._bounds = [self._bounds_of(phase, weights, temperature) for phase in self.phases]
-        # Names are in the digest: the order of a source's samples follows from its name.
-        self.digest = content_key("mixture", 1, seed, [(source.name, source.digest) for source in sources])
+        self._seed = seed
         self._keys = [_key(seed, "source", name) for name in self.names]
         self._key = _key(seed, "draws")
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all windows, with the names and the seed, which their order follows from."""
+        return content_key("mixture", self._seed, [(source.name, source.digest) for source in self.sources])
 
     def _bounds_of(self, phase: Phase, weights: Mapping[str, float] | None, temperature: float) -> NDArray[np.uint64]:
         if phase.source:

@@ -133,12 +133,15 @@ class Plan(ABC):
     Attributes:
         names: of its sources, in the order of :attr:`Position.cursors`.
         phases: in order; the first begins at once.
-        digest: hexadecimal sha256 of the data: of contents, never of paths or times.
     """
 
     names: tuple[str, ...]
     phases: tuple[Phase, ...]
-    digest: str
+
+    @property
+    @abstractmethod
+    def digest(self) -> str:
+        """Hexadecimal sha256 of the data: of contents, never of paths or times. It can take long, the first time."""
 
     @abstractmethod
     def begin(self) -> Position:

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import manifest as manifests
 from pairmill._native import NoCausalError, fill_prefixlm, pack_rows
 from pairmill.errors import InputError, UsageError
 from pairmill.loader.batch import DOC_IDS, PREFIXLM, SCALARS, Batch
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.plan import Draw, End, Phase, Plan, Position, World, checked_phases
 from pairmill.log import event
+from pairmill.manifest import content_key
 
 Balance = Literal["lpt", "quadratic", "quadratic_work"]
 Tail = Literal["drop", "keep", "carry"]
 Odd = Literal["refuse", "skip"]
+
+
+_BESIDE = 2
+"""Inputs of the shortest row that gives attention a causal query: a rank with a response of one token needs one too."""
 
 
 class _Passed(TypedDict):
@@ -91,11 +95,13 @@ class RowPlan(Plan):
             raise UsageError("are missing", where="phases", expected="which folder is read when, as there are several")
         self.names = tuple(paths)
         self.phases = checked_phases([Phase(self.names[0])] if phases is None else phases, self.names)
+        for number, phase in enumerate(self.phases):
+            if not phase.source:
+                expected = f"one of {', '.join(self.names)}"
+                raise UsageError("names no folder", where=f"phases[{number}]", expected=expected)
         self.balance, self.tail, self.target_only, self.doc_ids = balance, tail, target_only, doc_ids
         self.skip_long, self.skip_one_token = long_rows == "skip", one_token_rows == "skip"  # noqa: S105
         self.folders = [SampledFolder(path, name=name) for name, path in paths.items()]
-        digests = [(folder.name, folder.digest) for folder in self.folders]
-        self.digest = hashlib.sha256(manifests.canonical(digests)).hexdigest()
         self._say_one_token_rows()
 
     def _say_one_token_rows(self) -> None:
@@ -113,8 +119,32 @@ class RowPlan(Plan):
                 what = "are skipped" if self.skip_one_token else "go to ranks that have others too"
                 event(f"{folder.path}: {count:,} of {rows:,} rows have a response of one token and {what}", rows=count)
 
+    @cached_property
+    def digest(self) -> str:
+        """Of all folders, with their names (:attr:`SampledFolder.digest`)."""
+        return content_key("rows", [(folder.name, folder.digest) for folder in self.folders])
+
     def begin(self) -> Position:
         return Position(((0, 0),) * len(self.folders))
+
+    def position(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> Position:
+        """The position that a state says (:meth:`Plan.position`).
+
+        Raises:
+            UsageError: it is no such state, or there is no such row.
+            InputError: it belongs to other data.
+        """
+        position = super().position(state, accept_other_data=accept_other_data)
+        for folder, (epoch, row) in zip(self.folders, position.cursors, strict=True):
+            rows = folder.epochs[epoch].rows if epoch < len(folder.epochs) else 0
+            if epoch > len(folder.epochs) or row > rows:
+                raise UsageError(
+                    "lies behind the data",
+                    where=f"state: sources: {folder.name}",
+                    got=f"epoch {epoch}, row {row}",
+                    expected=f"at most epoch {len(folder.epochs)}, row {rows}",
+                )
+        return position
 
     def check(self, world: World) -> None:
         """See whether this world can read all of it.
@@ -128,18 +158,21 @@ class RowPlan(Plan):
                 continue
             longest = max(survey.longest[0] for survey in folder.surveys)
             surveys = folder.surveys
-            if longest > world.slots or self.skip_one_token:
+            if longest + _BESIDE > world.slots or self.skip_one_token:
                 surveys = folder.survey(world.slots, skip_long=self.skip_long, skip_one_token=self.skip_one_token)
             for epoch, survey in zip(folder.epochs, surveys, strict=True):
                 count, first = survey.long
                 if count and not self.skip_long:
-                    length = int(epoch.index.window(first, 1)[0, [2, 4]].sum()) - 1
+                    _, _, inst, _, resp = epoch.index.window(first, 1)[0].tolist()
+                    beside = f" and a response of one token, which takes {_BESIDE} slots more" if resp == 1 else ""
+                    needed = survey.longest[0] + (_BESIDE if survey.one_token[0] else 0)
                     raise InputError(
                         f"{count:,} of {survey.rows:,} rows are longer than a rank's slots",
                         where=str(epoch.folder),
-                        got=f"row {first} first, of {length:,} inputs; the longest has {survey.longest[0]:,}",
+                        got=f"row {first} first, of {inst + resp - 1:,} inputs{beside}; "
+                        f"the longest has {survey.longest[0]:,}",
                         expected=f"at most {world.slots:,} (batch_tokens={world.batch_tokens} by ranks={world.ranks})",
-                        hint=f"set batch_tokens={survey.longest[0] * world.ranks} or more, sample with a smaller "
+                        hint=f"set batch_tokens={needed * world.ranks} or more, sample with a smaller "
                         "context_size, or leave them out: long_rows='skip'",
                     )
                 if self.tail != "carry" and survey.rows - survey.skipped < world.ranks:
@@ -187,7 +220,7 @@ class RowPlan(Plan):
                     got=f"{len(window):,} rows for batch_tokens={world.batch_tokens:,}",
                     hint="set a smaller batch_tokens, or tail='carry' or 'keep'",
                 )
-            return End(_moved(position, source, (epoch + 1, 0)), folder.name, epoch, len(window))
+            return End(_moved(position, source, (reach + 1, 0)), folder.name, epoch, len(window))
         behind = epoch + int(np.searchsorted(firsts, count - 1, side="right")) - 1
         cursor = (behind, int(window[count - 1, 0]) + 1)
         if at_end or (self.tail == "carry" and cursor[1] == folder.epochs[behind].rows):
@@ -227,14 +260,13 @@ class RowPlan(Plan):
         self, window: NDArray[np.int64], folder: SampledFolder, epoch: int, start: int, world: World
     ) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32]]:
         try:
-            # cu_seqlens has one entry more than rows: as many rows as slots are one too many.
-            return pack_rows(window, world.ranks, world.slots, rows=world.slots - 1, causal=True, balance=self.balance)
+            return pack_rows(window, world.ranks, world.slots, causal=True, balance=self.balance)
         except NoCausalError as error:
             raise InputError(
                 "a global batch cannot give each rank a row whose response has two tokens or more",
                 where=f"{folder.epochs[epoch].folder}, row {start}",
-                got=f"{error.args[0]} such rows of {error.args[1]} for {world.ranks} ranks",
-                hint="one_token_rows='skip' leaves rows with a response of one token out; or sample more of the others",
+                got=f"{error.args[0]} such rows of {error.args[1]} for {world.ranks} ranks of {world.slots:,} slots",
+                hint="go on from here with one_token_rows='skip', which leaves rows with a response of one token out",
             ) from None
 
     def _is_last(self, folder: SampledFolder, epoch: int, window: NDArray[np.int64], count: int, world: World) -> bool:

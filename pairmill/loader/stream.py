@@ -44,9 +44,13 @@ class StreamPlan(Plan):
         self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
         self.stream, self.seq_len = stream, stream.seq_len
         self._eos_id = stream.eos_id if packed else None
-        self.digest = content_key("stream", 1, name, stream.seq_len)
         self._open: dict[Mark, Iterator[tuple[NDArray[np.int32], Mark]]] = {}
         self._lock = Lock()
+
+    @property
+    def digest(self) -> str:
+        """Of the name alone."""
+        return content_key("stream", self.names[0], self.seq_len)
 
     def begin(self) -> Position:
         return Position((tuple(Mark()),))

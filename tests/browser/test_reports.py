@@ -8,13 +8,16 @@ import line
 import numpy as np
 import pytest
 
+from components.sample import inspect
 from pairmill.report import Bars, Curve, Histogram, Report, Samples, Section, Stacked, Table
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Report]:
-    stages = line.stages(tmp_path_factory.mktemp("reports"))
-    return {name: run().report() for name, run in stages.items()}
+    base = tmp_path_factory.mktemp("reports")
+    found = {name: run().report() for name, run in line.stages(base).items()}
+    inspected = inspect.InspectConfig(path=str(base / "arrays"), ranks=2, batch_tokens=4096)
+    return {**found, "inspect": inspect.look(inspected)}
 
 
 def widest() -> Report:

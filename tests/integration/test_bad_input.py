@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
+from nursery import Nursery
 from tools import World
 
 from pairmill import manifest as manifests
@@ -77,6 +78,31 @@ def rows_file(path: Path, *lines: object) -> Path:
     """Two good rows, then these lines."""
     good = [dict(zip(tools.FIELDS, row, strict=True)) for row in tools.rows(2)]
     return tools.write_lines(path, [*good, *lines])
+
+
+_in_a_fresh_interpreter = tools.run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forked() -> Iterator[None]:
+    """What refuses is forked."""
+    with Nursery(tools.REPOSITORY) as nursery, pytest.MonkeyPatch.context() as patch:
+
+        def run(arguments: Sequence[str]) -> tools.Done:
+            _, _, module, *options = arguments
+            if not module.startswith("components."):
+                return _in_a_fresh_interpreter(arguments)
+            done = nursery.run(module, options, tools.environment())
+            return tools.Done(done.returncode, done.stdout, done.stderr, 0.0)
+
+        patch.setattr(tools, "run", run)
+        yield
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that compare the bytes of two runs: each hashes in its own way."""
+    monkeypatch.setattr(tools, "run", _in_a_fresh_interpreter)
 
 
 READS_ROWS = ("train_tokenizer", "tokenize")
@@ -366,6 +392,7 @@ def test_source_that_was_not_fetched(world: World, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("how", ["deleted", "cut", "not finished"])
 def test_raw_data_that_changed_since_it_was_fetched(world: World, tmp_path: Path, how: str) -> None:
     root, folder = unpacked(world, tmp_path)
@@ -1001,6 +1028,7 @@ def result_of(done: tools.Done, name: str, root: Path, out: Path) -> dict[str, s
     return found
 
 
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("name", tools.STAGES)
 def test_full_disk(world: World, tmp_path: Path, name: str, small_disk: Callable[[int], tools.Disk]) -> None:
     """Sizes from next to nothing to almost enough, so that space ends in every phase."""

@@ -7,12 +7,12 @@ import os
 import shutil
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tools
+from helpers import until
 from tools import World
 
 ROW_FILES = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
@@ -267,6 +267,7 @@ def sample(world: World, out: Path, root: object = "", **changed: object) -> too
     return tools.ended(tools.stage("sample", **{**options, **changed}))
 
 
+@pytest.mark.alone
 def test_sample_is_reused(world: World, tmp_path: Path, shm: Path) -> None:
     first = sample(world, shm / "out", tmp_path)
     before = tools.stamps(shm), tools.stamps(tmp_path)
@@ -362,7 +363,7 @@ def test_sample_replaces_the_folder_as_one_step(world: World, shm: Path) -> None
     for seed in (1, 2, 3, 4, 5, 6):
         sample(world, out, seed=seed, epochs=3 + seed % 2)
         fingerprints.append(tools.read_manifest(out)["fingerprint"])
-        time.sleep(0.05)
+        until(lambda: fingerprints[-1] in poller.seen or not poller.is_alive(), "the new folder is read")
     poller.stop()
     assert not poller.wrong
     assert set(fingerprints) <= poller.seen.keys()

@@ -255,3 +255,31 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to(
         assert process.wait(20) == 143, name
         assert time.monotonic() - start < 5, name
         assert list(node.iterdir()) == [], name
+
+
+def test_inspect_says_what_training_on_a_nodes_sample_is_like(world: World, tmp_path: Path) -> None:
+    node, page = tmp_path / "pairmill", tmp_path / "report.html"
+    made = tools.stage(
+        "sample",
+        tokenized_path=world.tokenized,
+        prefix_config_path=world.rules,
+        output_path=node / "{fingerprint}",
+        epochs=2,
+    )
+    assert made.code == 0, made.err
+    command = [*tools.command("sample"), "inspect", "ranks=2", "batch_tokens=4096"]
+    done = tools.ended(tools.run([*command, f"path={node}", f"report={page}"]))
+    steps = re.match(r"# inspect\n\n([\d,]+) steps: (\d+\.\d)% of their slots are used, ", done.out)
+    assert steps, done.out
+    assert float(steps[2]) > 80
+    assert f"- **Steps**: {steps[1]}\n" in done.out
+    sampled = node / (node / "PLAN").read_text().strip()
+    rows = sum(len(np.load(sampled / f"epoch_{number}" / "inst_len.npy")) for number in range(2))
+    assert f"- **Rows**: {rows:,}\n" in done.out
+    assert [line["message"] for line in done.lines] == ["inspect: 2/2 epochs", f"report: {page}"]
+    assert "<svg" in page.read_text()
+    assert tools.ended(tools.run([*command, f"path={sampled}"])).out == done.out
+    refused = tools.ended(tools.run([*command, f"path={node}", "batch_tokens=4095"]), 2)
+    assert "batch_tokens: is given twice" in refused.message
+    shutil.rmtree(sampled / "epoch_1")
+    assert "has not the epochs that it should have" in tools.ended(tools.run([*command, f"path={node}"]), 3).message

@@ -86,11 +86,26 @@ def server(request: pytest.FixtureRequest) -> Server:
 # --- this machine ---------------------------------------------------------------------------------------------------
 
 
-def test_the_line_on_a_bucket_gives_what_it_gives_on_files(server: Server, expected: Expected) -> None:
-    bucket = server.bucket()
-    raw, root = upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project"
-    done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
-    assert done.code == 0, done.err
+@pytest.fixture(scope="module")
+def projects() -> dict[str, tuple[str, str]]:
+    """Raw data and root on each server, by its scheme: what one test has made there, another one damages and mends."""
+    return {}
+
+
+@pytest.fixture
+def project(server: Server, expected: Expected, projects: dict[str, tuple[str, str]]) -> tuple[str, str]:
+    """Raw data and a root in a bucket, below which the line has run."""
+    if server.scheme not in projects:
+        bucket = server.bucket()
+        raw, root = upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project"
+        done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
+        assert done.code == 0, done.err
+        projects[server.scheme] = raw, root
+    return projects[server.scheme]
+
+
+def test_the_line_on_a_bucket_gives_what_it_gives_on_files(project: tuple[str, str], expected: Expected) -> None:
+    raw, root = project
     assert manifests(root) == expected.manifests
     assert digested(root) > 30
     before = [(entry.path, entry.size) for entry in storage.store_for(root).list(root)]
@@ -101,11 +116,9 @@ def test_the_line_on_a_bucket_gives_what_it_gives_on_files(server: Server, expec
 
 
 def test_results_that_were_deleted_are_made_again_and_what_they_were_made_of_is_reused(
-    server: Server, expected: Expected
+    project: tuple[str, str], expected: Expected
 ) -> None:
-    bucket = server.bucket()
-    raw, root = upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project"
-    assert tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS).code == 0
+    raw, root = project
     store = storage.store_for(root)
     (folder,) = {path.rsplit("/", 1)[0] for path in expected.manifests if path.startswith("clean/")}
     (record, *_) = [entry.path for entry in store.list(f"{root}/clean/shards") if entry.path.endswith("_RECORD.json")]

@@ -17,6 +17,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -26,10 +27,13 @@ BUILT = REPOSITORY / "build" / "object-stores"
 ACCESS_KEY, SECRET_KEY = "pairmill-access", "pairmill-secret"
 
 
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """A port that is given to nobody meanwhile but to who asks for it by its number, as a server here does."""
+    with contextlib.closing(socket.socket()) as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield int(holder.getsockname()[1])
 
 
 class Server(ABC):
@@ -44,11 +48,14 @@ class Server(ABC):
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
-        port = _free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        with (self._folder / "server.log").open("wb") as log:
+        with _reserved_port() as port, (self._folder / "server.log").open("wb") as log:
+            self.url = f"http://127.0.0.1:{port}"
             self._process = subprocess.Popen(self._command(port), stdout=log, stderr=log)
-        until(self._answers, f"{self.scheme}:// at {self.url}")
+            try:
+                until(self._answers, f"{self.scheme}:// at {self.url}", seconds=60)
+            except BaseException:
+                self.__exit__()
+                raise
         return self
 
     def __exit__(self, *error: object) -> None:

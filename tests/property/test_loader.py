@@ -57,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[Data]:
                 dtype=draw.choice((np.uint8, np.uint16, np.int32, np.uint32)),
                 index=draw.choice((np.int32, np.int64, np.uint64)),
                 seed=number,
-                vocab_size=200,
+                ids=200,
             )
             found |= {(source, epoch): samples.lengths(folder, epoch) for epoch in range(len(epochs))}
         longest = max(int(rows.max()) for rows in found.values())

@@ -136,11 +136,11 @@ class TestEncode:
         array = arrow(texts)
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
-            began = time.monotonic()
+            began = time.process_time()  # it computes all the while; whatever else the machine does is not counted
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(KeyboardInterrupt):
                 encoder.encode(array)
-            assert time.monotonic() - began < 1
+            assert time.process_time() - began < 1
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)

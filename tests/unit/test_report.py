@@ -207,6 +207,15 @@ def test_cells_are_written_for_people(cell: str | int | float, text: str) -> Non
     assert f"| {escaped} |" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).markdown()
 
 
+def test_bars_whose_numbers_stand_in_a_table_are_for_the_page_only() -> None:
+    bars = [("a", Percent(0.291)), ("b", Percent(0.048))]
+    both, page_only = (Report("t", {}, [Bars("chart", bars, "above", tabled=tabled)]) for tabled in (True, False))
+    assert "| a | 29.1% |" in both.markdown()
+    assert page_only.markdown() == Report("t").markdown()
+    assert page_only.html() == both.html()
+    assert "29.1% above" in page_only.html()
+
+
 def test_markdown_tables_are_not_broken_by_their_cells() -> None:
     lines = nasty().markdown().splitlines()
     rows = [line for line in lines if line.startswith("|")]

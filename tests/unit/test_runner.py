@@ -474,7 +474,7 @@ def test_a_plan_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: 
 def test_a_killed_worker_is_an_error_with_a_hint_and_no_hang(bench: Bench) -> None:
     bench.put("b.txt", "killed")
     process = bench.process(workers=2)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (5, "")
     assert "a worker process was killed" in errors
     assert "lower workers=" in errors
@@ -547,8 +547,9 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
 
 
 def test_two_runs_at_once_both_succeed_with_the_same_bytes(bench: Bench, tmp_path: Path) -> None:
+    bench.put("together.txt", "together, and so long that it is dealt first\n")
     for number in range(8):
-        bench.put(f"more {number}.txt", f"slow {number}\n")
+        bench.put(f"more {number}.txt", f"line {number}\n")
     both = [bench.process(workers=1), bench.process(workers=1)]
     printed = []
     for process in both:
@@ -572,7 +573,7 @@ def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:
     assert all(alive(pid) for pid in workers)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    until(lambda: not any(alive(pid) for pid in workers), "workers outlive their parent", seconds=5)
+    until(lambda: not any(alive(pid) for pid in workers), "workers outlive their parent")
     parent.communicate()
 
 
@@ -582,11 +583,11 @@ def test_an_interrupt_ends_the_run_and_its_workers_at_once_and_the_next_run_goes
     until(lambda: len(list(bench.root.rglob(RECORD))) == 3, "the other three shards")
     workers = bench.workers()
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=10)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (130, "")
     assert "run the same command to resume" in errors
     assert "Traceback" not in errors
-    until(lambda: not any(alive(pid) for pid in workers), "workers outlive an interrupted run", seconds=5)
+    until(lambda: not any(alive(pid) for pid in workers), "workers outlive an interrupted run")
     bench.put("b.txt", "mended")
     bench.processed()
     bench.run()
@@ -605,11 +606,11 @@ def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_w
     assert len(started) >= 2
     # Ctrl-C reaches the whole group at once, workers that are still importing included.
     os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=10)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (130, "")
     assert "run the same command to resume" in errors
     assert "Traceback" not in errors
-    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run", seconds=5)
+    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -618,7 +619,7 @@ def test_what_cannot_be_prepared_is_an_error_and_no_shard_is_done(bench: Bench, 
         bench.run(workers=workers, prepared="input error")
     assert bench.workers() == {os.getpid()}
     assert not list(bench.root.rglob(RECORD))
-    until(lambda: not multiprocessing.active_children(), "workers outlive the run", seconds=5)
+    until(lambda: not multiprocessing.active_children(), "workers outlive the run")
 
 
 def _kill_at(bench: Bench, marks: int) -> None:

@@ -205,6 +205,7 @@ def test_another_tokenized_folder_of_ours_is_refused(world: World) -> None:
 # --- reuse, retention, leftovers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_a_sample_that_stands_is_reused_and_wanted_again(world: World) -> None:
     one, two = world.plan(seed=1), world.plan(seed=2)
     world.carry_out(one)
@@ -328,14 +329,14 @@ def test_a_second_pod_waits_for_the_first_and_takes_what_it_made(world: World) -
 
 
 def test_every_command_is_known() -> None:
-    assert sorted(COMMANDS) == ["prepare", "serve", "verify", "wait"]
+    assert sorted(COMMANDS) == ["inspect", "prepare", "serve", "verify", "wait"]
 
 
 def test_a_mistyped_command_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main("sample", SampleConfig, run, ["verfy", "path=x"], COMMANDS) == 2
     said = capsys.readouterr().err
     assert "unknown command; got 'verfy'" in said
-    assert "one of verify, wait, serve, prepare; did you mean 'verify'?" in said
+    assert "one of inspect, verify, wait, serve, prepare; did you mean 'verify'?" in said
 
 
 def test_verify_reads_every_byte(world: World) -> None:

@@ -62,6 +62,8 @@ class Toy(Stage[ToyConfig]):
         uri, marks = shard.payload
         Path(marks, f"{shard.name}.{os.getpid()}.{secrets.token_hex(4)}").touch()
         text = storage.store_for(uri).read(uri).decode()
+        if text.startswith("together"):
+            _wait_for_another(Path(marks))
         _misbehave(text)
         lines = [line for line in text.splitlines() if line]
         ledger = Ledger(rows_in=len(text.splitlines()), rows_kept=len(lines), rows_out=len(lines))
@@ -89,6 +91,14 @@ class Toy(Stage[ToyConfig]):
 
     def report(self, manifest: Manifest) -> Report:
         return Report("toy", {"Rows": manifest.ledger.rows_out})
+
+
+def _wait_for_another(marks: Path) -> None:
+    """Until a second process is or was at work."""
+    end = time.monotonic() + 60
+    while len({path.name.rsplit(".", 2)[1] for path in marks.iterdir()}) < 2:
+        assert time.monotonic() < end, "nobody else comes"
+        time.sleep(0.005)
 
 
 def _misbehave(text: str) -> None:

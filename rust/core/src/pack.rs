@@ -102,9 +102,8 @@ impl Index<'_> {
             } else if outside(row.inst_start, row.inst_len) || outside(row.resp_start, row.resp_len) {
                 found.outside.see(number);
             } else {
-                if row.length() > passed.longer_than {
-                    found.long.see(number);
-                }
+                let elsewhere = passed.one_token && row.resp_len == 1;
+                found.long.see_if(passed.is_long(&row) && !elsewhere, number);
                 found.one_token.see_if(row.resp_len == 1, number);
                 found.passed += u64::from(passed.has(&row));
                 found.length += row.length() as u64;
@@ -122,7 +121,7 @@ impl Index<'_> {
 /// Rows that are left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
-    /// Those with more inputs than this are long.
+    /// Those that need more slots than this are long.
     pub longer_than: i64,
     /// Whether long rows are left out.
     pub long: bool,
@@ -132,7 +131,13 @@ pub struct Passed {
 
 impl Passed {
     const fn has(self, row: &Row) -> bool {
-        (self.long && row.length() > self.longer_than) || (self.one_token && row.resp_len == 1)
+        (self.long && self.is_long(row)) || (self.one_token && row.resp_len == 1)
+    }
+
+    /// A row with a response of one token needs another row beside it, which has two inputs or more.
+    const fn is_long(self, row: &Row) -> bool {
+        let beside = if row.resp_len == 1 { 2 } else { 0 };
+        row.length().saturating_add(beside) > self.longer_than
     }
 }
 
@@ -203,9 +208,7 @@ pub struct Slots {
     pub ranks: usize,
     /// Tokens of a rank.
     pub tokens: i64,
-    /// Rows of a rank.
-    pub rows: usize,
-    /// Whether each rank must get a row whose response has two tokens or more.
+    /// Whether each rank must get a row whose response has two tokens or more. It then also has fewer rows than slots.
     pub causal: bool,
 }
 
@@ -304,29 +307,18 @@ impl Sorted {
         if self.sums[count - 1] > slots.tokens.saturating_mul(ranks) {
             return false;
         }
-        if count <= slots.rows {
-            // The least load is never above the mean: where a row has room on top of that, it has room.
-            let mut before = 0;
-            let roomy = self.first(count).all(|(length, _)| {
-                let fits = length >= 0 && before <= (slots.tokens - length) * ranks;
-                before += length;
-                fits
-            });
-            if roomy {
-                return true;
-            }
+        // The least load is never above the mean: where a row has room on top of that, it has room.
+        let mut before = 0;
+        let roomy = self.first(count).all(|(length, _)| {
+            let fits = length >= 0 && before <= (slots.tokens - length) * ranks;
+            before += length;
+            fits
+        });
+        if roomy {
+            return true;
         }
         loads.reset();
-        let mut held = vec![0; if count > slots.rows { slots.ranks } else { 0 }];
-        self.first(count).all(|(length, _)| {
-            let (rank, load) = loads.add(length);
-            let mut fits = load <= slots.tokens;
-            if let Some(held) = held.get_mut(rank as usize) {
-                *held += 1;
-                fits &= *held <= slots.rows;
-            }
-            fits
-        })
+        self.first(count).all(|(length, _)| loads.add(length).1 <= slots.tokens)
     }
 
     /// The largest number of rows that fit, as the reference bisects for it; one row is not tested.
@@ -351,23 +343,22 @@ impl Sorted {
 
     /// The same by what rows cost; `None` if a row finds no room.
     fn by_cost(&self, count: usize, slots: Slots, cost: impl Fn(u32) -> u64) -> Option<Vec<u32>> {
-        let mut ranks: BinaryHeap<_> =
-            (0..slots.ranks as u32).map(|rank| Reverse((0_u64, 0_i64, rank, 0_usize))).collect();
+        let mut ranks: BinaryHeap<_> = (0..slots.ranks as u32).map(|rank| Reverse((0_u64, 0_i64, rank))).collect();
         let mut full = Vec::new();
         let mut dealt = Vec::with_capacity(count);
         let shortest = self.first(count).last()?.0;
         for (length, place) in self.first(count) {
-            let (spent, load, rank, held) = loop {
+            let (spent, load, rank) = loop {
                 let Reverse(least) = ranks.pop()?;
-                if least.1 + length <= slots.tokens && least.3 < slots.rows {
+                if least.1 + length <= slots.tokens {
                     break least;
                 }
                 // A rank without room for the shortest row would be looked at for each of the rows to come.
-                if least.1 + shortest <= slots.tokens && least.3 < slots.rows {
+                if least.1 + shortest <= slots.tokens {
                     full.push(Reverse(least));
                 }
             };
-            ranks.push(Reverse((spent.saturating_add(cost(place)), load + length, rank, held + 1)));
+            ranks.push(Reverse((spent.saturating_add(cost(place)), load + length, rank)));
             ranks.extend(full.drain(..));
             dealt.push(rank);
         }
@@ -440,10 +431,8 @@ fn exchange(window: &[Row], rows: &[(i64, u32)], ranks: &mut [u32], slots: Slots
         return true;
     }
     let mut loads = vec![0_i64; slots.ranks];
-    let mut held = vec![0_usize; slots.ranks];
     for (&(length, _), &rank) in rows.iter().zip(&*ranks) {
         loads[rank as usize] += length;
-        held[rank as usize] += 1;
     }
     while let Some(poor) = multi.iter().position(|&count| count == 0) {
         let mut best: Option<(i64, usize, Option<usize>)> = None;
@@ -463,7 +452,7 @@ fn exchange(window: &[Row], rows: &[(i64, u32)], ranks: &mut [u32], slots: Slots
                     offer((length - mine).abs(), Some(taken));
                 }
             }
-            if loads[poor] + length <= slots.tokens && held[poor] < slots.rows {
+            if loads[poor] + length <= slots.tokens {
                 offer(length, None);
             }
         }
@@ -475,12 +464,76 @@ fn exchange(window: &[Row], rows: &[(i64, u32)], ranks: &mut [u32], slots: Slots
         ranks[given] = poor as u32;
         if let Some(taken) = taken {
             ranks[taken] = donor as u32;
-        } else {
-            held[poor] += 1;
-            held[donor] -= 1;
         }
         multi[poor] += 1;
         multi[donor] -= 1;
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(pairs: &[(i64, i64)]) -> Vec<Row> {
+        let row = |(number, &(inst_len, resp_len))| Row {
+            number: number as i64,
+            inst_start: 0,
+            inst_len,
+            resp_start: 0,
+            resp_len,
+        };
+        pairs.iter().enumerate().map(row).collect()
+    }
+
+    fn by_rank(found: &Assignment) -> Vec<&[u32]> {
+        found.ends.windows(2).map(|ends| &found.places[ends[0] as usize..ends[1] as usize]).collect()
+    }
+
+    const SLOTS: Slots = Slots { ranks: 2, tokens: 10, causal: true };
+
+    #[test]
+    fn of_equal_lengths_the_later_row_goes_first_and_the_left_child_wins_a_tie() {
+        let window = rows(&[(2, 2); 6]);
+        let found = pack(&window, Slots { ranks: 3, ..SLOTS }, Balance::Lpt);
+        assert_eq!(by_rank(&found.unwrap_or_default()), [[5, 1], [4, 0], [3, 2]]);
+    }
+
+    #[test]
+    fn the_largest_number_of_rows_that_fit() {
+        let window = rows(&[(4, 2), (4, 2), (4, 2), (4, 2), (1, 2)]);
+        let found = pack(&window, SLOTS, Balance::Lpt).unwrap_or_default();
+        assert_eq!((found.rows, by_rank(&found)), (4, vec![&[3, 0][..], &[2, 1]]));
+        let alone = pack(&rows(&[(40, 2), (4, 2)]), SLOTS, Balance::Lpt).unwrap_or_default();
+        assert_eq!((alone.rows, alone.places), (1, vec![0]));
+        assert_eq!(pack(&[], SLOTS, Balance::Lpt), Ok(Assignment { ends: vec![0; 3], ..Assignment::default() }));
+    }
+
+    #[test]
+    fn a_rank_without_a_causal_query_gets_one_for_the_row_of_the_nearest_length() {
+        // Longest first: rows 0 and 1 to one rank each, 3 and 2 behind them.
+        let window = rows(&[(8, 1), (5, 3), (2, 2), (1, 1)]);
+        let plain = pack(&window, Slots { tokens: 11, causal: false, ..SLOTS }, Balance::Lpt).unwrap_or_default();
+        assert_eq!(by_rank(&plain), [&[0, 3][..], &[1, 2]]);
+        let mended = pack(&window, Slots { tokens: 11, ..SLOTS }, Balance::Lpt).unwrap_or_default();
+        assert_eq!(by_rank(&mended), [&[1, 3][..], &[0, 2]]);
+    }
+
+    #[test]
+    fn fewer_rows_where_no_exchange_has_room_and_an_error_where_none_has() {
+        let window = rows(&[(4, 2), (4, 2), (4, 2), (10, 1)]);
+        let found = pack(&window, SLOTS, Balance::Lpt).unwrap_or_default();
+        assert_eq!(found.rows, 3);
+        let refused = pack(&rows(&[(4, 1), (4, 2), (4, 1)]), SLOTS, Balance::Lpt);
+        assert_eq!(refused, Err(NoCausal { multi: 1, rows: 3 }));
+    }
+
+    #[test]
+    fn cost_decides_among_ranks_with_room_and_tokens_where_none_is_left() {
+        let window = rows(&[(6, 2), (3, 2), (3, 2), (3, 2)]);
+        let lpt = pack(&window, Slots { tokens: 12, ..SLOTS }, Balance::Lpt).unwrap_or_default();
+        let quadratic = pack(&window, Slots { tokens: 12, ..SLOTS }, Balance::Quadratic).unwrap_or_default();
+        assert_eq!(by_rank(&lpt), [&[0, 1][..], &[3, 2]]);
+        assert_eq!(by_rank(&quadratic), [&[0][..], &[3, 2, 1]]);
+    }
 }

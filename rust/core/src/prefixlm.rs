@@ -118,3 +118,66 @@ pub fn fill<'a>(
     sizes.numseqs = number as i64;
     Ok(sizes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbers::Kind;
+
+    fn filled(rows: &[(i64, i64, i64, i64)], slots: usize, target_only: bool) -> Result<(Sizes, Vec<Vec<i32>>), Odd> {
+        let tokens: Vec<u8> = (10..30).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|&(inst_start, inst_len, resp_start, resp_len)| Row {
+                number: 0,
+                inst_start,
+                inst_len,
+                resp_start,
+                resp_len,
+            })
+            .collect();
+        let mut arrays = vec![vec![7; slots]; 7];
+        let mut each = arrays.iter_mut().map(Vec::as_mut_slice);
+        let mut next = || each.next().unwrap_or_default();
+        let mut out = Slots {
+            inputs: next(),
+            labels: next(),
+            position_ids: next(),
+            prefix_lens: next(),
+            causal_lens: next(),
+            cu_seqlens: next(),
+            doc_ids: Some(next()),
+        };
+        let tokens = Numbers::new(&tokens, Kind::parse("u1").ok_or(Odd::Room)?);
+        fill(tokens, rows.iter(), target_only, &mut out).map(|sizes| (sizes, arrays))
+    }
+
+    #[test]
+    fn rows_one_after_another_and_padding_behind() {
+        let found = filled(&[(0, 2, 5, 3), (8, 1, 2, 2)], 8, true);
+        let sizes =
+            Sizes { total_seqlen: 6, numseqs: 2, max_seqlen_prefix: 2, max_seqlen_causal: 2, max_seqlen_all: 4 };
+        let arrays = vec![
+            vec![10, 11, 15, 16, 18, 12, 0, 0],
+            vec![-100, 15, 16, 17, 12, 13, -100, -100],
+            vec![0, 1, 2, 3, 0, 1, 0, 0],
+            vec![2, 1, 0, 0, 0, 0, 0, 0],
+            vec![2, 1, 0, 0, 0, 0, 0, 0],
+            vec![0, 4, 6, 0, 0, 0, 0, 0],
+            vec![0, 0, 0, 0, 1, 1, 2, 2],
+        ];
+        assert_eq!(found, Ok((sizes, arrays)));
+        let all = filled(&[(0, 3, 5, 2)], 8, false).map(|(_, arrays)| arrays[1].clone());
+        assert_eq!(all, Ok(vec![11, 12, 15, 16, -100, -100, -100, -100]));
+    }
+
+    #[test]
+    fn what_makes_no_batch_is_refused() {
+        for odd in [(0, 0, 5, 2), (0, 2, 5, 0), (-1, 2, 5, 2), (19, 2, 5, 2), (0, 2, 19, 2), (i64::MAX, 2, 0, 2)] {
+            assert_eq!(filled(&[(0, 2, 5, 2), odd], 20, true), Err(Odd::Row(1)));
+        }
+        assert_eq!(filled(&[(0, 5, 5, 5)], 8, true), Err(Odd::Room));
+        assert_eq!(filled(&[(0, 1, 5, 1); 4], 4, true), Err(Odd::Room));
+        assert!(filled(&[(0, 1, 5, 1); 3], 4, true).is_ok());
+    }
+}

@@ -128,13 +128,12 @@ type Packed<'py> = (usize, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>)
 
 /// The rows of a window that make a global batch, and whose they are.
 #[pyfunction]
-#[pyo3(signature = (window, ranks, tokens, *, rows=None, causal=false, balance="lpt"))]
+#[pyo3(signature = (window, ranks, tokens, *, causal=false, balance="lpt"))]
 pub(crate) fn pack_rows<'py>(
     py: Python<'py>,
     window: PyReadonlyArray2<'py, i64>,
     ranks: usize,
     tokens: i64,
-    rows: Option<usize>,
     causal: bool,
     balance: &str,
 ) -> PyResult<Packed<'py>> {
@@ -152,7 +151,7 @@ pub(crate) fn pack_rows<'py>(
         }
     };
     let window = rows_of(window.as_slice()?);
-    let slots = pack::Slots { ranks, tokens, rows: rows.unwrap_or(usize::MAX), causal };
+    let slots = pack::Slots { ranks, tokens, causal };
     let packed = py.detach(|| pack::pack(&window, slots, balance));
     let packed = packed.map_err(|error| NoCausalError::new_err((error.multi, error.rows)))?;
     Ok((packed.rows, PyArray1::from_vec(py, packed.places), PyArray1::from_vec(py, packed.ends)))
