@@ -18,6 +18,7 @@ from pairmill._native import fill_prefixlm, pack_rows
 from pairmill.loader.arrays import mapped, numbers
 from pairmill.loader.batch import IGNORED, PREFIXLM, SCALARS
 from pairmill.loader.folder import TOKENS, Epoch, Metadata
+from pairmill.tokens import INDEX
 
 Parity = tuple[dict[str, NDArray[np.int32]], dict[str, int]]
 
@@ -60,9 +61,13 @@ class HrmDataset:
             of :data:`SCALARS`.
 
         Raises:
-            InputError: there is no such epoch.
+            FileNotFoundError: there is no such epoch.
+            ValueError: a row makes no batch (:meth:`_odd`).
         """
-        epoch = Epoch(self.path / f"epoch_{self._epoch}")
+        folder = self.path / f"epoch_{self._epoch}"
+        for name in INDEX:
+            (folder / f"{name}.npy").stat()
+        epoch = Epoch(folder)
         self._epoch += 1
         for _, window, places in global_batches(epoch, self.slots, self.ranks, drop_last=self.drop_last):
             yield self.batch(window, places[self.rank])

@@ -175,13 +175,11 @@ class RowPlan(Plan):
                         hint=f"set batch_tokens={needed * world.ranks} or more, sample with a smaller "
                         "context_size, or leave them out: long_rows='skip'",
                     )
-                if self.tail != "carry" and survey.rows - survey.skipped < world.ranks:
-                    raise InputError(
-                        "has fewer rows than there are ranks, so that it gives no batch",
-                        where=str(epoch.folder),
-                        got=f"{survey.rows - survey.skipped:,} rows for {world.ranks} ranks",
-                        hint="sample more rows, or run on fewer ranks",
-                    )
+                if self.tail != "carry" and (survey.skipped or survey.inputs <= world.batch_tokens):
+                    # An epoch without a batch must not be found after the ones before it were trained on.
+                    number = folder.epochs.index(epoch)
+                    window, _ = self._window(folder, number, 0, world)
+                    self._packed(folder, number, 0, window, number, world)
             skipped = sum(survey.skipped for survey in surveys)
             if skipped:
                 rows = sum(survey.rows for survey in surveys)
@@ -208,19 +206,11 @@ class RowPlan(Plan):
                 )
             return None
         window, firsts = self._window(folder, epoch, start, world)
-        count, places, ends = self._packed(window, folder, epoch, start, world)
         reach = epoch + len(firsts) - 1
-        may_go_on = self.tail == "carry" and reach + 1 < len(folder.epochs)
-        at_end = not may_go_on and (count < world.ranks or self._is_last(folder, reach, window, count, world))
-        if count < world.ranks or (at_end and self.tail != "keep"):
-            if not start and self.tail != "carry":
-                raise InputError(
-                    "the whole epoch is one batch or less, which is dropped as an epoch's last one",
-                    where=str(folder.epochs[epoch].folder),
-                    got=f"{len(window):,} rows for batch_tokens={world.batch_tokens:,}",
-                    hint="set a smaller batch_tokens, or tail='carry' or 'keep'",
-                )
+        packed = self._packed(folder, epoch, start, window, reach, world)
+        if packed is None:
             return End(_moved(position, source, (reach + 1, 0)), folder.name, epoch, len(window))
+        count, places, ends, at_end = packed
         behind = epoch + int(np.searchsorted(firsts, count - 1, side="right")) - 1
         cursor = (behind, int(window[count - 1, 0]) + 1)
         if at_end or (self.tail == "carry" and cursor[1] == folder.epochs[behind].rows):
@@ -257,24 +247,41 @@ class RowPlan(Plan):
         return {"longer_than": world.slots, "skip_long": self.skip_long, "skip_one_token": self.skip_one_token}
 
     def _packed(
-        self, window: NDArray[np.int64], folder: SampledFolder, epoch: int, start: int, world: World
-    ) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32]]:
+        self, folder: SampledFolder, epoch: int, start: int, window: NDArray[np.int64], reach: int, world: World
+    ) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32], bool] | None:
+        """The global batch at the beginning of a window, and whether nothing comes after it; None if nobody gets it."""
+        refused: tuple[int, int] | None = None
         try:
-            return pack_rows(window, world.ranks, world.slots, causal=True, balance=self.balance)
+            count, places, ends = pack_rows(window, world.ranks, world.slots, causal=True, balance=self.balance)
         except NoCausalError as error:
+            refused = error.args
+            count = refused[1]
+        at_end = self._is_last(folder, reach, window, count, world)
+        where = f"{folder.epochs[epoch].folder}, row {start}"
+        if refused and not at_end:
             raise InputError(
                 "a global batch cannot give each rank a row whose response has two tokens or more",
-                where=f"{folder.epochs[epoch].folder}, row {start}",
-                got=f"{error.args[0]} such rows of {error.args[1]} for {world.ranks} ranks of {world.slots:,} slots",
+                where=where,
+                got=f"{refused[0]} such rows of {refused[1]} for {world.ranks} ranks of {world.slots:,} slots",
                 hint="go on from here with one_token_rows='skip', which leaves rows with a response of one token out",
-            ) from None
+            )
+        if not refused and count >= world.ranks and not (at_end and self.tail != "keep"):
+            return count, places, ends, at_end
+        if not start and self.tail != "carry":
+            raise InputError(
+                "the whole epoch is one batch or less, which nobody gets",
+                where=where,
+                got=f"{len(window):,} rows for {world.ranks} ranks, batch_tokens={world.batch_tokens:,}",
+                hint="set a smaller batch_tokens, or tail='carry' or 'keep'",
+            )
+        return None
 
-    def _is_last(self, folder: SampledFolder, epoch: int, window: NDArray[np.int64], count: int, world: World) -> bool:
-        """Whether no row comes after the first ``count`` of the window, whose last one is of ``epoch``."""
-        if count < len(window):
+    def _is_last(self, folder: SampledFolder, reach: int, window: NDArray[np.int64], count: int, world: World) -> bool:
+        """Whether no row comes after the first ``count`` of a window that ends in epoch ``reach``."""
+        if count < len(window) or (self.tail == "carry" and reach + 1 < len(folder.epochs)):
             return False
-        index = folder.epochs[epoch].index
-        return not len(index.window(int(window[-1, 0]) + 1, 1, **self._passed(world)))
+        after = int(window[-1, 0]) + 1 if count else 0
+        return not len(folder.epochs[reach].index.window(after, 1, **self._passed(world)))
 
     def size(self, world: World) -> int:
         return (len(PREFIXLM) + self.doc_ids) * world.slots * np.dtype(np.int32).itemsize

@@ -226,12 +226,12 @@ def test_a_rank_holds_fewer_rows_than_slots(tmp_path: Path) -> None:
         ({"batch_tokens": 60, "threads": -1}, "threads, prefetch: is too small"),
         ({"batch_tokens": 60, "prefetch": 0}, "threads, prefetch: is too small"),
         ({"batch_tokens": 10**6}, "the whole epoch is one batch or less"),
-        ({"batch_tokens": 2000, "ranks": 50}, "epoch_0: has fewer rows than there are ranks.*40 rows for 50 ranks"),
+        ({"batch_tokens": 2000, "ranks": 50}, r"epoch_0, row 0: the whole epoch is one.*40 rows for 50 ranks"),
     ],
 )
 def test_a_world_that_does_not_suit(folder: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(PairmillError, match=said):
-        next(iter(Loader(RowPlan(folder), **options)))
+        Loader(RowPlan(folder), **options)
 
 
 @pytest.mark.parametrize("option", ["balance", "tail", "long_rows", "one_token_rows"])
@@ -548,3 +548,21 @@ def test_a_row_of_one_token_that_fills_a_rank_is_a_long_row(tmp_path: Path) -> N
         with Loader(plan, batch_tokens=60, ranks=2) as loader:
             assert (0, 0, 50) not in rows(loader)
     assert len(rows(batch for batches in all_ranks(RowPlan(folder, tail="keep"), 2, 80) for batch in batches)) == 101
+
+
+def test_a_later_epoch_without_a_batch_is_found_at_once(tmp_path: Path) -> None:
+    folder = samples.sampled(tmp_path / "a", [[(3, 4)] * 100, [(3, 4)] * 10])
+    with pytest.raises(InputError, match=r"epoch_1, row 0: the whole epoch is one batch or less.*10 rows for 1 ranks"):
+        Loader(RowPlan(folder), batch_tokens=100)
+    with Loader(RowPlan(folder, tail="keep"), batch_tokens=100) as loader:
+        assert len(rows(loader)) == 110
+
+
+def test_a_last_batch_that_cannot_be_dealt_is_left_and_counted(tmp_path: Path) -> None:
+    folder = samples.sampled(tmp_path / "a", [[(2, 3)] * 40 + [(3, 1)] * 5])
+    for tail in ("drop", "keep", "carry"):
+        with Loader(RowPlan(folder, tail=tail), batch_tokens=20, ranks=2) as loader:
+            got = rows(batch for batches in all_ranks(RowPlan(folder, tail=tail), 2, 20) for batch in batches)
+            list(loader)
+            assert len(got) + loader.left["data", 0] == 45
+            assert len(got) >= 36
