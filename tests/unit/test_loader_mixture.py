@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -249,3 +250,26 @@ def test_a_stream_resumes_exactly_on_any_ranks(texts: Any) -> None:
     assert list(batch) == ["input_ids", "labels", "doc_ids", "dataset_idx"]
     assert (batch["labels"][batch["input_ids"] == 0] == -100).all()
     assert (batch["labels"] == -100).any()
+
+
+def test_the_lines_of_the_document(tmp_path: Path, texts: Any) -> None:
+    document = (Path(__file__).parents[2] / "docs/loader.md").read_text()
+    mixture, stream = re.findall(r"```python\n(.*?)```", document.split("\n## Windows, mixtures")[1], re.DOTALL)[:2]
+    for name in ("web", "code"):
+        (tmp_path / name).mkdir()
+    tokens = np.random.default_rng(0).integers(0, 90, 50_000).astype(np.uint16)
+    tokens.tofile(tmp_path / "web" / "a.bin")
+    np.save(tmp_path / "code" / "a.npy", tokens)
+    found: dict[str, Any] = {"dataset": texts, "tokenizer": ids}
+    exec(mixture.replace('"tokens/', f'"{tmp_path}/'), found)
+    batch = next(iter(found["loader"]))
+    assert {name: array.shape for name, array in batch.items()} == {
+        "input_ids": (8, 2048),
+        "labels": (8, 2048),
+        "doc_ids": (8, 2048),
+        "dataset_idx": (8,),
+    }
+    found["loader"].close()
+    exec(stream.replace("2048", "8"), found)
+    assert next(iter(found["loader"]))["input_ids"].shape == (8, 8)
+    found["loader"].close()
