@@ -71,6 +71,11 @@ test: develop build/numpy-oldest/.installed object-stores ## unit, contract, int
 	cd rust && $(CARGO) test --quiet
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
 
+.PHONY: test-long
+test-long: develop object-stores ## 10,000 random runs of the loader, and 30 of the line while its workers are killed: about half an hour
+	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
+	PAIRMILL_DISTURBED_RUNS=30 $(BIN)/pytest tests/integration/test_stores.py
+
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
 cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node

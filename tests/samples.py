@@ -67,11 +67,17 @@ def lengths(folder: Path, epoch: int = 0) -> NDArray[np.int64]:
     return inst_len + resp_len - 1
 
 
-def lognormal(rows: int, *, mean: int = 297, most: int = 4096, seed: int = 0) -> NDArray[np.int64]:
-    """Instruction and response lengths, [rows, 2], of rows whose inputs are lognormal: sigma 1, clipped at ``most``."""
+def lognormal(
+    rows: int, *, mean: int = 297, most: int = 4096, share: tuple[float, float] = (0.25, 0.75), seed: int = 0
+) -> NDArray[np.int64]:
+    """Instruction and response lengths, [rows, 2], of rows whose inputs are lognormal: sigma 1, clipped at ``most``.
+
+    The instruction has a share of them, from one to another alike. By default its work is as uneven, by tokens alone, as
+    docs say of the original: 1.3 on 8 ranks, 1.55 on 64.
+    """
     random = np.random.default_rng(seed)
     inputs = np.clip(random.lognormal(np.log(mean) - 0.5, 1, rows), 3, most).astype(np.int64)
-    instructions = np.maximum((inputs * random.uniform(0.1, 0.9, rows)).astype(np.int64), 1)
+    instructions = np.maximum((inputs * random.uniform(*share, rows)).astype(np.int64), 1)
     return np.stack([instructions, inputs - instructions + 1], 1)
 
 

@@ -244,19 +244,23 @@ def shares(epoch: Epoch, ranks: int, balance: Balance) -> tuple[float, list[floa
 
 def bench_packing(folder: Path) -> None:
     """Print how full and how even batches are."""
-    epoch = Epoch(folder / "epoch_0")
-    rows = []
     balances: tuple[Balance, ...] = ("lpt", "quadratic", "quadratic_work")
-    for ranks in (8, 64):
-        for balance in balances:
-            full, squares, works = shares(epoch, ranks, balance)
-            means = [f"{statistics.mean(values):.3f} ({max(values):.3f})" for values in (squares, works)]
-            rows.append((f"n = {ranks}, {balance}", f"{full:.2%}", *means))
-    measure.table(
-        "packing: heaviest rank by the mean of ranks, mean of batches (worst batch)",
-        "|slots used|sum of length²|sum of attention's work",
-        rows,
-    )
+    for share in ((0.25, 0.75), (0.1, 0.9)):
+        path = samples.sampled(folder / f"share{share[0]}", [samples.lognormal(ROWS, share=share).tolist()])
+        epoch = Epoch(path / "epoch_0")
+        rows = []
+        for ranks in (8, 64):
+            for balance in balances:
+                full, squares, works = shares(epoch, ranks, balance)
+                means = [f"{statistics.mean(values):.3f} ({max(values):.3f})" for values in (squares, works)]
+                rows.append((f"n = {ranks}, {balance}", f"{full:.2%}", *means))
+        shutil.rmtree(path)
+        measure.table(
+            f"packing, instructions of {share[0]:.0%} to {share[1]:.0%} of a row: heaviest rank by the mean of ranks, mean "
+            "of batches (worst batch)",
+            "|slots used|sum of length²|sum of attention's work",
+            rows,
+        )
 
 
 def bench_windows(folder: Path, peer: Side) -> None:
@@ -294,7 +298,7 @@ def bench() -> None:
         with Side(PEER, data) as peer:
             bench_batches(data, peer)
             bench_windows(data, peer)
-        bench_packing(data)
+        bench_packing(memory)
         bench_start(data)
     finally:
         shutil.rmtree(memory, ignore_errors=True)

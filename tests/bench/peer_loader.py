@@ -3,10 +3,10 @@
     python peer_loader.py FOLDER RANKS SLOTS
 
 Allocation is compiled by numba, as the original's is; a batch is gathered row by row. Left out, to its advantage:
-torch, and the worker process that batches come from. The first batch is made at once and its times are printed; then a line of
-JSON ``["batches", ranks, slots, seconds]``, ``["allocations", …]``, ``["plain", windows, slots, seconds]`` or
-``["packed", …]`` is answered by a line ``[how many, seconds, seconds of processor]``, and an empty one by an empty
-one once 100 more batches are made.
+torch, and the worker process that batches come from. The first batch is made at once and its times are printed. Then a
+line of JSON ``["batches", ranks, slots, seconds]``, ``["allocations", …]``, ``["plain", windows, slots, seconds]`` or
+``["packed", …]`` is answered by a line ``[how many, seconds, seconds of processor]``, and an empty one by an empty one
+once 100 more batches are made.
 """
 
 import json
