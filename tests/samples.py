@@ -72,8 +72,8 @@ def lognormal(
 ) -> NDArray[np.int64]:
     """Instruction and response lengths, [rows, 2], of rows whose inputs are lognormal: sigma 1, clipped at ``most``.
 
-    The instruction has a share of them, from one to another alike. By default its work is as uneven, by tokens alone, as
-    docs say of the original: 1.3 on 8 ranks, 1.55 on 64.
+    The instruction has a share of them, from one to another alike. By default its work is as uneven, by tokens alone,
+    as was said of the original: 1.3 on 8 ranks, 1.55 on 64.
     """
     random = np.random.default_rng(seed)
     inputs = np.clip(random.lognormal(np.log(mean) - 0.5, 1, rows), 3, most).astype(np.int64)

@@ -256,8 +256,8 @@ def bench_packing(folder: Path) -> None:
                 rows.append((f"n = {ranks}, {balance}", f"{full:.2%}", *means))
         shutil.rmtree(path)
         measure.table(
-            f"packing, instructions of {share[0]:.0%} to {share[1]:.0%} of a row: heaviest rank by the mean of ranks, mean "
-            "of batches (worst batch)",
+            f"packing, instructions of {share[0]:.0%} to {share[1]:.0%} of a row: heaviest rank by the mean of ranks, "
+            "mean of batches (worst batch)",
             "|slots used|sum of length²|sum of attention's work",
             rows,
         )

@@ -1,7 +1,7 @@
 """How full and how even global batches are: what is promised of lognormal rows. No timing.
 
-Of attention's work that is so where an instruction has a quarter to three quarters of its row: where it may have a tenth
-or nine tenths, ranks differ by 1.17 on 64 ranks (by tokens alone 1.64).
+Of attention's work that is so where an instruction has a quarter to three quarters of its row: where it may have a
+tenth or nine tenths, ranks differ by 1.17 on 64 ranks (by tokens alone 1.64).
 """
 
 import numpy as np

@@ -283,8 +283,19 @@ struct Sorted {
 
 impl Sorted {
     fn new(window: &[Row]) -> Self {
-        let mut rows: Vec<_> = window.iter().enumerate().map(|(place, row)| (row.length(), place as u32)).collect();
-        rows.sort_unstable_by_key(|&row| Reverse(row));
+        let lengths = || window.iter().map(Row::length).zip(0_u32..);
+        // Numbers are sorted in half of the time that pairs are.
+        let keys: Option<Vec<_>> = lengths()
+            .map(|(length, place)| Some(u64::from(u32::try_from(length).ok()?) << 32 | u64::from(place)))
+            .collect();
+        let rows = if let Some(mut keys) = keys {
+            keys.sort_unstable();
+            keys.iter().rev().map(|&key| ((key >> 32) as i64, key as u32)).collect()
+        } else {
+            let mut rows: Vec<_> = lengths().collect();
+            rows.sort_unstable_by_key(|&row| Reverse(row));
+            rows
+        };
         let mut sum = 0_i64;
         let sums = window.iter().map(|row| {
             sum = sum.saturating_add(row.length());
