@@ -316,7 +316,13 @@ impl Sorted {
             return false;
         }
         if count <= slots.rows {
-            // The least load is never above the mean: where a row has room on top of that, it has room.
+            // The least load is never above the mean: where a row has room on top of that, it has room. Where the longest
+            // has, all have.
+            if self.rows[self.rows.len() - 1].0 >= 0
+                && self.sums[count - 1] <= slots.tokens.saturating_sub(self.rows[0].0).saturating_mul(ranks)
+            {
+                return true;
+            }
             let mut before = 0;
             let roomy = self.first(count).all(|(length, _)| {
                 let fits = length >= 0 && before <= (slots.tokens - length) * ranks;
