@@ -72,7 +72,7 @@ test: develop build/numpy-oldest/.installed object-stores ## unit, contract, int
 	$(BIN)/pytest tests/unit tests/property tests/contract tests/golden tests/integration tests/browser
 
 .PHONY: test-long
-test-long: develop object-stores ## 10,000 random runs of the loader, and 30 of the line while its workers are killed: about half an hour
+test-long: develop object-stores ## 10,000 random runs of the loader, and 30 of the line while its workers are killed
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 $(BIN)/pytest tests/integration/test_stores.py
 
