@@ -99,6 +99,11 @@ torch-test: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## wh
 train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on
 	PYTHONPATH=. build/torch/bin/python examples/train.py $(TRAIN)/sampled $(TRAIN)/run $(OPTIONS)
 
+.PHONY: test-long
+test-long: develop object-stores ## 10,000 random runs of the loader, and 30 of the line while its workers are killed
+	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
+	PAIRMILL_DISTURBED_RUNS=30 $(BIN)/pytest tests/integration/test_stores.py
+
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
 cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoint>: the pipeline on that backend, and a node

@@ -24,17 +24,14 @@ IGNORED = -100
 
 
 @njit
-def deal(lengths: Ints, order: Ints, ranks: int, slots: int) -> tuple[bool, Ints]:
-    """Longest first to the least load of a heap; whether no load exceeded the slots, and each row's rank."""
+def deal(lengths: Ints, order: Ints, ranks: int) -> Ints:
+    """Each row's rank: longest first to the least load of a heap."""
     loads = np.zeros(ranks + 1, np.int64)
     owners = np.arange(-1, ranks)
     dealt = np.empty(len(order), np.int64)
-    fits = True
     for step in range(len(order)):
         loads[1] += lengths[order[step]]
         dealt[step] = owners[1]
-        if loads[1] > slots:
-            fits = False
         u = 1
         while 2 * u <= ranks:
             v = 2 * u
@@ -45,7 +42,27 @@ def deal(lengths: Ints, order: Ints, ranks: int, slots: int) -> tuple[bool, Ints
             loads[u], loads[v] = loads[v], loads[u]
             owners[u], owners[v] = owners[v], owners[u]
             u = v
-    return fits, dealt
+    return dealt
+
+
+@njit
+def fit(lengths: Ints, ranks: int, slots: int) -> bool:
+    """Whether no load exceeds the slots when rows are dealt so; it looks at none after the first that does."""
+    loads = np.zeros(ranks + 1, np.int64)
+    for length in np.sort(lengths)[::-1]:
+        loads[1] += length
+        if loads[1] > slots:
+            return False
+        u = 1
+        while 2 * u <= ranks:
+            v = 2 * u
+            if v + 1 <= ranks and loads[v + 1] < loads[v]:
+                v += 1
+            if loads[u] <= loads[v]:
+                break
+            loads[u], loads[v] = loads[v], loads[u]
+            u = v
+    return True
 
 
 @njit
@@ -63,14 +80,13 @@ def allocate(lengths: Ints, start: int, ranks: int, slots: int) -> tuple[int, In
     low, high = 1, end - start + 1
     while high - low > 1:
         middle = (low + high) // 2
-        part = lengths[start : start + middle]
-        if deal(part, longest_first(part), ranks, slots)[0]:
+        if fit(lengths[start : start + middle], ranks, slots):
             low = middle
         else:
             high = middle
     part = lengths[start : start + low]
     order = longest_first(part)
-    return low, order + start, deal(part, order, ranks, slots)[1]
+    return low, order + start, deal(part, order, ranks)
 
 
 def batches(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import bench_clean
 import bench_encode
+import bench_loader
 import bench_sample
 import bench_stages
 import bench_storage
@@ -26,6 +27,7 @@ def main() -> None:
         bench_storage.bench(tokenizer, rows, folder)
         bench_train.bench(rows)
         bench_sample.bench(folder / "sample")
+    bench_loader.bench()
     bench_clean.main()
 
 

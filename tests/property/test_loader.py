@@ -86,6 +86,7 @@ class Run:
     bytes: dict[int, list[bytes]] = field(default_factory=dict)
     state: str = ""
     left: dict[tuple[str, int], int] = field(default_factory=dict)
+    left_since: dict[tuple[str, int], int] = field(default_factory=dict)
     batches: int = 0
 
     def loaders(self, draw: random.Random, ranks: int, slots: int) -> list[Loader]:
@@ -110,7 +111,7 @@ class Run:
         states = [loader.state_dict() for loader in loaders]
         assert all(state == states[0] for state in states)
         for loader in loaders:
-            self.left |= loader.left
+            self.left_since |= loader.left
         if batches[0] is None:
             assert batches == [None] * len(batches)
             return None
@@ -123,10 +124,12 @@ class Run:
     def save(self, loaders: list[Loader]) -> None:
         self.state = json.dumps(loaders[0].state_dict())
         self.kept += self.since
-        self.since = []
+        self.left |= self.left_since
+        self.kill()
 
     def kill(self) -> None:
-        self.since = []
+        # What an epoch left is undone too: another world, which reads its end again, may leave nothing.
+        self.since, self.left_since = [], {}
 
 
 def go(run: Run, draw: random.Random, worlds: list[tuple[int, int]], look: Any) -> None:

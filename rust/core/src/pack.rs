@@ -239,9 +239,7 @@ struct Loads {
 
 impl Loads {
     fn new(ranks: usize) -> Self {
-        let mut loads = Self { heap: vec![(0, 0); ranks + 1] };
-        loads.reset();
-        loads
+        Self { heap: vec![(0, 0); ranks + 1] }
     }
 
     fn reset(&mut self) {
@@ -251,25 +249,29 @@ impl Loads {
     }
 
     /// Add a row to the least load; whose that is, and what it comes to.
+    ///
+    /// The reference goes down along the lesser children until none is less than the new load. As a rule that is the
+    /// bottom, so this goes there without looking, which no processor can foresee, and back up: the same place, as loads
+    /// do not fall along the way.
     #[inline]
     fn add(&mut self, length: i64) -> (u32, i64) {
         let ranks = self.heap.len() - 1;
         let (load, rank) = self.heap[1];
         let mine = (load.wrapping_add(length), rank);
         let mut place = 1;
-        loop {
-            let mut child = 2 * place;
-            if child > ranks {
-                break;
-            }
-            if child < ranks && self.heap[child + 1].0 < self.heap[child].0 {
-                child += 1;
-            }
-            if mine.0 <= self.heap[child].0 {
-                break;
-            }
+        while 2 * place < ranks {
+            let left = 2 * place;
+            let child = left + usize::from(self.heap[left + 1].0 < self.heap[left].0);
             self.heap[place] = self.heap[child];
             place = child;
+        }
+        if 2 * place == ranks {
+            self.heap[place] = self.heap[ranks];
+            place = ranks;
+        }
+        while place > 1 && mine.0 <= self.heap[place / 2].0 {
+            self.heap[place] = self.heap[place / 2];
+            place /= 2;
         }
         self.heap[place] = mine;
         (rank, mine.0)
@@ -284,13 +286,24 @@ struct Sorted {
     sums: Vec<i64>,
 }
 
+/// Rows up to this length are sorted by counting.
+const COUNTED: usize = 1 << 16;
+
 impl Sorted {
     fn new(window: &[Row]) -> Self {
-        let mut rows: Vec<_> = window.iter().enumerate().map(|(place, row)| (row.length(), place as u32)).collect();
-        rows.sort_unstable_by_key(|&row| Reverse(row));
+        let lengths = || window.iter().map(Row::length);
+        let longest = lengths().max().and_then(|longest| usize::try_from(longest).ok());
+        let rows = match longest {
+            Some(longest) if longest < COUNTED && lengths().all(|length| length >= 0) => by_counting(window, longest),
+            _ => {
+                let mut rows: Vec<_> = lengths().zip(0_u32..).collect();
+                rows.sort_unstable_by_key(|&row| Reverse(row));
+                rows
+            }
+        };
         let mut sum = 0_i64;
-        let sums = window.iter().map(|row| {
-            sum = sum.saturating_add(row.length());
+        let sums = lengths().map(|length| {
+            sum = sum.saturating_add(length);
             sum
         });
         Self { sums: sums.collect(), rows }
@@ -301,38 +314,51 @@ impl Sorted {
         self.rows.iter().copied().filter(move |&(_, place)| (place as usize) < count)
     }
 
-    /// Whether the first `count` rows fit into the slots.
-    fn fit(&self, count: usize, slots: Slots, loads: &mut Loads) -> bool {
-        let ranks = slots.ranks as i64;
-        if self.sums[count - 1] > slots.tokens.saturating_mul(ranks) {
+    /// Whether the first `count` rows fit into the slots; which rank got which, in `dealt`, where they had to be dealt.
+    fn fit(&self, count: usize, slots: Slots, loads: &mut Loads, dealt: &mut Vec<u32>) -> bool {
+        dealt.clear();
+        let (sum, ranks) = (self.sums[count - 1], slots.ranks as i64);
+        if sum > slots.tokens.saturating_mul(ranks) {
             return false;
         }
-        // The least load is never above the mean: where a row has room on top of that, it has room.
-        let mut before = 0;
-        let roomy = self.first(count).all(|(length, _)| {
-            let fits = length >= 0 && before <= (slots.tokens - length) * ranks;
-            before += length;
-            fits
-        });
-        if roomy {
-            return true;
+        // The least load is never above the mean: where a row has room on top of that, it has room. Where the longest
+        // has room on top of all, all have.
+        if self.rows[self.rows.len() - 1].0 >= 0 {
+            let mut before = 0;
+            let mut roomy = |(length, _)| {
+                let fits = before <= (slots.tokens - length) * ranks;
+                before += length;
+                fits
+            };
+            if sum <= slots.tokens.saturating_sub(self.rows[0].0).saturating_mul(ranks)
+                || self.first(count).all(&mut roomy)
+            {
+                return true;
+            }
         }
         loads.reset();
-        self.first(count).all(|(length, _)| loads.add(length).1 <= slots.tokens)
+        self.first(count).all(|(length, _)| {
+            let (rank, load) = loads.add(length);
+            dealt.push(rank);
+            load <= slots.tokens
+        })
     }
 
-    /// The largest number of rows that fit, as the reference bisects for it; one row is not tested.
-    fn largest(&self, slots: Slots, loads: &mut Loads) -> usize {
+    /// The largest number of rows that fit, as the reference bisects for it; one row is not tested. Which rank gets which,
+    /// longest first, if that is known by then.
+    fn largest(&self, slots: Slots, loads: &mut Loads) -> (usize, Vec<u32>) {
         let (mut low, mut high) = (1, self.rows.len() + 1);
+        let (mut dealt, mut tried) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.rows.len()));
         while high - low > 1 {
             let middle = usize::midpoint(low, high);
-            if self.fit(middle, slots, loads) {
+            if self.fit(middle, slots, loads, &mut tried) {
                 low = middle;
+                std::mem::swap(&mut dealt, &mut tried);
             } else {
                 high = middle;
             }
         }
-        low
+        (low, dealt)
     }
 
     /// The rank of each of the first `count` rows, longest first, by tokens alone.
@@ -376,7 +402,7 @@ pub fn pack(window: &[Row], slots: Slots, balance: Balance) -> Result<Assignment
     }
     let sorted = Sorted::new(window);
     let mut loads = Loads::new(slots.ranks);
-    let largest = sorted.largest(slots, &mut loads);
+    let (largest, dealt) = sorted.largest(slots, &mut loads);
     let multi = |count: usize| window[..count].iter().filter(|row| row.resp_len > 1).count();
     let mut count = largest;
     loop {
@@ -388,7 +414,8 @@ pub fn pack(window: &[Row], slots: Slots, balance: Balance) -> Result<Assignment
             }),
             Balance::QuadraticWork => sorted.by_cost(count, slots, |place| window[place as usize].work()),
         };
-        let mut ranks = by_cost.unwrap_or_else(|| sorted.by_tokens(count, &mut loads));
+        let known = || Some(dealt.clone()).filter(|dealt| dealt.len() == count);
+        let mut ranks = by_cost.or_else(known).unwrap_or_else(|| sorted.by_tokens(count, &mut loads));
         let rows: Vec<_> = sorted.first(count).collect();
         // Fewer rows than ranks end the epoch: nobody gets them.
         if !slots.causal || count < slots.ranks || exchange(window, &rows, &mut ranks, slots) {
@@ -399,6 +426,25 @@ pub fn pack(window: &[Row], slots: Slots, balance: Balance) -> Result<Assignment
         }
         count -= 1;
     }
+}
+
+/// Rows of lengths from 0 to `longest`, longest first, of equal lengths the later place first.
+fn by_counting(window: &[Row], longest: usize) -> Vec<(i64, u32)> {
+    let key = |row: &Row| longest - row.length() as usize;
+    let mut next = vec![0_u32; longest + 2];
+    for row in window {
+        next[key(row) + 1] += 1;
+    }
+    for length in 0..longest {
+        next[length + 1] += next[length];
+    }
+    let mut rows = vec![(0, 0); window.len()];
+    for (place, row) in window.iter().enumerate().rev() {
+        let next = &mut next[key(row)];
+        rows[*next as usize] = (row.length(), place as u32);
+        *next += 1;
+    }
+    rows
 }
 
 fn assignment(rows: &[(i64, u32)], ranks: &[u32], n: usize) -> Assignment {
