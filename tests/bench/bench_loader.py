@@ -168,7 +168,7 @@ def allocated(folder: Path, ranks: int, balance: Balance) -> Callable[[], Timed]
     def allocations() -> Iterator[object]:
         start = 0
         while len(window := index.window(start, ranks * SLOTS)):
-            count, *_ = made = pack_rows(window, ranks, SLOTS, rows=SLOTS - 1, causal=True, balance=balance)
+            count, *_ = made = pack_rows(window, ranks, SLOTS, causal=True, balance=balance)
             start += count
             yield made
 
@@ -233,7 +233,7 @@ def shares(epoch: Epoch, ranks: int, balance: Balance) -> tuple[float, list[floa
     """How full the slots are, and of each batch the heaviest rank by the mean: by length², by attention's work."""
     used, slots, squares, works = 0, 0, [], []
     for _, window, _ in global_batches(epoch, SLOTS, ranks, drop_last=True):
-        _, places, ends = pack_rows(window, ranks, SLOTS, rows=SLOTS - 1, causal=True, balance=balance)
+        _, places, ends = pack_rows(window, ranks, SLOTS, causal=True, balance=balance)
         length, square, work = samples.costs(window[places, 2], window[places, 4])
         used, slots = used + int(length.sum()), slots + ranks * SLOTS
         for costs, into in ((square, squares), (work, works)):
@@ -292,7 +292,7 @@ def bench() -> None:
     memory = Path(tempfile.mkdtemp(prefix="pairmill-bench-", dir="/dev/shm"))
     try:
         lengths = samples.lognormal(ROWS)
-        data = samples.recorded(samples.sampled(memory / "data", [lengths.tolist()], vocab_size=300))
+        data = samples.recorded(samples.sampled(memory / "data", [lengths.tolist()], ids=300))
         inputs = int(lengths.sum()) - ROWS
         print(f"loader: {ROWS:,} rows, {inputs:,} inputs, {os.cpu_count()} cores, Python {platform.python_version()}\n")
         with Side(PEER, data) as peer:

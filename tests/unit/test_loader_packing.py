@@ -26,7 +26,7 @@ def packed(ranks: int, balance: str) -> tuple[float, float, float]:
     first, used, heaviest = 0, 0, []
     for _ in range(BATCHES):
         window = index.window(first, ranks * SLOTS)
-        count, places, ends = pack_rows(window, ranks, SLOTS, rows=SLOTS - 1, causal=True, balance=balance)
+        count, places, ends = pack_rows(window, ranks, SLOTS, causal=True, balance=balance)
         assert sorted(places) == list(range(count))
         first += count
         sums = [np.add.reduceat(costs, ends[:-1]) for costs in samples.costs(window[places, 2], window[places, 4])]
