@@ -126,7 +126,7 @@ class Outlook:
         world: ranks and their slots.
         epochs: in order.
         rows: of the folder, all epochs.
-        long: rows with more inputs than a rank has slots.
+        long: rows that need more slots than a rank has.
         one_token: rows whose response is one token.
         lengths: rows by inputs, as :func:`components.sample.rows.by_size` counts; all of them.
         longest: the longest rows, each once even if several epochs have it.
