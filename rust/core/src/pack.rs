@@ -93,7 +93,7 @@ impl Index<'_> {
     /// What there is to know of the epoch before it is read.
     #[must_use]
     pub fn survey(&self, tokens: u64, passed: Passed) -> Survey {
-        let mut found = Survey { shortest: i64::MAX, ..Survey::default() };
+        let mut found = Survey::default();
         for number in 0..self.rows() {
             let row = self.row(number);
             let outside = |start: i64, len: i64| start < 0 || start.saturating_add(len) as u64 > tokens;
@@ -111,7 +111,6 @@ impl Index<'_> {
                 if row.length() > found.longest {
                     (found.longest, found.longest_row) = (row.length(), number as u64);
                 }
-                found.shortest = found.shortest.min(row.length());
             }
         }
         found
@@ -186,8 +185,6 @@ pub struct Survey {
     pub longest: i64,
     /// That row, the first of them.
     pub longest_row: u64,
-    /// Inputs of the shortest row; `i64::MAX` if there is none.
-    pub shortest: i64,
 }
 
 /// By what rows are dealt to ranks.
