@@ -471,10 +471,11 @@ def test_a_plan_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: 
     assert not bench.root.exists()
 
 
+@pytest.mark.alone
 def test_a_killed_worker_is_an_error_with_a_hint_and_no_hang(bench: Bench) -> None:
     bench.put("b.txt", "killed")
     process = bench.process(workers=2)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=30)
     assert (process.returncode, output) == (5, "")
     assert "a worker process was killed" in errors
     assert "lower workers=" in errors
@@ -563,6 +564,7 @@ def test_two_runs_at_once_both_succeed_with_the_same_bytes(bench: Bench, tmp_pat
     assert printed[0].strip().endswith(alone.manifest.fingerprint)
 
 
+@pytest.mark.alone
 def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:
     bench.put("a.txt", "slow")
     bench.put("b.txt", "endless, and long so that it starts first")
@@ -573,21 +575,22 @@ def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:
     assert all(alive(pid) for pid in workers)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    until(lambda: not any(alive(pid) for pid in workers), "workers outlive their parent")
+    until(lambda: not any(alive(pid) for pid in workers), "workers outlive their parent", seconds=5)
     parent.communicate()
 
 
+@pytest.mark.alone
 def test_an_interrupt_ends_the_run_and_its_workers_at_once_and_the_next_run_goes_on(bench: Bench) -> None:
     bench.put("b.txt", "endless, and long so that it starts first")
     process = bench.process(workers=2)
     until(lambda: len(list(bench.root.rglob(RECORD))) == 3, "the other three shards")
     workers = bench.workers()
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=10)
     assert (process.returncode, output) == (130, "")
     assert "run the same command to resume" in errors
     assert "Traceback" not in errors
-    until(lambda: not any(alive(pid) for pid in workers), "workers outlive an interrupted run")
+    until(lambda: not any(alive(pid) for pid in workers), "workers outlive an interrupted run", seconds=5)
     bench.put("b.txt", "mended")
     bench.processed()
     bench.run()
@@ -599,6 +602,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.alone
 def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_with_one_message(bench: Bench) -> None:
     process = bench.process(workers=2, prepared="endless")
     until(lambda: bench.workers() == {process.pid}, "prepare()")
@@ -606,20 +610,21 @@ def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_w
     assert len(started) >= 2
     # Ctrl-C reaches the whole group at once, workers that are still importing included.
     os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=10)
     assert (process.returncode, output) == (130, "")
     assert "run the same command to resume" in errors
     assert "Traceback" not in errors
-    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run")
+    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run", seconds=5)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.alone
 def test_what_cannot_be_prepared_is_an_error_and_no_shard_is_done(bench: Bench, workers: int) -> None:
     with pytest.raises(InputError, match="bad text"):
         bench.run(workers=workers, prepared="input error")
     assert bench.workers() == {os.getpid()}
     assert not list(bench.root.rglob(RECORD))
-    until(lambda: not multiprocessing.active_children(), "workers outlive the run")
+    until(lambda: not multiprocessing.active_children(), "workers outlive the run", seconds=5)
 
 
 def _kill_at(bench: Bench, marks: int) -> None:
