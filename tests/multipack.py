@@ -24,6 +24,23 @@ IGNORED = -100
 
 
 @njit
+def sift(loads: Ints, owners: Ints | None) -> None:
+    """Put the heap of loads in order again, to whose first one something was added; and their owners, if asked for."""
+    ranks = len(loads) - 1
+    u = 1
+    while 2 * u <= ranks:
+        v = 2 * u
+        if v + 1 <= ranks and loads[v + 1] < loads[v]:
+            v += 1
+        if loads[u] <= loads[v]:
+            break
+        loads[u], loads[v] = loads[v], loads[u]
+        if owners is not None:
+            owners[u], owners[v] = owners[v], owners[u]
+        u = v
+
+
+@njit
 def deal(lengths: Ints, order: Ints, ranks: int) -> Ints:
     """Each row's rank: longest first to the least load of a heap."""
     loads = np.zeros(ranks + 1, np.int64)
@@ -32,16 +49,7 @@ def deal(lengths: Ints, order: Ints, ranks: int) -> Ints:
     for step in range(len(order)):
         loads[1] += lengths[order[step]]
         dealt[step] = owners[1]
-        u = 1
-        while 2 * u <= ranks:
-            v = 2 * u
-            if v + 1 <= ranks and loads[v + 1] < loads[v]:
-                v += 1
-            if loads[u] <= loads[v]:
-                break
-            loads[u], loads[v] = loads[v], loads[u]
-            owners[u], owners[v] = owners[v], owners[u]
-            u = v
+        sift(loads, owners)
     return dealt
 
 
@@ -53,15 +61,7 @@ def fit(lengths: Ints, ranks: int, slots: int) -> bool:
         loads[1] += length
         if loads[1] > slots:
             return False
-        u = 1
-        while 2 * u <= ranks:
-            v = 2 * u
-            if v + 1 <= ranks and loads[v + 1] < loads[v]:
-                v += 1
-            if loads[u] <= loads[v]:
-                break
-            loads[u], loads[v] = loads[v], loads[u]
-            u = v
+        sift(loads, None)
     return True
 
 
