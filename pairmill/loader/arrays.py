@@ -1,13 +1,16 @@
-"""Arrays of files, mapped and never read as a whole, as the native code reads them."""
+"""Arrays of files, mapped and never read as a whole, as native code reads them; and what is recorded of the files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill import manifest as manifests
+from pairmill import storage
 from pairmill._native import Numbers
 from pairmill.errors import InputError, from_os_error
 
@@ -41,3 +44,33 @@ def numbers(array: NDArray[Any]) -> Numbers:
     """What native code reads of a one-dimensional array of numbers; a copy only where bytes stand in another order."""
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return Numbers(little.view(np.uint8), f"{little.dtype.kind}{little.dtype.itemsize}")
+
+
+def recorded(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Hexadecimal sha256 of those of a folder's files that pairmill recorded when it made them, by name.
+
+    Raises:
+        InputError: pairmill has not finished the folder, or such a file has another size by now.
+    """
+    manifest = manifests.read(str(folder))
+    wanted = set(names)
+    known = [file for file in manifest.files if file.path in wanted] if manifest else []
+    for file in known:
+        size = (folder / file.path).stat().st_size
+        if size != file.size:
+            raise InputError(
+                "is not what its manifest says",
+                where=str(folder / file.path),
+                got=f"{size:,} bytes",
+                expected=f"{file.size:,}",
+                hint="it was changed after the folder was finished: remove the folder and make it again",
+            )
+    return {file.path: file.sha256 for file in known}
+
+
+def digests(folder: Path, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
+    """Hexadecimal sha256 of a folder's files, in the order of their names; those that are not known are read."""
+    others = [name for name in names if name not in known]
+    found = storage.store_for(str(folder)).digests([str(folder / name) for name in others])
+    every = {**known, **dict(zip(others, found, strict=True))}
+    return [every[name] for name in names]

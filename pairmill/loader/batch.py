@@ -18,6 +18,8 @@ IGNORED = -100
 PREFIXLM = ("inputs", "labels", "position_ids", "prefix_lens", "causal_lens", "cu_seqlens")
 """Arrays of a batch of rows, int32 [slots], as HRM-Text names and orders them."""
 DOC_IDS = "doc_ids"
+DATASET_IDX = "dataset_idx"
+"""Number of each window's source."""
 SCALARS = ("total_seqlen", "numseqs", "max_seqlen_prefix", "max_seqlen_causal", "max_seqlen_all")
 """Numbers that come with them."""
 
@@ -88,6 +90,11 @@ class Batch(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self.arrays)
+
+
+def windows_size(names: Sequence[str], samples: int, seq_len: int) -> int:
+    """Bytes of a batch of windows (:func:`windows_of`)."""
+    return ((len(names) - 1) * seq_len + 1) * samples * np.dtype(np.int64).itemsize
 
 
 def windows_of(

@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from pairmill import manifest as manifests
-from pairmill import storage
 from pairmill._native import RowIndex
 from pairmill.cores import available_cores
 from pairmill.errors import InputError
-from pairmill.loader.arrays import mapped, numbers
+from pairmill.loader.arrays import digests, mapped, numbers, recorded
 from pairmill.manifest import content_key
 from pairmill.sampled import folder_of
 from pairmill.tokens import INDEX
@@ -179,25 +177,7 @@ class SampledFolder:
             METADATA,
             *(f"{epoch.folder.name}/{name}.npy" for epoch in self.epochs for name in INDEX),
         ]
-        self._recorded = self._digests_of_manifest()
-
-    def _digests_of_manifest(self) -> dict[str, str]:
-        manifest = manifests.read(str(self.path))
-        if manifest is None and (self.path / manifests.STARTED).exists():
-            raise InputError("is not finished", where=str(self.path), hint="see whether the sampler has ended")
-        recorded = {file.path: file for file in manifest.files} if manifest else {}
-        known = [recorded[name] for name in self._files if name in recorded]
-        for file in known:
-            size = (self.path / file.path).stat().st_size
-            if size != file.size:
-                raise InputError(
-                    "is not what its manifest says",
-                    where=str(self.path / file.path),
-                    got=f"{size:,} bytes",
-                    expected=f"{file.size:,}",
-                    hint="remove the folder and sample again",
-                )
-        return {file.path: file.sha256 for file in known}
+        self._recorded = recorded(self.path, self._files)
 
     @cached_property
     def digest(self) -> str:
@@ -205,9 +185,8 @@ class SampledFolder:
 
         The first time, files are read that no manifest lists.
         """
-        others = [name for name in self._files if name not in self._recorded]
-        found = storage.store_for(str(self.path)).digests([str(self.path / name) for name in others])
-        return content_key("sampled", sorted({**self._recorded, **dict(zip(others, found, strict=True))}.items()))
+        found = digests(self.path, self._files, self._recorded)
+        return content_key("sampled", sorted(zip(self._files, found, strict=True)))
 
     def _epoch_folders(self) -> list[Path]:
         """All epochs: one that is missing must not be found after hours of training."""

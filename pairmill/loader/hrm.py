@@ -9,12 +9,14 @@ overflow.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill._native import fill_prefixlm, pack_rows
+from pairmill._native import Numbers, fill_prefixlm, pack_rows
 from pairmill.loader.arrays import mapped, numbers
 from pairmill.loader.batch import IGNORED, PREFIXLM, SCALARS
 from pairmill.loader.folder import TOKENS, Epoch, Metadata
@@ -72,14 +74,22 @@ class HrmDataset:
         for _, window, places in global_batches(epoch, self.slots, self.ranks, drop_last=self.drop_last):
             yield self.batch(window, places[self.rank])
 
+    @cached_property
+    def _tokens(self) -> NDArray[Any]:
+        """Mapped at the first batch, and kept."""
+        return mapped(self.path / TOKENS)
+
+    @cached_property
+    def _numbers(self) -> Numbers:
+        return numbers(self._tokens)
+
     def batch(self, window: NDArray[np.int64], places: NDArray[np.uint32]) -> Parity:
         """A rank's batch of the rows at some places of a window."""
-        tokens = mapped(self.path / TOKENS)
         out = np.empty((len(PREFIXLM), self.slots), np.int32)
         try:
-            sizes = fill_prefixlm(numbers(tokens), window, places, self.target_only, out)
+            sizes = fill_prefixlm(self._numbers, window, places, self.target_only, out)
         except ValueError:
-            return self._odd(tokens, window[places])
+            return self._odd(self._tokens, window[places])
         return dict(zip(PREFIXLM, out, strict=True)), dict(zip(SCALARS, sizes, strict=True))
 
     def _odd(self, tokens: NDArray[np.generic], rows: NDArray[np.int64]) -> Parity:

@@ -163,9 +163,7 @@ class Loader:
         Raises:
             PairmillError: at the batch that cannot be made, and again whenever one is asked for.
         """
-        while (made := self._take()).drawn is not None:
-            if made.batch is not None:
-                yield made.batch
+        return self._batches(one_epoch=False)
 
     def epoch(self) -> Iterator[Batch]:
         """The rest of the epoch. The next call gives the next epoch, and nothing if there is none.
@@ -173,10 +171,13 @@ class Loader:
         Raises:
             PairmillError: at the batch that cannot be made, and again whenever one is asked for.
         """
+        return self._batches(one_epoch=True)
+
+    def _batches(self, *, one_epoch: bool) -> Iterator[Batch]:
         while (made := self._take()).drawn is not None:
             if made.batch is not None:
                 yield made.batch
-            if isinstance(made.drawn, End) or made.drawn.ends_epoch:
+            if one_epoch and (isinstance(made.drawn, End) or made.drawn.ends_epoch):
                 return
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pairmill._native import mixture_samples, mixture_sources
 from pairmill.errors import UsageError
-from pairmill.loader.batch import Batch, windows_of
+from pairmill.loader.batch import DATASET_IDX, Batch, windows_of, windows_size
 from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases
 from pairmill.loader.windows import Windows
 from pairmill.manifest import content_key
@@ -77,6 +77,7 @@ class MixturePlan(Plan):
             raise UsageError("do not go together", where="sources", got=got, expected="one seq_len, the same arrays")
         self.sources = tuple(sources)
         self.seq_len = sources[0].seq_len
+        self._names = (*sources[0].fields, DATASET_IDX)
         self.sizes = [len(source) for source in sources]
         self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
         self._bounds = [self._bounds_of(phase, weights, temperature) for phase in self.phases]
@@ -149,15 +150,13 @@ class MixturePlan(Plan):
         )
 
     def size(self, world: World) -> int:
-        samples = world.slots // self.seq_len
-        return (len(self.sources[0].fields) * self.seq_len + 1) * samples * np.dtype(np.int64).itemsize
+        return windows_size(self._names, world.slots // self.seq_len, self.seq_len)
 
     def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
         drawn, places = (array[rank :: world.ranks] for array in draw.detail)
-        names = (*self.sources[0].fields, "dataset_idx")
-        arrays = windows_of(memory, names, len(drawn), self.seq_len)
+        arrays = windows_of(memory, self._names, len(drawn), self.seq_len)
         rows = np.empty((len(drawn), 3), np.int64)
-        rows[:, 0] = arrays["dataset_idx"][:] = drawn
+        rows[:, 0] = arrays[DATASET_IDX][:] = drawn
         for source, (size, key) in enumerate(zip(self.sizes, self._keys, strict=True)):
             mine = drawn == source
             rows[mine, 1] = places[mine] // np.uint64(size)

@@ -160,7 +160,7 @@ class RowPlan(Plan):
             surveys = folder.surveys
             if longest + _BESIDE > world.slots or self.skip_one_token:
                 surveys = folder.survey(world.slots, skip_long=self.skip_long, skip_one_token=self.skip_one_token)
-            for epoch, survey in zip(folder.epochs, surveys, strict=True):
+            for number, (epoch, survey) in enumerate(zip(folder.epochs, surveys, strict=True)):
                 count, first = survey.long
                 if count and not self.skip_long:
                     _, _, inst, _, resp = epoch.index.window(first, 1)[0].tolist()
@@ -177,7 +177,6 @@ class RowPlan(Plan):
                     )
                 if self.tail != "carry" and (survey.skipped or survey.inputs <= world.batch_tokens):
                     # An epoch without a batch must not be found after the ones before it were trained on.
-                    number = folder.epochs.index(epoch)
                     window, _ = self._window(folder, number, 0, world)
                     self._packed(folder, number, 0, window, number, world)
             skipped = sum(survey.skipped for survey in surveys)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.errors import UsageError
-from pairmill.loader.batch import Batch, windows_of
+from pairmill.loader.batch import DATASET_IDX, Batch, windows_of, windows_size
 from pairmill.loader.mixture import check_windows
 from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases
 from pairmill.loader.text import Mark, TextStream
-from pairmill.loader.windows import Windows
+from pairmill.loader.windows import Windows, fields_of
 from pairmill.manifest import content_key
 
 _OPEN = 4
@@ -44,6 +44,7 @@ class StreamPlan(Plan):
         self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
         self.stream, self.seq_len = stream, stream.seq_len
         self._eos_id = stream.eos_id if packed else None
+        self._names = (*fields_of(self._eos_id), DATASET_IDX)
         self._open: dict[Mark, Iterator[tuple[NDArray[np.int32], Mark]]] = {}
         self._lock = Lock()
 
@@ -102,15 +103,14 @@ class StreamPlan(Plan):
         return Windows.of_arrays(chunks, seq_len=self.seq_len, eos_id=self._eos_id, name=self.names[0])
 
     def size(self, world: World) -> int:
-        fields = 2 if self._eos_id is None else 3
-        return (fields * self.seq_len + 1) * (world.slots // self.seq_len) * np.dtype(np.int64).itemsize
+        return windows_size(self._names, world.slots // self.seq_len, self.seq_len)
 
     def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
         first, drawn = draw.detail
         marks = [first, *(mark for _, mark in drawn)]
         windows = self._windows([tokens for tokens, _ in drawn[rank :: world.ranks]])
-        arrays = windows_of(memory, (*windows.fields, "dataset_idx"), len(windows), self.seq_len)
-        arrays["dataset_idx"][:] = 0
+        arrays = windows_of(memory, self._names, len(windows), self.seq_len)
+        arrays[DATASET_IDX][:] = 0
         windows.fill(np.arange(len(windows)), arrays)
         # Where each chunk begins: which of its document's tokens is first, nobody asks for.
         rows = np.array([(0, mark.epoch, mark.document) for mark in marks[rank : -1 : world.ranks]], np.int64)

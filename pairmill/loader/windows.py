@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pairmill import _native
-from pairmill import manifest as manifests
 from pairmill.errors import InputError, UsageError
+from pairmill.loader.arrays import digests, recorded
 from pairmill.manifest import content_key
-from pairmill.storage import store_for
 from pairmill.tokens import Array
 
 Ints = NDArray[np.int64]
@@ -64,7 +63,7 @@ class Windows:
         for array, place in zip(arrays, places, strict=True):
             _check(array, place)
         self.name, self.seq_len, self.eos_id = name, seq_len, eos_id
-        self.fields = ("input_ids", "labels") if eos_id is None else ("input_ids", "labels", "doc_ids")
+        self.fields = fields_of(eos_id)
         self._places, self._digests = list(places), digests
         self._held = _native.TokenArrays(arrays)
         self._lengths = np.array([len(array) for array in arrays], np.int64)
@@ -115,35 +114,22 @@ class Windows:
             raise InputError(
                 "no token file", where=str(folder), got=f"nothing that matches {pattern!r}", hint="check both"
             )
-        listed = manifests.read(str(folder))
-        recorded = {file.path: file for file in listed.files} if listed else {}
-        for path in paths:
-            file = recorded.get(path.relative_to(folder).as_posix())
-            if file is not None and file.size != path.stat().st_size:
-                raise InputError(
-                    "was changed after the folder was finished",
-                    where=str(path),
-                    got=f"{path.stat().st_size} bytes",
-                    expected=str(file.size),
-                    hint="run the stage that made it again",
-                )
+        names = [path.relative_to(folder).as_posix() for path in paths]
+        known = recorded(folder, names)
         given = None if dtype is None else _token_type(dtype)
         arrays = [_mapped(path, given) for path in paths]
 
-        def digests() -> list[str]:
-            files = [recorded.get(path.relative_to(folder).as_posix()) for path in paths]
-            unknown = [str(path) for path, file in zip(paths, files, strict=True) if file is None]
-            read = iter(store_for(str(folder)).digests(unknown))
+        def found() -> list[str]:
             # A raw file says nothing of its ids: other ones of the same bytes are other data.
             return [
-                f"{file.sha256 if file else next(read)} {array.dtype.str if path.suffix == _RAW else ''}"
-                for path, file, array in zip(paths, files, arrays, strict=True)
+                f"{digest} {array.dtype.str if path.suffix == _RAW else ''}"
+                for digest, array, path in zip(digests(folder, names, known), arrays, paths, strict=True)
             ]
 
         return cls(
             arrays,
             [str(path) for path in paths],
-            digests,
+            found,
             seq_len=seq_len,
             eos_id=eos_id,
             name=name or folder.resolve().name,
@@ -155,11 +141,11 @@ class Windows:
     ) -> Self:
         """Take arrays as files: integers [tokens] each, contiguous, kept and not copied. Otherwise as `of_files`."""
 
-        def digests() -> list[str]:
+        def found() -> list[str]:
             return [f"{hashlib.sha256(array.data).hexdigest()} {array.dtype.str}" for array in arrays]
 
         places = [f"{name}[{number}]" for number in range(len(arrays))]
-        return cls(arrays, places, digests, seq_len=seq_len, eos_id=eos_id, name=name)
+        return cls(arrays, places, found, seq_len=seq_len, eos_id=eos_id, name=name)
 
     def __len__(self) -> int:
         return self.windows
@@ -213,6 +199,11 @@ class Windows:
                 got="a number below 0 or above 2**63 - 1",
                 hint="tokenize again; of a raw file, check dtype",
             )
+
+
+def fields_of(eos_id: int | None) -> tuple[str, ...]:
+    """Names of a window's arrays, where this id ends documents or none does."""
+    return ("input_ids", "labels") if eos_id is None else ("input_ids", "labels", "doc_ids")
 
 
 def _token_type(dtype: DTypeLike) -> np.dtype[Any]:
