@@ -77,10 +77,10 @@ def folders(raw: str) -> set[str]:
     store = storage.store_for(raw)
     if store.exists(raw):
         raise InputError("is a file", where=f"raw={raw}", expected="a folder with one folder per source")
-    entries = store.list(raw)
-    if not entries:
+    found = store.folders(raw)
+    if not found:
         storage.require(raw, "raw files, one folder per source")
-    return {entry.path.split("/", 1)[0] for entry in entries if "/" in entry.path}
+    return set(found)
 
 
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:

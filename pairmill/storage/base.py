@@ -54,6 +54,10 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def folders(self, prefix: str) -> Sequence[str]:
+        """Names right below ``prefix`` that objects are below, sorted by code point, without a listing of those."""
+
+    @abstractmethod
     def read(self, uri: str) -> bytes:
         """The whole object. Raises InputError if there is none."""
 

@@ -120,6 +120,19 @@ class GcsStore(RemoteStore):
         page = next(found.pages, ())
         return [(blob.name, blob.size) for blob in page], found.next_page_token or ""
 
+    def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
+        found = self._client.list_blobs(
+            place.bucket,
+            prefix=place.key or None,
+            delimiter="/",
+            page_token=token or None,
+            fields="prefixes,nextPageToken",
+            retry=None,
+            timeout=timeouts(),
+        )
+        next(found.pages, None)
+        return list(found.prefixes), found.next_page_token or ""
+
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
         condition = {} if replace else {"if_generation_match": 0}
         self._blob(place).upload_from_string(

@@ -9,6 +9,7 @@ import re
 import secrets
 import shutil
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -63,6 +64,15 @@ class LocalStore(Store):
         if links:
             event(f"{prefix}: {links} symbolic links below it are not followed")
         return sorted(found, key=lambda entry: entry.path)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        top = local_path(prefix)
+        if not top.is_dir():
+            return []
+        with translated(prefix), os.scandir(top) as entries:
+            return sorted(
+                entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and _holds_any(entry.path)
+            )
 
     def read(self, uri: str) -> bytes:
         with translated(uri):
@@ -176,6 +186,12 @@ class _LocalCreation(Creation):
                 raise
             return self._target.exists()
         return True
+
+
+def _holds_any(folder: str) -> bool:
+    """Whether an object is below a folder: an object store has no empty ones."""
+    paths = (Path(place, name) for place, _, names in os.walk(folder) for name in names if not _PARTIAL.match(name))
+    return any(path.is_file() and not path.is_symlink() for path in paths)
 
 
 def _sweep(target: Path) -> None:

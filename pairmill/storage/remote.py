@@ -169,6 +169,10 @@ class RemoteStore(Store):
         """At most so many keys that begin so, with their sizes, and the token of the next ones or ``""``."""
 
     @abstractmethod
+    def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
+        """Starts of keys that begin so, each to the next slash and with it, and the token of the next ones or ``""``."""
+
+    @abstractmethod
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
         """Write it in one request; raises Taken where something stands that may not be replaced."""
 
@@ -205,6 +209,16 @@ class RemoteStore(Store):
             found += [Entry(key[len(place.key) :], size) for key, size in page if size or not key.endswith("/")]
             if not token:
                 return sorted(found, key=lambda entry: entry.path)
+
+    def folders(self, prefix: str) -> Sequence[str]:
+        place = Place.below(prefix)
+        found: set[str] = set()
+        token = ""
+        while True:
+            page, token = self._ask(place, functools.partial(self._folders, place, token))
+            found.update(start[len(place.key) : -1] for start in page)
+            if not token:
+                return sorted(found - {""})
 
     def read(self, uri: str) -> bytes:
         begin = self.read_range(uri, 0, WHOLE)

@@ -155,6 +155,11 @@ class S3Store(RemoteStore):
         found = [(item["Key"], item["Size"]) for item in answer.get("Contents", [])]
         return found, answer.get("NextContinuationToken", "")
 
+    def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
+        further = {"ContinuationToken": token} if token else {}
+        answer = self._client.list_objects_v2(Bucket=place.bucket, Prefix=place.key, Delimiter="/", **further)
+        return [item["Prefix"] for item in answer.get("CommonPrefixes", [])], answer.get("NextContinuationToken", "")
+
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
         condition = {} if replace else {"IfNoneMatch": "*"}
         self._client.put_object(

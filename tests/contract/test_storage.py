@@ -310,13 +310,24 @@ def test_a_prefix_with_and_without_slash_at_its_end_lists_the_same(place: str, s
     assert store.list(folder + "/") == store.list(folder) == [Entry("1", 0)]
 
 
+def test_the_folders_right_below_a_prefix_are_named(place: str, store: Store) -> None:
+    assert store.folders(place) == []
+    for path in ("b/x", "b/deep/y", "B/x", "a é%/x", "a/x", "ab", "x/y/z/deep"):
+        store.write(storage.join(place, *path.split("/")), b"")
+    assert store.folders(place) == ["B", "a", "a é%", "b", "x"]
+    assert store.folders(place + "/") == store.folders(place)
+    assert store.folders(storage.join(place, "b")) == ["deep"]
+    assert store.folders(storage.join(place, "ab")) == []
+
+
 def test_more_than_a_thousand_objects_are_listed(place: str, store: Store) -> None:
     # Object stores answer in pages of 1,000.
     for number in range(1_050):
-        store.write(storage.join(place, f"{number % 7}", f"{number:05}"), b"")
+        store.write(storage.join(place, f"{number % 7}{number}", f"{number:05}"), b"")
     listed = [entry.path for entry in store.list(place)]
     assert len(listed) == 1_050
-    assert listed == sorted(f"{number % 7}/{number:05}" for number in range(1_050))
+    assert listed == sorted(f"{number % 7}{number}/{number:05}" for number in range(1_050))
+    assert store.folders(place) == [path.split("/")[0] for path in listed]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -548,6 +559,18 @@ def test_files_symbolic_links_are_not_followed(tmp_path: Path, caplog: pytest.Lo
     caplog.set_level("INFO", "pairmill")
     assert storage.store_for(str(folder)).list(str(folder)) == [Entry("real", 1)]
     assert "4 symbolic links" in caplog.text
+
+
+def test_files_a_folder_without_an_object_is_none(tmp_path: Path) -> None:
+    store = storage.store_for(str(tmp_path))
+    (tmp_path / "empty" / "deeper").mkdir(parents=True)
+    (tmp_path / "partial").mkdir()
+    (tmp_path / "partial" / ".a.x.partial").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "full")
+    store.write(str(tmp_path / "full" / "deeper" / "x"), b"")
+    (tmp_path / "of links").mkdir()
+    (tmp_path / "of links" / "x").symlink_to(tmp_path / "full" / "deeper" / "x")
+    assert store.folders(str(tmp_path)) == ["full"]
 
 
 def test_files_a_copy_that_was_killed_before_its_rename_does_no_harm(tmp_path: Path) -> None:
