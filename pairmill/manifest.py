@@ -180,6 +180,15 @@ def read(folder: str) -> Manifest | None:
     return None
 
 
+def version_of(folder: str) -> int | None:
+    """The version of the stage that finished a folder; None if it is unfinished or its manifest cannot be read."""
+    store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
+    try:
+        return Manifest.load(store.read(uri), uri).version if store.exists(uri) else None
+    except InputError:
+        return None
+
+
 def begin(folder: str, stage: str, fingerprint: str) -> None:
     """Mark a folder as begun: until its manifest is there, readers refuse it."""
     started = {"stage": stage, "fingerprint": fingerprint, "format": FORMAT}

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -33,6 +33,8 @@ from pairmill.stage import Plan, RunConfig, Shard, ShardRecord, Share, Stage, Wr
 RECORD = "_RECORD.json"
 # Records looked for at once in an object store.
 _LOOKS = 32
+# Finished folders whose version is looked at, to say why none is used: each is a request or two to an object store.
+_OLD_LOOKED_AT = 16
 C = TypeVar("C", bound=RunConfig)
 
 
@@ -56,11 +58,12 @@ def run(stage: Stage[C], config: C) -> Result:
     start = time.monotonic()
     plan, base, fingerprint = _planned(stage, config)
     folder = storage.join(base, fingerprint)
-    finished = manifests.reusable(folder, lambda _: stage.stands(config, plan))
+    finished = manifests.reusable(folder, lambda _: stage.stands(config, plan, folder))
     if finished is not None:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
 
+    say_why_made_again(stage.name, stage.version, stage.history, base)
     shards = storage.join(base, "shards")
     todo = _Todo.of(plan.shards, shards)
     with _Crew(stage, config, shards) as crew:
@@ -69,9 +72,12 @@ def run(stage: Stage[C], config: C) -> Result:
         plan = stage.prepare(config, plan)
         records = _process(stage, crew, plan.context, todo)
         stage.accept(config, plan, records)
+        plan = stage.settle(config, plan, records)
         second = stage.gather(config, plan, records)
         _check_plan(stage, second)
         gathered = _process(stage, crew, plan.context, _Todo.of(second, shards)) if second else []
+    fingerprint = fingerprint_of(stage, config, plan)
+    folder = storage.join(base, fingerprint)
     manifest = _finish(stage, config, plan, records, gathered, shards, folder, fingerprint)
     return Result(folder, manifest, False, time.monotonic() - start)
 
@@ -90,8 +96,9 @@ def run_share(stage: Stage[C], config: C, share: Share) -> Result:
     folder = storage.join(base, fingerprint)
     shards = storage.join(base, "shards")
     mine: list[Shard] = []
-    if manifests.whole(folder) is None or not stage.stands(config, plan):
+    if manifests.whole(folder) is None or not stage.stands(config, plan, folder):
         mine = share.of(plan.shards)
+        say_why_made_again(stage.name, stage.version, stage.history, base)
     todo = _Todo.of(mine, shards)
     records = list(todo.done.values())
     if todo.left:
@@ -116,9 +123,34 @@ def _planned(stage: Stage[C], config: C) -> tuple[Plan, str, str]:
 
 
 def fingerprint_of(stage: Stage[Any], config: Any, plan: Plan) -> str:
-    """16 hexadecimal digits over stage, version, byte-changing options and inputs: the folder's name."""
+    """16 hexadecimal digits over all that a folder and its manifest follow from: the folder's name.
+
+    Names of shards are part of it, and their order, as the manifest names them and ``finish`` sees them in order.
+    """
     inputs = [asdict(item) for item in plan.inputs]
-    return manifests.content_key(stage.name, stage.version, byte_options(config), inputs)[:16]
+    shards = [] if plan.remnant else [[shard.name, shard.key] for shard in plan.shards]
+    return manifests.content_key(stage.name, stage.version, _options(config, plan), inputs, shards, plan.says)[:16]
+
+
+def _options(config: Any, plan: Plan) -> dict[str, Any]:
+    return {**byte_options(config), **plan.options}
+
+
+def say_why_made_again(name: str, version: int, history: Mapping[int, str], base: str) -> None:
+    """Log it if results of an older version stand below a stage's folder, which a run of this one does not use."""
+    if version == 1:
+        return
+    folders = [folder for folder in storage.store_for(base).folders(base) if manifests.is_fingerprint(folder)]
+    found = [manifests.version_of(storage.join(base, folder)) for folder in folders[:_OLD_LOOKED_AT]]
+    old = [one for one in found if one is not None and one < version]
+    if old:
+        reasons = [history[one] for one in range(min(old) + 1, version + 1) if one in history]
+        log.event(
+            f"{name}: results of an older version below {base} are not used again: {'; '.join(reasons)}",
+            stage=name,
+            uri=base,
+            versions=sorted(set(old)),
+        )
 
 
 def _check_plan(stage: Stage[Any], shards: list[Shard]) -> None:
@@ -414,7 +446,7 @@ def _manifest(
         stage=stage.name,
         version=stage.version,
         fingerprint=fingerprint,
-        options=byte_options(config),
+        options=_options(config, plan),
         inputs=plan.inputs,
         ledger=ledger,
         files=[],
@@ -449,6 +481,8 @@ def _finish(
     manifests.begin(folder, stage.name, fingerprint)
     out = Writer(folder)
     manifest = _manifest(stage, config, plan, fingerprint, ledger, records)
+    if plan.remnant:
+        manifest.shards, manifest.ledger = {}, Ledger()
     manifest.data = stage.finish(config, plan, [*records, *gathered], shards, out)
     out.write_report(stage.report(manifest))
     out.settle()

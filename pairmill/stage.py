@@ -146,12 +146,20 @@ class Plan:
         inputs: what is read, by content; part of the fingerprint.
         rows_expected: rows that the stage before wrote, where a manifest says so; the ledger must agree.
         context: what ``process`` and ``finish`` need beside their shard, picklable; read once.
+        says: what the manifest will say that follows neither from the options nor from the shards (a licence, a
+            revision), JSON-like; part of the fingerprint.
+        options: options that the manifest gives another value than the user did, by name: a path is not content.
+        remnant: whether the shards are only those whose results are not there yet. Then they depend on what is there:
+            neither the fingerprint nor the manifest knows them, and inputs and ``says`` have to say it all.
     """
 
     shards: list[Shard]
     inputs: list[InputRef]
     rows_expected: int | None = None
     context: Any = None
+    says: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+    remnant: bool = False
 
 
 @dataclass
@@ -262,6 +270,8 @@ class Stage(ABC, Generic[C]):
     """Whether its ledger is of rows; raw files are only brought."""
     version: ClassVar[int]
     """Format version: raised when the same input and options give other bytes than before."""
+    history: ClassVar[dict[int, str]] = {}
+    """For each version from 2 on, why results of the version before are not used again: one clause, for the log."""
     config: type[C]
 
     @abstractmethod
@@ -275,9 +285,13 @@ class Stage(ABC, Generic[C]):
     def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         """Do one shard: write its files to ``out``; return its ledger and small data for ``finish``."""
 
-    def stands(self, config: C, plan: Plan) -> bool:
+    def stands(self, config: C, plan: Plan, folder: str) -> bool:
         """Whether what the finished folder speaks of, but does not hold, is there; if not, the work is done again."""
         return True
+
+    def settle(self, config: C, plan: Plan, records: list[ShardRecord]) -> Plan:
+        """The plan with what its shards found out of its own content; the folder is named after this."""
+        return plan
 
     def prepare(self, config: C, plan: Plan) -> Plan:
         """The plan with what its shards need and takes long to make; called once, and only if there is work to do."""

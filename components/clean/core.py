@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -78,12 +79,17 @@ class Clean(Stage[CleanConfig]):
     """One shard cleans about 64 MiB of one source's raw files."""
 
     name: ClassVar[str] = "clean"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    history: ClassVar[dict[int, str]] = {
+        2: "large files are cleaned in pieces now, and put together anew",
+        3: "one was kept when a data set's card gave its files to other splits, in another order or at another "
+        "revision, when CSV was read otherwise, and when a raw file changed while it was read",
+    }
     config = CleanConfig
 
     def plan(self, config: CleanConfig) -> Plan:
         shards: list[Shard] = []
-        digests: list[list[Any]] = []
+        refs: list[InputRef] = []
         sources: dict[str, Source] = {}
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
@@ -123,10 +129,12 @@ class Clean(Stage[CleanConfig]):
             for unit in units:
                 shards += self._shards(config, source, folder, unit)
             sources[source.name] = source
-            about[source.name] = {"licence": source.licence, "citation": source.citation, **folder.about}
+            # Of what an earlier fetch knew, its declaration may have been corrected since.
+            about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
-            digests.append([source.name, source.version, [[path, folder.digests[path]] for path in taken]])
-        return Plan(shards, [InputRef("raw", content_key(digests)[:16])], context=(sources, about))
+            refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+        options = {"sources": list(sources)}  # by name: a YAML file's path is a place
+        return Plan(shards, refs, context=(sources, about), says=about, options=options)
 
     def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[Shard]:
         def pieces(paths: Iterable[str]) -> list[Piece]:
@@ -163,7 +171,7 @@ class Clean(Stage[CleanConfig]):
             key = content_key(
                 self.name,
                 self.version,
-                [source.name, source.version, config.profile],
+                [source.name, source.version, config.profile, unicodedata.unidata_version],
                 [unit.output, unit.tag, segmented, rejects, len(aside), unit.labels],
                 identity,
             )
@@ -377,14 +385,19 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     fetched = raw.index(uri)
     if fetched is None:
         given = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
-        sources = chosen(config.sources, set() if given else raw.folders(uri), f"raw={uri}")
+        sources = _sorted(chosen(config.sources, set() if given else raw.folders(uri), f"raw={uri}"))
         return [(source, raw.folder_of(source, uri)) for source in sources]
-    sources = chosen(config.sources, set(fetched), f"raw={uri}")
+    sources = _sorted(chosen(config.sources, set(fetched), f"raw={uri}"))
     for source in sources:
         if source.name not in fetched:
             got = ", ".join(sorted(fetched))
             raise InputError(f"{source.name} was not fetched", where=f"raw={uri}", got=got, hint="run fetch with it")
     return [(source, fetched[source.name]) for source in sources]
+
+
+def _sorted(sources: Iterable[Source]) -> list[Source]:
+    """By name: the order in which they were asked for is no content."""
+    return sorted(sources, key=lambda source: source.name)
 
 
 def _by_source(records: list[ShardRecord]) -> dict[str, Ledger]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,10 @@ class _Output:
     parts: tuple[_Part, ...]
     overwritten: int = 0
     """Rows of other labels that the reference loses to this one."""
+
+    @property
+    def identity(self) -> list[object]:
+        return [self.source, self.path, asdict(self.layout), self.parts, self.overwritten]
 
     @property
     def size(self) -> int:
@@ -90,7 +94,7 @@ def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: P
     return [
         Shard(
             group[0].path + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
-            content_key("clean gather", version, [[item.path, item.parts, item.overwritten] for item in group]),
+            content_key("clean gather", version, [item.identity for item in group]),
             Work(tuple(group)),
             sum(item.size for item in group),
         )

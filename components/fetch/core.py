@@ -8,11 +8,12 @@ the clean stage reads. What is there already, under ``raw=``, is digested and in
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -82,7 +83,7 @@ class _Fetch:
 
     Args:
         source: its declaration.
-        identity: digest over what will stand in its folder.
+        identity: digest over what will stand in its raw folder; empty where its files are given.
         pin: what it is locked to; None where its files are given.
         revision: a commit, or the sha256 of an archive; empty as long as the archive was not seen.
         given: the files, where they are there already.
@@ -99,13 +100,37 @@ class _Fetch:
         """Its folder below the root."""
         return f"{_RAW}/{self.source.name}/{self.revision if len(self.revision) == 40 else self.revision[:16]}"
 
+    @property
+    def ref(self) -> InputRef:
+        """Its files by content, wherever they stand; of an archive that nobody saw yet, by what its server calls it."""
+        if self.given is not None:
+            content: object = [[path, self.given.digests[path]] for path in self.given.sizes]
+        else:
+            content = [self.revision or (self.pin and self.pin.revision), _declared(self.source)]
+        return InputRef(self.source.name, content_key(content)[:16])
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What manifests say of it."""
+        revision = f"sha256 {self.revision}" if len(self.revision) == 64 else self.revision
+        return {
+            "origin": describe(self.source),
+            "revision": revision or "as given",
+            **(self.given.about if self.given is not None else {}),  # what an earlier fetch knew
+            "licence": self.source.licence,
+            "citation": self.source.citation,
+        }
+
 
 class Fetch(Stage[FetchConfig]):
     """Downloads, resumes and indexes raw data."""
 
     name: ClassVar[str] = FETCH
     counts_rows: ClassVar[bool] = False
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "one was kept when a source read through datasets had other columns to read, or another licence or citation",
+    }
     config = FetchConfig
 
     def parameters(self, config: FetchConfig) -> dict[str, list[str]]:
@@ -130,19 +155,29 @@ class Fetch(Stage[FetchConfig]):
             found += self._plan_locked(missing, config, root)
         found.sort(key=lambda pair: sources.index(pair[0].source))
         fetches = [one for one, _ in found]
-        return Plan(
-            [shard for _, shards in found for shard in shards],
-            [InputRef(one.source.name, one.identity) for one in fetches],
-            context=fetches,
-        )
+        shards = [shard for _, shards in found for shard in shards]
+        options = {"sources": sorted(source.name for source in sources)}  # a YAML file's path is a place
+        return _said(Plan(shards, [], context=fetches, options=options, remnant=True))
 
-    def stands(self, config: FetchConfig, plan: Plan) -> bool:
+    def stands(self, config: FetchConfig, plan: Plan, folder: str) -> bool:
         root = storage.normalise(config.root, "root")
         fetches: list[_Fetch] = plan.context
         gone = [one.source.name for one in fetches if one.given is None and _standing(one, root) is None]
         if gone:
             event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
-        return not gone
+        # Equal files at two places are the same data, and the index names one place.
+        moved = [one.source.name for one in fetches if one.given and _indexed_at(folder, one) != one.given.uri]
+        if moved:
+            event(f"fetch: the files of {', '.join(moved)} are at another place now; the index is made again")
+        return not gone and not moved
+
+    def settle(self, config: FetchConfig, plan: Plan, records: list[ShardRecord]) -> Plan:
+        for one in plan.context:
+            if not one.revision and one.given is None:
+                (one.revision,) = {
+                    record.data["sha256"] for record in records if record.data["source"] == one.source.name
+                }
+        return _said(plan)
 
     def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[Shard]]:
         origin = source.origin
@@ -165,9 +200,7 @@ class Fetch(Stage[FetchConfig]):
             wanted |= {_CARD} if card else set()
             folder.digest(sorted(wanted))
             folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
-            # With its place: the index names it.
-            identity = content_key(folder.uri, [[path, folder.digests[path]] for path in folder.sizes])[:16]
-            return _Fetch(source, identity, given=folder), []
+            return _Fetch(source, "", given=folder), []
         archives = [path for path in paths if path.endswith(archive.NAMES)]
         patterns, strip = _members(source)
         if len(archives) != 1 or not patterns:
@@ -207,7 +240,7 @@ class Fetch(Stage[FetchConfig]):
                     )
                 if pin != old:
                     new[source.name] = pin
-                identity = content_key(pin.origin, pin.revision, asdict(source.origin))[:16]
+                identity = content_key(pin.origin, pin.revision, *_declared(source))[:16]
                 one = _Fetch(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
                 whole = bool(one.revision) and _standing(one, root) is not None
                 found.append((one, [] if whole else self._shards(source, pin)))
@@ -225,7 +258,7 @@ class Fetch(Stage[FetchConfig]):
                 self._shard(
                     source,
                     f"split {split}",
-                    [asdict(origin), pin.revision, split],
+                    [pin.revision, split, *_declared(source)],
                     _HubSplit(origin, pin.revision, split, (*source.fields, *source.optional)),
                 )
                 for split in origin.splits
@@ -297,28 +330,17 @@ class Fetch(Stage[FetchConfig]):
         scratch.clear(root, [shard.key for shard in plan.shards])
         found: list[_Fetch] = plan.context
         index: dict[str, Any] = {}
-        seen: dict[str, _Fetch] = {}
         for one in found:
             mine = [record for record in records if record.data["source"] == one.source.name]
-            if not one.revision and one.given is None:
-                one.revision = mine[0].data["sha256"]
-                seen[one.source.name] = one
             index[one.source.name] = self._publish(one, root, mine, shards, out)
+        seen = {one.source.name: one for one in found if one.pin and not one.pin.of_commit and not one.pin.sha256}
         if seen:
             _lock_digests(lock_of(config, root), seen)
         return {"sources": index}
 
     def _publish(self, one: _Fetch, root: str, records: list[ShardRecord], shards: str, out: Writer) -> dict[str, Any]:
         """Finish the raw folder of a source and put it into the index; returns what the manifest says of it."""
-        source = one.source
-        revision = f"sha256 {one.revision}" if len(one.revision) == 64 else one.revision
-        about = {
-            "origin": describe(source),
-            "revision": revision or "as given",
-            "licence": source.licence,
-            "citation": source.citation,
-            **(one.given.about if one.given is not None else {}),  # what an earlier fetch knew
-        }
+        source, about = one.source, one.about
         entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
         if one.given is not None:
             entry["uri"] = one.given.uri
@@ -383,6 +405,21 @@ def describe(source: Source) -> str:
     return origin.page if isinstance(origin, Manual) else "given"
 
 
+def _declared(source: Source) -> list[object]:
+    """What of a source's declaration decides which files are fetched, and whether they are taken."""
+    if isinstance(source.origin, HubRows):
+        # Columns of mixed types are refused if they are read, and let pass if not.
+        return [asdict(source.origin), sorted({*source.fields, *source.optional})]
+    return [asdict(source.origin)]
+
+
+def _said(plan: Plan) -> Plan:
+    """The plan with all that its manifest will say, as far as it is known; the order of sources is no content."""
+    fetches: list[_Fetch] = sorted(plan.context, key=lambda one: one.source.name)
+    said = {one.source.name: one.about for one in fetches}
+    return replace(plan, inputs=[one.ref for one in fetches], says=said)
+
+
 def lock_of(config: FetchConfig, root: str) -> str:
     """URI of the lock file."""
     return storage.normalise(config.lock, "lock") if config.lock else storage.join(root, "sources.lock.yaml")
@@ -439,6 +476,15 @@ def _standing(one: _Fetch, root: str) -> Manifest | None:
     return manifest
 
 
+def _indexed_at(folder: str, one: _Fetch) -> str:
+    """Where the index in a folder says that the given files of a source are; empty if it does not say it."""
+    uri = storage.join(folder, "sources", f"{one.source.name}.json")
+    try:
+        return str(json.loads(storage.store_for(uri).read(uri))["uri"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def _folder(one: _Fetch, root: str) -> str:
     return storage.join(root, *one.path.split("/"))
 
@@ -450,6 +496,10 @@ def _finish_raw(
     # One of an older declaration goes, and its files stay: older indexes name them.
     whole = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
     if whole is not None:
+        if whole.data["about"] != about:
+            # The files stay: what is said of them alone is new.
+            data = {**whole.data, "about": dict(about)}
+            storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(whole, data=data).dump())
         return whole.files
     manifests.begin(folder, _RAW, one.identity)
     out = Writer(folder)

@@ -83,7 +83,8 @@ class Tokenize(Stage[TokenizeConfig]):
     """One shard makes one task, the five arrays of one row file; or a piece of one."""
 
     name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
     config = TokenizeConfig
 
     def plan(self, config: TokenizeConfig) -> Plan:

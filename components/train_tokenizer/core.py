@@ -57,7 +57,12 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
 
     name: ClassVar[str] = "train_tokenizer"
     folder: ClassVar[str] = "tokenizer"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
+    history: ClassVar[dict[int, str]] = {
+        2: "words are counted in sorted runs now",
+        3: "counts of a data_io run, which takes nulls for empty texts, were used by others, and those of a row file "
+        "that changed while it was read",
+    }
     config = TrainTokenizerConfig
 
     def plan(self, config: TrainTokenizerConfig) -> Plan:
@@ -69,8 +74,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             cap = rules.match(file.task)[0].max_per_file
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
             # The sample depends on the task's name only where there is a limit.
-            sample = None if limit is None else [limit, config.seed, file.task, config.profile]
-            identity = [config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
+            sample = None if limit is None else [limit, config.seed, file.task]
+            identity = [config.profile, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
             large = file.kind == "parquet" and file.size > _SMALL
             parts = rows.parts(file.uri, _PART_BYTES) if large else []
             if len(parts) < 2:

@@ -586,6 +586,21 @@ def test_a_yaml_source_through_datasets_is_fetched_and_cleaned(tmp_path: Path) -
     assert len(rows) == 32
 
 
+def test_columns_that_are_read_through_datasets_are_checked_in_an_old_project_too(tmp_path: Path) -> None:
+    records = [{"question": "q", "good": "g", "answer": "a"}] * 30 + [{"question": "q", "good": "g", "answer": [1]}]
+    described, root = tmp_path / "made.yaml", tmp_path / "root"
+    with Hub() as hub:
+        hub.add("o/n", {"train.jsonl": "".join(json.dumps(one) + "\n" for one in records).encode()})
+        for column, code in (("good", 0), ("answer", 3)):
+            described.write_text(
+                "name: made_rows\nhub: o/n\nvia: datasets\ncondition: direct\ninstruction: question\n"
+                f"response: {column}\n"
+            )
+            done = program(hub, tmp_path / "home", f"root={root}", f"sources={described}", "workers=1")
+            assert done.code == code, done.err
+    assert "a column has values of several kinds" in done.err
+
+
 # --- files over https -----------------------------------------------------------------------------------------------
 
 
@@ -677,6 +692,20 @@ def test_the_same_bytes_may_be_called_otherwise(files: Files, tmp_path: Path, mo
         fetch(tmp_path / "b", lock=str(locked), update=["made"])
         pin = lock.read(str(locked))["made"]
         assert pin == Pin(url, '"moved"', hashlib.sha256(packed(MEMBERS)).hexdigest())
+
+
+def test_an_archive_is_known_by_its_bytes_and_not_by_what_its_server_calls_them(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = {**MEMBERS, "v1/train/a.jsonl": lines(11)}
+    found = []
+    for number, (members, etag) in enumerate(((MEMBERS, "one"), (MEMBERS, "other"), (new, "one"))):
+        declare(monkeypatch, Web(files.add("set.tar.gz", packed(members), etag=f'"{etag}"'), ("**/train/*.jsonl",)))
+        result = fetch(tmp_path / str(number))
+        assert fetch(tmp_path / str(number)).uri == result.uri
+        found.append(tools.digests(Path(result.uri)) | {"": result.manifest.fingerprint})
+    assert found[0] == found[1]
+    assert found[0][""] != found[2][""]
 
 
 def test_a_file_that_is_replaced_before_it_was_ever_fetched_is_noticed(

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-from dataclasses import dataclass, fields, make_dataclass
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -536,11 +536,35 @@ def test_the_fingerprint_depends_on_input_stage_version_and_byte_options(
     assert all(len(one) == 16 and set(one) <= set("0123456789abcdef") for one in found)
 
 
+def test_the_fingerprint_follows_from_shards_in_order_and_from_all_that_the_manifest_says(bench: Bench) -> None:
+    a, b = Shard("a", "0" * 64, "payload", 1), Shard("b", "1" * 64, "payload", 2)
+    plans = [
+        Plan([a, b], []),
+        Plan([b, a], []),
+        Plan([a], []),
+        Plan([a, replace(b, name="c")], []),
+        Plan([a, replace(b, key="2" * 64)], []),
+        Plan([a, b], [], says={"licence": "MIT"}),
+        Plan([a, b], [], says={"licence": "CC0"}),
+        Plan([a, b], [manifests.InputRef("raw", "0" * 16)]),
+        Plan([a, b], [manifests.InputRef("rows", "0" * 16)]),
+        Plan([a, b], [], options={"suffix": "?"}),
+    ]
+    found = [runner.fingerprint_of(Toy(), bench.config(), plan) for plan in plans]
+    assert len(set(found)) == len(plans)
+    # Where shards are and how large they are is no content.
+    moved = Plan([replace(a, payload="elsewhere"), replace(b, size=3)], [], rows_expected=5, context="place")
+    assert runner.fingerprint_of(Toy(), bench.config(), moved) == found[0]
+    # Where the plan leaves out what is there already, what is there says nothing.
+    left = [runner.fingerprint_of(Toy(), bench.config(), Plan(some, [], says="x", remnant=True)) for some in ([a], [b])]
+    assert left[0] == left[1]
+
+
 def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     # A change here makes every project's results anew: it must be meant.
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
-    plan = Plan([], [manifests.InputRef("raw", "0" * 16)])
-    assert runner.fingerprint_of(Toy(), config(), plan) == "91cb9276afec3a72"
+    plan = Plan([Shard("a", "0" * 64, None)], [manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
+    assert runner.fingerprint_of(Toy(), config(), plan) == "c163b48de5d3dad3"
     assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers", "share"}
 
 
