@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import math
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -86,7 +87,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
                 shards.append(Shard(f"{file.task} {index:05}", key, _Work(file, part, limit), part.size))
             limits.append([file.task, limit])
         refs = [*found.refs, InputRef("limits", content_key(limits)[:16])]
-        return Plan(shards, refs, found.rows)
+        # Which characters of the longest tokens can be printed is Python's to say.
+        return Plan(shards, refs, found.rows, says={"unicode": unicodedata.unidata_version})
 
     def process(
         self, config: TrainTokenizerConfig, plan_context: Any, shard: Shard, out: Writer

@@ -170,7 +170,7 @@ class RemoteStore(Store):
 
     @abstractmethod
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
-        """Starts of keys that begin so, each to the next slash and with it, and the token of the next ones or ``""``."""
+        """Starts of keys that begin so, each up to the next slash, and the token of the next ones or ``""``."""
 
     @abstractmethod
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:

@@ -18,7 +18,7 @@ from components.train_tokenizer.core import TrainTokenizer, _chosen_texts, _held
 from components.train_tokenizer.report import report_of
 from pairmill import _native, runner
 from pairmill.encoder import SPLIT
-from pairmill.errors import InputError
+from pairmill.errors import InputError, StageFailure
 from pairmill.manifest import Ledger
 from pairmill.report import Bars
 from pairmill.stage import ShardRecord, Writer
@@ -141,6 +141,15 @@ def test_rows_without_text_are_refused(tmp_path: Path) -> None:
 
 
 # --- Parts, runs and workers ----------------------------------------------------------------------------------------
+
+
+def test_nulls_are_refused_after_a_run_that_takes_them(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    texts = [["direct"] * 2, ["question", "question"], ["answer", None]]
+    pq.write_table(pa.table(texts, ["condition", "instruction", "response"]), tmp_path / "rows" / "a.parquet")
+    assert run(tmp_path, profile="data_io").manifest.ledger.measures["texts"] == 3
+    with pytest.raises(StageFailure, match="response is null"):
+        run(tmp_path)
 
 
 def words(seed: int, rows: int) -> list[tuple[str, str]]:

@@ -1,0 +1,171 @@
+"""Equal keys mean equal bytes: whatever a stage's ``process`` reads of its options is in the key of the shard."""
+
+import dataclasses
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fetching import declare, lines
+from sides import trained
+
+from components.clean.config import CleanConfig
+from components.clean.core import Clean
+from components.clean.origin import Manual
+from components.fetch.config import FetchConfig
+from components.fetch.core import Fetch
+from components.tokenize import core as tokenize
+from components.tokenize.config import TokenizeConfig
+from components.train_tokenizer import core as train_tokenizer
+from components.train_tokenizer.config import TrainTokenizerConfig
+from pairmill import runner, storage
+from pairmill.stage import Plan, RunConfig, Shard, Stage, byte_options
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def recording(config: C) -> tuple[C, set[str]]:
+    """The same options, and the names of those that are read of them, by whatever method."""
+    read: set[str] = set()
+    names = {item.name for item in dataclasses.fields(config)}
+
+    def get(self: Any, name: str) -> Any:
+        if name in names:
+            read.add(name)
+        return object.__getattribute__(self, name)
+
+    watched = dataclasses.replace(config)
+    read.clear()
+    watched.__class__ = type("Watched", (type(config),), {"__getattribute__": get})
+    return watched, read
+
+
+def other(config: RunConfig, name: str) -> Any:
+    """Another value of an option."""
+    value = getattr(config, name)
+    if name == "profile":
+        return "pairmill" if value == "data_io" else "data_io"
+    if name == "tokenizer_type":
+        return "unigram" if value == "bpe" else "bpe"
+    return (
+        [*value, value[-1]]
+        if isinstance(value, list)
+        else not value
+        if isinstance(value, bool)
+        else value + type(value)(1)
+    )
+
+
+def rows(folder: Path) -> Path:
+    folder.mkdir()
+    texts = [[f"{word} {number}" for number in range(60)] for word in ("direct", "question", "answer")]
+    texts[0] = ["direct"] * 60
+    pq.write_table(
+        pa.table(texts, ["condition", "instruction", "response"]), folder / "large.parquet", row_group_size=20
+    )
+    for name in ("small.jsonl", "limited.jsonl"):
+        with (folder / name).open("w") as file:
+            for row in zip(*texts, strict=True):
+                file.write(json.dumps(dict(zip(("condition", "instruction", "response"), row, strict=True))) + "\n")
+    return folder
+
+
+def of_fetch(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+    (tmp_path / "raw" / "made").mkdir(parents=True)
+    (tmp_path / "raw" / "made" / "a.jsonl").write_bytes(lines(3))
+    return Fetch(), FetchConfig(root=str(tmp_path / "root"), raw=str(tmp_path / "raw"), sources=["made"])
+
+
+def of_clean(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+    of_fetch(tmp_path, options)
+    return Clean(), CleanConfig(root=str(tmp_path / "root"), raw=str(tmp_path / "raw"), sources=["made"], **options)
+
+
+def of_train(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+    (tmp_path / "rules.yaml").write_text("- prefix: limited\n  max_per_file: 2\n")
+    given = {"rows": [str(rows(tmp_path / "rows"))], "prefix_config_path": str(tmp_path / "rules.yaml")}
+    return train_tokenizer.TrainTokenizer(), TrainTokenizerConfig(root=str(tmp_path / "root"), **given, **options)
+
+
+def of_tokenize(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+    special = [
+        default.default for default in dataclasses.fields(TokenizeConfig) if default.name in {"boq", "eoq", "eoa"}
+    ]
+    conditions = TokenizeConfig(root="x", rows=["x"], tokenizer="x").condition_tokens().values()
+    trained(["question answer"] * 9, 300, True, [*special, *conditions]).save(str(tmp_path / "tokenizer.json"))
+    given = {"rows": [str(rows(tmp_path / "rows"))], "tokenizer": str(tmp_path / "tokenizer.json")}
+    return tokenize.Tokenize(), TokenizeConfig(root=str(tmp_path / "root"), **given, **options)
+
+
+CASES = [
+    (of_clean, {}),
+    (of_clean, {"profile": "data_io"}),
+    (of_train, {}),
+    (of_train, {"profile": "data_io"}),
+    (of_train, {"tokenizer_type": "unigram"}),
+    (of_tokenize, {}),
+    (of_tokenize, {"profile": "data_io"}),
+    (of_fetch, {}),
+]
+
+
+@pytest.mark.parametrize(("make", "options"), CASES)
+def test_every_option_that_a_shard_reads_is_in_its_key(
+    make: Callable[[Path, dict[str, Any]], tuple[Stage[Any], RunConfig]],
+    options: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    declare(monkeypatch, Manual("", "", ""))
+    for module, most in ((train_tokenizer, "_PART_BYTES"), (tokenize, "_PIECE_BYTES")):
+        monkeypatch.setattr(module, most, 1)
+        monkeypatch.setattr(module, "_SMALL", 1)
+    stage, config = make(tmp_path, options)
+    plan = stage.plan(config)
+    plan = stage.prepare(config, plan)
+    shards = storage.join(config.root, "shards")
+    inspected = 0
+
+    def check(some: list[Shard], planned: Callable[[RunConfig], list[Shard]]) -> list[Any]:
+        nonlocal inspected
+        records = []
+        for shard in some:
+            watched, read = recording(config)
+            records.append(runner.process_shard(stage, watched, plan.context, shard, shards))
+            for name in sorted(read & byte_options(config).keys()):
+                changed = dataclasses.replace(config, **{name: other(config, name)})
+                keys = {one.key for one in planned(changed)}
+                assert shard.key not in keys, f"{stage.name}: {shard.name} reads {name}, which is not in its key"
+                inspected += 1
+        return records
+
+    records = check(plan.shards, lambda changed: stage.plan(changed).shards)
+    check(stage.gather(config, plan, records), lambda changed: stage.gather(changed, plan, records))
+    assert inspected >= {"fetch": 0, "clean": 1, "tokenize": 4, "train_tokenizer": 9}[stage.name]
+
+
+def test_what_python_s_own_tables_decide_is_in_the_keys_of_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.11 and 3.12 know other letters: where a word ends, what is white space, what a case folds to."""
+    declare(monkeypatch, Manual("", "", ""))
+    stage, config = of_clean(tmp_path, {})
+    keys = {shard.key for shard in stage.plan(config).shards}
+    monkeypatch.setattr(unicodedata, "unidata_version", "1.0.0")
+    assert keys.isdisjoint(shard.key for shard in stage.plan(config).shards)
+
+
+def test_what_python_s_own_tables_decide_is_in_the_name_of_a_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, config = of_train(tmp_path, {})
+    before: Plan = stage.plan(config)
+    monkeypatch.setattr(unicodedata, "unidata_version", "1.0.0")
+    after = stage.plan(config)
+    assert runner.fingerprint_of(stage, config, before) != runner.fingerprint_of(stage, config, after)
+    # The words that are counted are split by tables of our own.
+    assert [shard.key for shard in before.shards] == [shard.key for shard in after.shards]
