@@ -11,7 +11,6 @@ import hashlib
 import io
 import logging
 import os
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +51,7 @@ WHOLE = 1 << 20
 """Bytes up to which an object is read in one request."""
 _READERS = 32
 _TRIED = 10
+_HEAD = "pairmill-"
 _PASSING = {408, 429, 500, 502, 503, 504}
 
 
@@ -505,7 +505,7 @@ class _RemoteCreation(Creation):
         folder = partials.scratch()
         _sweep(folder)
         try:
-            self._handle, self._path = partials.hold(lambda: _make(folder))
+            self._handle, self._path = partials.make(folder, _HEAD)
         except OSError as error:
             raise _full(folder, error) if error.errno in SPACE else from_os_error(error, str(folder)) from error
         return self._path
@@ -514,22 +514,18 @@ class _RemoteCreation(Creation):
         try:
             if isinstance(error, OSError) and error.errno in SPACE and not error.filename:
                 raise _full(self._path.parent, error) from error
+            if isinstance(error, FileNotFoundError) and error.filename == str(self._path):
+                raise partials.removed(self._path) from error
             if kind is None:
-                self._store._send(self._place, self._path)
+                self._store._send(self._place, partials.written(self._path, self._handle))
         finally:
-            self._path.unlink(missing_ok=True)
+            partials.remove(self._path)
             os.close(self._handle)
-
-
-def _make(folder: Path) -> tuple[int, Path]:
-    handle, name = tempfile.mkstemp(dir=folder, prefix="pairmill-", suffix=".partial")
-    return handle, Path(name)
 
 
 @functools.cache
 def _sweep(folder: Path) -> None:
-    for _ in partials.sweep(folder.glob("pairmill-*.partial")):
-        pass
+    partials.sweep_folder(folder, _HEAD)
 
 
 def _full(folder: Path, error: OSError) -> StorageError:
