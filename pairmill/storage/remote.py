@@ -63,8 +63,8 @@ class Replaced(StorageError):
     """It is not the object any more that was begun to be read."""
 
 
-class Taken(Exception):
-    """An object stands there already, and should not."""
+class Taken(StorageError):
+    """A condition of the request does not hold: what stands there is another object than was expected."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ class RemoteStore(Store):
         """Write a file of more than PART bytes, with retries of its own."""
 
     @abstractmethod
-    def _copy(self, source: Place, target: Place) -> None:
-        """Copy in the store, with retries of its own."""
+    def _copy(self, source: Place, target: Place, stat: Stat) -> None:
+        """Copy in the store, with retries of its own; raises Taken where the source is not of this version any more."""
 
     @abstractmethod
     def _delete(self, place: Place) -> None: ...
@@ -261,7 +261,7 @@ class RemoteStore(Store):
         if (start.bucket, start.key) == (end.bucket, end.key):
             self._head(source)
         else:
-            self._copy(start, end)
+            self._copy_whole(start, end)
 
     def delete(self, uri: str) -> None:
         place = Place.of(uri)
@@ -367,6 +367,25 @@ class RemoteStore(Store):
             raise Replaced(
                 "was replaced or removed while it was read", where=place.uri, hint="run the same command again"
             ) from None
+
+    def _copy_whole(self, source: Place, target: Place) -> None:
+        """Copy it though another writer replaces it by the same bytes, which some stores then call another version."""
+        first = stat = self._head(source.uri)
+        for _ in range(_TRIED):
+            try:
+                self._copy(source, target, stat)
+                return
+            except Taken:
+                stat = self._head(source.uri)
+            if stat.size != first.size:
+                break
+        raise Replaced(
+            "was replaced by another object while it was copied",
+            where=source.uri,
+            got=f"{stat.size} bytes",
+            expected=f"{first.size} bytes, of one version",
+            hint="see what else writes it, then run the same command",
+        )
 
     def _write(self, place: Place, data: bytes) -> None:
         self._ask(place, lambda: self._put(place, data, replace=True))
@@ -552,7 +571,7 @@ def refusal(place: Place, status: int, detail: str, retry_after: str = "") -> Ex
     if status == 404:
         return Absent("does not exist", where=place.uri, hint="check the path")
     if status == 412:
-        return Taken(place.uri)
+        return Taken("is another object than was expected", where=place.uri, got=got)
     if status in {401, 403}:
         return StorageError(
             "storage refused", where=place.uri, got=got, hint="check what the credentials of this process may do"
