@@ -59,7 +59,7 @@ class LocalStore(Store):
                             path = os.path.relpath(entry.path, top).replace(os.sep, "/")
                             found.append(Entry(path, entry.stat().st_size))
         if links:
-            event(f"{prefix}: {links} symbolic links below it are not followed")
+            event(f"{prefix}: {links} symbolic links below it are not followed; one that is named exactly is")
         return sorted(found, key=lambda entry: entry.path)
 
     def read(self, uri: str) -> bytes:
