@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from components.clean.origin import Given
@@ -77,10 +78,14 @@ def folders(raw: str) -> set[str]:
     store = storage.store_for(raw)
     if store.exists(raw):
         raise InputError("is a file", where=f"raw={raw}", expected="a folder with one folder per source")
-    found = store.folders(raw)
+    found = set(store.folders(raw))
+    if storage.scheme(raw) == "file":
+        # Of links alone nothing is listed, but a source may name some of them.
+        others = [path for path in storage.local_path(raw).glob("*") if path.name not in found and path.is_dir()]
+        found |= {path.name for path in others if path.is_symlink() or any(map(Path.is_symlink, path.rglob("*")))}
     if not found:
         storage.require(raw, "raw files, one folder per source")
-    return set(found)
+    return found
 
 
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
@@ -94,6 +99,21 @@ def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
         )
 
 
+def files_of(source: Source, uri: str) -> dict[str, int]:
+    """Bytes by path of the files below a folder.
+
+    A link is among them only where the source names it exactly: what a pattern finds may lead anywhere.
+    """
+    store = storage.store_for(uri)
+    found = {entry.path: entry.size for entry in store.list(uri)}
+    for path in getattr(source.origin, "files", ()):
+        if path not in found and not {"*", "?"} & set(path):
+            file = storage.join(uri, *path.split("/"))
+            if store.exists(file):
+                found[path] = store.size(file)
+    return found
+
+
 def folder_of(source: Source, raw: str) -> RawFolder:
     """The raw files of a source below a folder with one folder per source.
 
@@ -101,18 +121,16 @@ def folder_of(source: Source, raw: str) -> RawFolder:
         InputError: nothing there, not finished, or several revisions.
     """
     uri = storage.join(raw, source.name)
-    store = storage.store_for(uri)
-    listed = store.list(uri)
-    if not listed and isinstance(source.origin, Given):
+    sizes = files_of(source, uri)
+    if not sizes and isinstance(source.origin, Given):
         uri = source.origin.uri
-        store = storage.store_for(uri)
-        listed = store.list(uri)
-    if not listed:
+        sizes = files_of(source, uri)
+    if not sizes:
         storage.require(uri, f"the raw files of {source.name}")
-    revisions = [entry.path.removesuffix(f"/{MANIFEST}") for entry in listed if entry.path.endswith(f"/{MANIFEST}")]
-    begun = [entry.path.removesuffix(f"/{STARTED}") for entry in listed if entry.path.endswith(f"/{STARTED}")]
+    revisions = [path.removesuffix(f"/{MANIFEST}") for path in sizes if path.endswith(f"/{MANIFEST}")]
+    begun = [path.removesuffix(f"/{STARTED}") for path in sizes if path.endswith(f"/{STARTED}")]
     if not begun:
-        return RawFolder(uri, {entry.path: entry.size for entry in listed})
+        return RawFolder(uri, sizes)
     if len(revisions) != 1:
         raise InputError(
             f"several revisions of {source.name}" if revisions else f"no finished revision of {source.name}",

@@ -185,9 +185,9 @@ class Fetch(Stage[FetchConfig]):
             folder = raw.folder_of(source, given)
         else:
             assert isinstance(origin, Given)
-            storage.require(origin.uri, f"the files of {source.name}")
-            listed = storage.store_for(origin.uri).list(origin.uri)
-            folder = RawFolder(origin.uri, {entry.path: entry.size for entry in listed})
+            folder = RawFolder(origin.uri, raw.files_of(source, origin.uri))
+            if not folder.sizes:
+                storage.require(origin.uri, f"the files of {source.name}")
         card = folder.card()
         paths = sorted(folder.sizes)
         # Other options of the source than the default ones may read more of what it declares.

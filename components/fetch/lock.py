@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 import yaml
 
 from components.fetch.scratch import alone
-from pairmill import storage
+from pairmill import partials, storage
 from pairmill.errors import InputError
 
 _FORMAT = 1
@@ -54,7 +54,7 @@ def held(uri: str) -> Iterator[None]:
     with ExitStack() as stack:
         # One that may only be read changes for nobody.
         if os.access(path.parent, os.W_OK) or not path.exists():
-            stack.enter_context(alone(path.with_name(f".{path.name}.lock")))
+            stack.enter_context(alone(path.with_name(partials.head_of(path) + "lock")))
         yield
 
 

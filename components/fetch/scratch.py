@@ -26,14 +26,14 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         # For writing: NFS locks no file that is open for reading only.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             if partials.names(path, handle):  # else its last holder has removed it
                 try:
                     yield
                 finally:
-                    path.unlink(missing_ok=True)
+                    partials.remove(path)
                 return
         finally:
             os.close(handle)
@@ -43,6 +43,8 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
 def folder(root: str, key: str) -> Iterator[Path]:
     """The scratch folder of a shard, this process's alone. It stays until :func:`clear`."""
     home = _home(root)
+    if storage.scheme(root) != "file":
+        partials.own(home.parent)
     with alone(home / f"{key}.lock"):
         (home / key).mkdir(exist_ok=True)
         yield home / key
@@ -52,6 +54,8 @@ def clear(root: str, keys: Iterable[str]) -> None:
     """Remove the scratch folders of these shards, but those that another process works in."""
     home = _home(root)
     if home.is_dir():
+        if storage.scheme(root) != "file":
+            partials.own(home.parent)
         for key in keys:
             with suppress(BlockingIOError), alone(home / f"{key}.lock", wait=False):
                 shutil.rmtree(home / key, ignore_errors=True)
@@ -61,4 +65,5 @@ def _home(root: str) -> Path:
     if storage.scheme(root) == "file":
         return storage.local_path(storage.join(root, "fetch", "downloads"))
     # A bucket takes whole objects only: what was killed goes on where this machine, or the pod, still has its scratch.
-    return partials.scratch() / "pairmill-downloads" / hashlib.sha256(root.encode()).hexdigest()[:16]
+    top = partials.scratch() / f"pairmill-downloads-{os.geteuid()}"
+    return top / hashlib.sha256(root.encode()).hexdigest()[:16]

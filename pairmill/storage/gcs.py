@@ -165,13 +165,19 @@ class GcsStore(RemoteStore):
         self._require_bucket(place)
         self._ask(place, send)
 
-    def _copy(self, source: Place, target: Place) -> None:
+    def _copy(self, source: Place, target: Place, stat: Stat) -> None:
         token: str | None = ""
         while token is not None:
-            token = self._ask(source, functools.partial(self._rewrite, source, target, token or None))
+            token = self._ask(source, functools.partial(self._rewrite, source, target, stat, token or None))
 
-    def _rewrite(self, source: Place, target: Place, token: str | None) -> str | None:
-        further, _, _ = self._blob(target).rewrite(self._blob(source), token=token, retry=None, timeout=timeouts())
+    def _rewrite(self, source: Place, target: Place, stat: Stat, token: str | None) -> str | None:
+        further, _, _ = self._blob(target).rewrite(
+            self._blob(source),
+            token=token,
+            if_source_generation_match=int(stat.version),
+            retry=None,
+            timeout=timeouts(),
+        )
         return str(further) if further else None
 
     def _delete(self, place: Place) -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import errno
-import glob
 import os
 import re
-import secrets
 import shutil
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,16 +16,18 @@ from pairmill.log import event
 from pairmill.storage.base import Creation, Entry, Store, translated
 from pairmill.storage.uris import local_path
 
-_PARTIAL = re.compile(r"^\..+\.[^.]+\.partial$")
+_PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
 class LocalStore(Store):
     """Files below a mounted file system. Accepts plain paths and ``file://`` URIs.
 
-    A file being written is a hidden sibling ``.<name>.<random>.partial`` whose writer holds a lock on it. Whoever
-    writes the same name later removes siblings that nobody holds: what a killed writer left goes when its work is
-    done again, and a living writer's file is never touched.
+    A file being written is a hidden sibling ``.<name>.<machine>-<process>-<random>.partial`` whose writer holds a lock
+    on it (of a long name its first characters and its digest). Whoever writes the same name later removes siblings
+    that nobody holds, those of other machines a day after they were last written: what a killed writer left goes when
+    its work is done again, and a living writer's file is not touched. If it is removed all the same, it is written
+    again.
     """
 
     seek_cost = 64 << 10
@@ -58,11 +56,11 @@ class LocalStore(Store):
                             links += 1
                         elif entry.is_dir():
                             stack.append(Path(entry.path))
-                        elif entry.is_file() and not _PARTIAL.match(entry.name):
+                        elif entry.is_file() and not _PARTIAL.fullmatch(entry.name):
                             path = os.path.relpath(entry.path, top).replace(os.sep, "/")
                             found.append(Entry(path, entry.stat().st_size))
         if links:
-            event(f"{prefix}: {links} symbolic links below it are not followed")
+            event(f"{prefix}: {links} symbolic links below it are not followed; one that is named exactly is")
         return sorted(found, key=lambda entry: entry.path)
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -102,32 +100,33 @@ class LocalStore(Store):
         # A hard link is the cheapest copy, and right because objects are only ever replaced, never changed.
         start, end = local_path(source), local_path(target)
         with translated(target):
-            end.parent.mkdir(parents=True, exist_ok=True)
-            _sweep(end)
-            link = end.with_name(f".{end.name}.{secrets.token_hex(4)}.partial")
-            try:
-                os.link(start, link)
-            except FileNotFoundError:
-                # Between its name and its link the source was replaced by another writer, who wrote the same.
-                if not start.is_file():
-                    raise
-                self.copy(source, target)
-                return
-            except OSError as error:
-                if error.errno not in _UNLINKABLE:
-                    raise
-                with self.create(target) as path:
-                    shutil.copyfile(start, path)
-                return
-            # Where both names are links to one inode rename() does nothing, so the name may have to go by hand; where
-            # another writer swept the link away, the same copy stands there already.
-            try:
-                with suppress(FileNotFoundError):
+            for _ in range(partials.TRIED):
+                end.parent.mkdir(parents=True, exist_ok=True)
+                _sweep(end)
+                try:
+                    # What a link named exactly leads to, and not a second name of the link.
+                    link = partials.link(start.resolve(), end.parent, partials.head_of(end))
+                except FileNotFoundError:
+                    # Between its name and its link the source was replaced by another writer, who wrote the same.
+                    if not start.is_file():
+                        raise
+                    continue
+                except OSError as error:
+                    if error.errno not in _UNLINKABLE:
+                        raise
+                    with self.create(target) as path:
+                        shutil.copyfile(start, path)
+                    return
+                try:
                     os.replace(link, end)
-            finally:
-                link.unlink(missing_ok=True)
-            if not end.is_file():
-                self.copy(source, target)
+                    return
+                except FileNotFoundError:
+                    # Nobody holds a link: another writer of the same name took it for a leftover.
+                    continue
+                finally:
+                    # Where both names are links to one inode rename() does nothing.
+                    partials.remove(link)
+            raise partials.removed(link)
 
     def delete(self, uri: str) -> None:
         with translated(uri):
@@ -143,22 +142,41 @@ class _LocalCreation(Creation):
         with translated(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             _sweep(target)
-            self._handle, self._path = partials.hold(self._make)
+            self._handle, self._path = partials.make(target.parent, partials.head_of(target))
             return self._path
-
-    def _make(self) -> tuple[int, Path]:
-        target = self._target
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".partial")
-        return handle, Path(name)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             if kind is None:
                 with translated(str(self._target)):
-                    self._commit()
+                    self._committed()
+            elif isinstance(error, FileNotFoundError) and error.filename == str(self._path):
+                raise partials.removed(self._path) from error
         finally:
-            self._path.unlink(missing_ok=True)
+            partials.remove(self._path)
             os.close(self._handle)
+
+    def _committed(self) -> None:
+        """Commit; where another machine, which sees no locks of this one, removed what was written, write it again."""
+        for _ in range(partials.TRIED):
+            try:
+                self._commit()
+                return
+            except FileNotFoundError:
+                if self._path.exists() or not self._target.parent.is_dir():
+                    raise
+            self._write_again()
+        raise partials.removed(self._path)
+
+    def _write_again(self) -> None:
+        old = self._handle
+        source = partials.written(self._path, old)
+        self._handle, self._path = partials.make(self._target.parent, partials.head_of(self._target))
+        try:
+            with source.open("rb") as left, open(self._handle, "wb", closefd=False) as again:
+                shutil.copyfileobj(left, again, 1 << 20)
+        finally:
+            os.close(old)
 
     def _commit(self) -> None:
         # mkstemp makes files that nobody else may read; what is committed follows the umask like any other file.
@@ -196,5 +214,4 @@ def _holds_any(folder: str) -> bool:
 
 def _sweep(target: Path) -> None:
     """Remove what killed writers of ``target`` left."""
-    for _ in partials.sweep(target.parent.glob(f".{glob.escape(target.name)}.*.partial")):
-        pass
+    partials.sweep_folder(target.parent, partials.head_of(target))

@@ -11,7 +11,6 @@ import hashlib
 import io
 import logging
 import os
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -52,6 +51,7 @@ WHOLE = 1 << 20
 """Bytes up to which an object is read in one request."""
 _READERS = 32
 _TRIED = 10
+_HEAD = "pairmill-"
 _PASSING = {408, 429, 500, 502, 503, 504}
 
 
@@ -63,8 +63,8 @@ class Replaced(StorageError):
     """It is not the object any more that was begun to be read."""
 
 
-class Taken(Exception):
-    """An object stands there already, and should not."""
+class Taken(StorageError):
+    """A condition of the request does not hold: what stands there is another object than was expected."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,8 @@ class RemoteStore(Store):
         """Write a file of more than PART bytes, with retries of its own."""
 
     @abstractmethod
-    def _copy(self, source: Place, target: Place) -> None:
-        """Copy in the store, with retries of its own."""
+    def _copy(self, source: Place, target: Place, stat: Stat) -> None:
+        """Copy in the store, with retries of its own; raises Taken where the source is not of this version any more."""
 
     @abstractmethod
     def _delete(self, place: Place) -> None: ...
@@ -275,7 +275,7 @@ class RemoteStore(Store):
         if (start.bucket, start.key) == (end.bucket, end.key):
             self._head(source)
         else:
-            self._copy(start, end)
+            self._copy_whole(start, end)
 
     def delete(self, uri: str) -> None:
         place = Place.of(uri)
@@ -381,6 +381,25 @@ class RemoteStore(Store):
             raise Replaced(
                 "was replaced or removed while it was read", where=place.uri, hint="run the same command again"
             ) from None
+
+    def _copy_whole(self, source: Place, target: Place) -> None:
+        """Copy it though another writer replaces it by the same bytes, which some stores then call another version."""
+        first = stat = self._head(source.uri)
+        for _ in range(_TRIED):
+            try:
+                self._copy(source, target, stat)
+                return
+            except Taken:
+                stat = self._head(source.uri)
+            if stat.size != first.size:
+                break
+        raise Replaced(
+            "was replaced by another object while it was copied",
+            where=source.uri,
+            got=f"{stat.size} bytes",
+            expected=f"{first.size} bytes, of one version",
+            hint="see what else writes it, then run the same command",
+        )
 
     def _write(self, place: Place, data: bytes) -> None:
         self._ask(place, lambda: self._put(place, data, replace=True))
@@ -519,7 +538,7 @@ class _RemoteCreation(Creation):
         folder = partials.scratch()
         _sweep(folder)
         try:
-            self._handle, self._path = partials.hold(lambda: _make(folder))
+            self._handle, self._path = partials.make(folder, _HEAD)
         except OSError as error:
             raise _full(folder, error) if error.errno in SPACE else from_os_error(error, str(folder)) from error
         return self._path
@@ -528,22 +547,18 @@ class _RemoteCreation(Creation):
         try:
             if isinstance(error, OSError) and error.errno in SPACE and not error.filename:
                 raise _full(self._path.parent, error) from error
+            if isinstance(error, FileNotFoundError) and error.filename == str(self._path):
+                raise partials.removed(self._path) from error
             if kind is None:
-                self._store._send(self._place, self._path)
+                self._store._send(self._place, partials.written(self._path, self._handle))
         finally:
-            self._path.unlink(missing_ok=True)
+            partials.remove(self._path)
             os.close(self._handle)
-
-
-def _make(folder: Path) -> tuple[int, Path]:
-    handle, name = tempfile.mkstemp(dir=folder, prefix="pairmill-", suffix=".partial")
-    return handle, Path(name)
 
 
 @functools.cache
 def _sweep(folder: Path) -> None:
-    for _ in partials.sweep(folder.glob("pairmill-*.partial")):
-        pass
+    partials.sweep_folder(folder, _HEAD)
 
 
 def _full(folder: Path, error: OSError) -> StorageError:
@@ -570,7 +585,7 @@ def refusal(place: Place, status: int, detail: str, retry_after: str = "") -> Ex
     if status == 404:
         return Absent("does not exist", where=place.uri, hint="check the path")
     if status == 412:
-        return Taken(place.uri)
+        return Taken("is another object than was expected", where=place.uri, got=got)
     if status in {401, 403}:
         return StorageError(
             "storage refused", where=place.uri, got=got, hint="check what the credentials of this process may do"

@@ -47,6 +47,9 @@ _Send = Callable[[_Options, int, int, Event], _Options]
 _TRIED = 3
 # Codes of status 400 that are about the connection and not about what was asked.
 _PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
+# Codes of status 409 that say that another request was under way; the others stay whatever is asked again.
+# Source: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; the last one is Ceph's.
+_PASSING |= {"OperationAborted", "ConditionalRequestConflict", "ConcurrentModification"}
 _EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 _CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod's service account a role"
 
@@ -98,7 +101,7 @@ class S3Store(RemoteStore):
             told = answer.get("ResponseMetadata", {})
             status, headers = int(told.get("HTTPStatusCode", 0)), told.get("HTTPHeaders", {})
             detail = ": ".join(part for part in (code, text) if part and part != str(status))
-            if code in _PASSING or status == 409:
+            if code in _PASSING:
                 raise Again(f"{status} {detail}") from None
             if code in _EXPIRED:
                 raise no_credentials(place, detail, _CREDENTIALS) from None
@@ -184,8 +187,7 @@ class S3Store(RemoteStore):
 
         self._multipart(place, range(0, size, width), send, {"ChecksumAlgorithm": "SHA256"})
 
-    def _copy(self, source: Place, target: Place) -> None:
-        stat = self._ask(source, lambda: self._stat(source))
+    def _copy(self, source: Place, target: Place, stat: Stat) -> None:
         origin = {"CopySource": {"Bucket": source.bucket, "Key": source.key}, "CopySourceIfMatch": stat.version}
         if stat.size <= COPIED:
             self._ask(source, lambda: self._client.copy_object(Bucket=target.bucket, Key=target.key, **origin))

@@ -393,3 +393,14 @@ def test_a_digest_is_of_one_whole_object(bucket: str, monkeypatch: pytest.Monkey
     seen([remote.Stat(len(LARGE), true(store, uri).version)])
     with pytest.raises(StorageError, match=f"is shorter than its store says; got {len(LARGE) - 1} bytes"):
         store.digest(uri)
+
+
+def test_without_the_servers_one_line_says_how_they_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAIRMILL_OBJECT_STORES", str(REPOSITORY / "build" / "absent"))
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/contract/test_storage_faults.py")
+    assert done.returncode == 4, done.stdout + done.stderr
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "make object-stores" in line]
+    assert len(said) == 1
+    assert said[0].startswith("ERROR: ")
+    assert "build/absent/versitygw" in said[0]
+    assert "Traceback" not in done.stdout + done.stderr

@@ -3,11 +3,13 @@
 A new backend joins by one more value of ``PLACES`` and its line in ``place``.
 """
 
+import fcntl
 import hashlib
 import io
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -583,6 +585,214 @@ def test_files_a_copy_that_was_killed_before_its_rename_does_no_harm(tmp_path: P
     store.copy(str(source), str(target))
     assert sorted(os.listdir(tmp_path)) == ["source", "target"]
     assert target.read_bytes() == source.read_bytes() == b"bytes"
+
+
+# Children of one process that see no locks of each other, as nodes where locks are local. The arguments are a URI and
+# whether each is a machine of its own. Each writes, looks at what it wrote and commits, all at the same time.
+_NODES = """
+import fcntl, os, sys, time, types
+fcntl.flock = lambda *_: None
+from pathlib import Path
+from pairmill import storage
+uri, apart = sys.argv[1], sys.argv[2] == "apart"
+children = []
+for number in range(15):
+    child = os.fork()
+    if not child:
+        name = os.uname()
+        if apart:
+            os.uname = lambda: types.SimpleNamespace(nodename=f"node-{number}", sysname=name.sysname)
+        try:
+            time.sleep(0.01 * number)
+            with storage.store_for(uri).create(uri) as path:
+                path.write_bytes(b"%02d" % number * 50_000)
+                time.sleep(0.3)
+                with path.open("rb") as file:
+                    file.read()
+            storage.store_for(uri).commit(uri + "-record", b"%02d" % number)
+            storage.store_for(uri).copy(uri, uri + "-copy")
+        except BaseException as error:
+            print(f"{number}: {error}", flush=True)
+            os._exit(getattr(error, "exit_code", 1))
+        os._exit(0)
+    children.append(child)
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+@pytest.mark.parametrize("machines", ["apart", "one"])
+def test_files_writers_that_see_no_locks_of_each_other_all_succeed(tmp_path: Path, machines: str) -> None:
+    uri = str(tmp_path / "object")
+    output, errors = start(_NODES, uri, machines).communicate(timeout=60)
+    assert (output, errors) == (f"{[0] * 15}\n", "")
+    written = Path(uri).read_bytes()
+    assert (len(written), len(set(written[::2]) | {written[0]})) == (100_000, 1)
+    assert Path(uri + "-copy").stat().st_size == 100_000
+    assert leftovers(str(tmp_path)) == []
+
+
+def test_what_another_removed_before_it_was_committed_is_not_lost(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    for content in (b"bytes", b"x" * 9_000_000):
+        with store.create(uri) as path:
+            path.write_bytes(content)
+            path.unlink()
+        assert store.read(uri) == content
+    with store.create(uri) as path:
+        path.unlink()
+        path.write_bytes(b"made anew")
+    assert store.read(uri) == b"made anew"
+    assert leftovers(place) == []
+
+
+def test_files_what_is_removed_whenever_it_is_written_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, uri = storage.store_for(str(tmp_path)), str(tmp_path / "object")
+    (tmp_path / "source").write_bytes(b"bytes")
+
+    def swept(source: "os.PathLike[str]", target: object) -> None:
+        os.unlink(source)
+        raise FileNotFoundError(2, "No such file or directory", str(source))
+
+    monkeypatch.setattr(os, "replace", swept)
+    for work in (lambda: store.write(uri, b"bytes"), lambda: store.copy(str(tmp_path / "source"), uri)):
+        with pytest.raises(StorageError, match=r"\.partial: was removed while it was written"):
+            work()
+    assert os.listdir(tmp_path) == ["source"]
+
+
+def test_what_was_removed_before_it_could_be_looked_at_is_a_storage_error(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+
+    def look() -> None:
+        with store.create(uri) as path:
+            path.write_bytes(b"bytes")
+            path.unlink()
+            path.read_bytes()
+
+    with pytest.raises(StorageError, match="was removed while it was written"):
+        look()
+    assert not store.exists(uri)
+    # Nobody knows whether it was written to another file of this name, which went as well.
+    with pytest.raises(StorageError, match="was removed while it was written"), store.create(uri) as path:
+        path.unlink()
+    assert not store.exists(uri)
+
+
+def test_files_what_another_machine_left_goes_when_nobody_has_written_it_for_a_day(tmp_path: Path) -> None:
+    uri = str(tmp_path / "object")
+    other = "import os, types\nos.uname = lambda: types.SimpleNamespace(nodename='another')\n"
+    process = start(other + _WRITER, uri, "1000", "w", "120")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    process.kill()
+    process.communicate()
+    (left,) = tmp_path.iterdir()
+    store = storage.store_for(uri)
+    store.write(uri, b"")
+    os.utime(left, (0, time.time() - 23 * 3600))
+    store.write(uri, b"")
+    assert left.exists()
+    os.utime(left, (0, time.time() - 25 * 3600))
+    with left.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        store.write(uri, b"")
+        assert left.exists()
+    store.write(str(tmp_path / "beside"), b"")
+    assert sorted(os.listdir(tmp_path)) == ["beside", "object"]
+
+
+@pytest.mark.parametrize(
+    "name", [letter * (length // len(letter.encode())) for length in (238, 255) for letter in "xé"]
+)
+def test_files_names_as_long_as_they_may_be_are_names(tmp_path: Path, name: str) -> None:
+    store, uri, other = storage.store_for(str(tmp_path)), str(tmp_path / name), str(tmp_path / (name[:-1] + "o"))
+    process = writer(uri, "w", hold=120)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    assert store.list(str(tmp_path)) == []
+    process.kill()
+    process.communicate()
+    store.write(other, b"22")
+    assert len(leftovers(str(tmp_path))) == 1
+    store.copy(other, uri)
+    assert store.commit(uri, b"") == b"22"
+    assert leftovers(str(tmp_path)) == []
+    assert store.list(str(tmp_path)) == sorted([Entry(name, 2), Entry(name[:-1] + "o", 2)], key=lambda one: one.path)
+
+
+def test_files_the_leftovers_of_a_name_that_goes_on_are_not_a_shorter_ones(tmp_path: Path) -> None:
+    process = writer(str(tmp_path / "a.b"), "w", hold=120)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "written\n"
+    process.kill()
+    process.communicate()
+    store = storage.store_for(str(tmp_path))
+    store.write(str(tmp_path / "a"), b"")
+    assert len(leftovers(str(tmp_path))) == 1
+    store.write(str(tmp_path / "a.b"), b"")
+    assert leftovers(str(tmp_path)) == []
+
+
+def test_files_what_cannot_be_removed_hides_no_other_error_and_goes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, uri = storage.store_for(str(tmp_path)), str(tmp_path / "object")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", refuse)
+        with pytest.raises(RuntimeError, match="the first"):
+            _fail_while_writing(store, uri, RuntimeError("the first"))
+        assert store.commit(str(tmp_path / "record"), b"stands") == b"stands"
+        store.write(str(tmp_path / "other"), b"")
+    assert len(leftovers(str(tmp_path))) == 2
+    store.write(uri, b"")
+    assert store.commit(str(tmp_path / "record"), b"later") == b"stands"
+    assert leftovers(str(tmp_path)) == []
+
+
+def test_an_error_of_removing_that_passes_leaves_nothing(
+    place: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true, refused = Path.unlink, iter([True])
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if path.name.endswith(".partial") and next(refused, False):
+            raise OSError(5, "Input/output error")
+        true(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(RuntimeError, match="the first"):
+        _fail_while_writing(store, storage.join(place, "object"), RuntimeError("the first"))
+    assert next(refused, None) is None
+    assert leftovers(place) == []
+
+
+def test_what_neighbours_put_beside_it_neither_holds_up_nor_misleads_a_writer(place: str, store: Store) -> None:
+    remote = storage.scheme(place) != "file"
+    folder = Path(os.environ["TMPDIR"]) if remote else storage.local_path(place)
+    folder.mkdir(exist_ok=True)
+    head = "pairmill-" if remote else ".object."
+    kept = folder.parent / "kept"
+    kept.mkdir()
+    (kept / "file").write_bytes(b"kept")
+    os.mkfifo(folder / f"{head}0a1b2c3d.partial")
+    (folder / f"{head}1a1b2c3d.partial").symlink_to(kept)
+    (folder / f"{head}2a1b2c3d.partial").symlink_to(kept / "file")
+    (folder / f"{head}3a1b2c3d.partial").symlink_to("nothing")
+    theirs = folder / f"{head}4a1b2c3d.partial"
+    theirs.write_bytes(b"")
+    if os.geteuid() == 0:
+        os.chown(theirs, 65534, 65534)
+    before = leftovers(place)
+    assert writer(storage.join(place, "object"), "w").communicate(timeout=20) == ("written\ncommitted\n", "")
+    assert store.read(storage.join(place, "object")) == b"w" * 1000
+    assert leftovers(place) == (before if os.geteuid() == 0 else before[:-1])
+    assert (kept / "file").read_bytes() == b"kept"
 
 
 def test_files_a_copy_across_file_systems_is_made(tmp_path: Path, small_disk: Path) -> None:

@@ -11,7 +11,8 @@ from objectstores.servers import Server
 
 from pairmill import storage
 from pairmill.errors import InputError, StorageError
-from pairmill.storage import Entry
+from pairmill.storage import Entry, s3
+from pairmill.storage.remote import RemoteStore, Stat
 
 LARGE = bytes(range(256)) * (20 << 12)  # 20 MiB: written in parts, read in several blocks
 Through = Callable[..., FaultProxy]
@@ -179,6 +180,96 @@ def test_a_commit_whose_answer_was_lost_is_ours(proxy: FaultProxy, bucket: str) 
     assert [request.status for request in proxy.requests[:2]] == [200, 412]
     proxy.faults = (Fault("lost", on="P* *", times=1),)
     assert store.commit(uri, b"another's") == b"ours"
+
+
+COPY = {"s3": "PUT */target*", "gs": "POST */rewriteTo/*"}
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["whole", "in parts"])
+def test_a_copy_whose_source_is_written_again_meanwhile_is_made(
+    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch, parts: bool
+) -> None:
+    if parts:
+        monkeypatch.setattr(s3, "COPIED", 1 << 20)
+        monkeypatch.setattr(s3, "COPIED_PART", 6 << 20)
+    store, source, target = storage.store_for(bucket), f"{bucket}/source", f"{bucket}/target"
+    assert isinstance(store, RemoteStore)
+    store.write(source, LARGE)
+    # Written between the question and the copy: for the server of S3, and twice more because the proxy says so.
+    old, true = store._head(source), RemoteStore._head
+    store.write(source, LARGE)
+    stale = [old] if bucket.startswith("s3") else []
+    monkeypatch.setattr(RemoteStore, "_head", lambda self, uri: stale.pop() if stale else true(self, uri))
+    store.write(source, LARGE[::-1])
+    proxy.faults = (Fault("status", status=412, code="PreconditionFailed", on=COPY[bucket[:2]], times=2),)
+    store.copy(source, target)
+    assert store.read(target) == LARGE[::-1]
+    assert proxy.injected["status"] == 2
+    assert not stale
+
+
+def test_a_copy_of_what_never_rests_is_a_storage_error(
+    proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, source, target = storage.store_for(bucket), f"{bucket}/source", f"{bucket}/target"
+    store.write(source, b"bytes")
+    proxy.requests.clear()
+    proxy.faults = (Fault("status", status=412, on=COPY[bucket[:2]]),)
+    with pytest.raises(StorageError, match=f"{source}: was replaced by another object while it was copied") as caught:
+        store.copy(source, target)
+    assert caught.value.exit_code == 4
+    assert len(proxy.requests) < 40
+    stats = [Stat(5, "1"), Stat(6, "2")]
+    monkeypatch.setattr(RemoteStore, "_head", lambda *_: stats.pop(0))
+    with pytest.raises(StorageError, match="got 6 bytes; expected 5 bytes"):
+        store.copy(source, target)
+    monkeypatch.undo()
+    assert not store.exists(target)
+
+
+def test_every_answer_that_a_condition_does_not_hold_is_an_error_of_ours(proxy: FaultProxy, bucket: str) -> None:
+    store, uri = storage.store_for(bucket), f"{bucket}/object"
+    store.write(uri, b"bytes")
+    proxy.faults = (Fault("status", status=412),)
+    for work in (
+        lambda: store.exists(uri),
+        lambda: store.read(uri),
+        lambda: store.list(bucket),
+        lambda: store.write(uri, b""),
+        lambda: store.write(uri, LARGE),
+        lambda: store.delete(uri),
+        lambda: store.digest(uri),
+    ):
+        with pytest.raises(StorageError) as caught:
+            work()
+        assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("code", ["BucketNotEmpty", "InvalidBucketState", "ObjectLocked", ""])
+def test_a_conflict_that_stays_is_not_tried_again(proxy: FaultProxy, bucket: str, code: str) -> None:
+    store, uri = storage.store_for(bucket), f"{bucket}/object"
+    store.write(uri, b"bytes")
+    for work in (lambda: store.write(uri, b"other"), lambda: store.copy(uri, uri + "-copy"), lambda: store.delete(uri)):
+        proxy.requests.clear()
+        proxy.faults = (Fault("status", status=409, code=code, on="[PD]* *"),)
+        with pytest.raises(StorageError, match=f"got 409 ?{code if bucket.startswith('s3') else ''}") as caught:
+            work()
+        assert caught.value.exit_code == 4
+        assert len([request for request in proxy.requests if request.method not in {"GET", "HEAD"}]) == 1
+    proxy.faults = ()
+    assert store.read(uri) == b"bytes"
+
+
+@pytest.mark.parametrize("code", ["OperationAborted", "ConditionalRequestConflict"])
+def test_a_conflict_with_what_is_under_way_is_tried_again(
+    s3_server: Server, use: Use, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "18")
+    with FaultProxy(s3_server, faults=[Fault("status", status=409, code=code, times=2)]) as proxy:
+        use(proxy.environment())
+        uri = f"{s3_server.bucket()}/record"
+        assert storage.store_for(uri).commit(uri, b"ours") == b"ours"
+        assert proxy.injected["status"] == 2
 
 
 def test_a_body_that_was_cut_goes_on_from_where_it_was(proxy: FaultProxy, bucket: str) -> None:

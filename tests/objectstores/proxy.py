@@ -50,6 +50,7 @@ class Fault:
     times: int | None = None  # at most so many
     burst: int = 1  # so many requests in a row, whatever they ask, once one is drawn
     status: int = 503
+    code: str = ""  # of an S3 server's error
     retry_after: str = ""
     seconds: float = 0.05
 
@@ -270,8 +271,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(fault.status)
         if fault.retry_after:
             self.send_header("Retry-After", fault.retry_after)
-        self.send_header("Content-Length", "0")
+        body = f"<Error><Code>{fault.code}</Code><Message>said so</Message></Error>".encode() if fault.code else b""
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":

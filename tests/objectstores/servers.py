@@ -23,8 +23,15 @@ from typing import Self
 
 from helpers import REPOSITORY, until
 
-BUILT = REPOSITORY / "build" / "object-stores"
+BUILT = Path(os.environ.get("PAIRMILL_OBJECT_STORES", REPOSITORY / "build" / "object-stores"))
+VERSITYGW, FAKE_GCS_SERVER = BUILT / "versitygw", BUILT / "fake-gcs-server"
 ACCESS_KEY, SECRET_KEY = "pairmill-access", "pairmill-secret"
+
+
+def missing() -> str:
+    """Why no server can be started, in one line; empty if all are built."""
+    absent = [os.path.relpath(path, REPOSITORY) for path in (VERSITYGW, FAKE_GCS_SERVER) if not path.exists()]
+    return f"these tests talk to servers that are not built ({', '.join(absent)}): make object-stores" if absent else ""
 
 
 @contextlib.contextmanager
@@ -104,7 +111,7 @@ class S3Server(Server):
     def _command(self, port: int) -> list[str]:
         (self._folder / "buckets").mkdir(exist_ok=True)
         keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY]
-        program = [str(BUILT / "versitygw"), "--port", f"127.0.0.1:{port}", *keys, "--quiet", "--keep-alive"]
+        program = [str(VERSITYGW), "--port", f"127.0.0.1:{port}", *keys, "--quiet", "--keep-alive"]
         return [*program, "posix", str(self._folder / "buckets")]
 
     def _make(self, bucket: str) -> None:
@@ -120,7 +127,7 @@ class GcsServer(Server):
 
     def _command(self, port: int) -> list[str]:
         place = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-external-url", self.url]
-        return [str(BUILT / "fake-gcs-server"), *place, "-backend", "memory", "-log-level", "error"]
+        return [str(FAKE_GCS_SERVER), *place, "-backend", "memory", "-log-level", "error"]
 
     def _make(self, bucket: str) -> None:
         request = urllib.request.Request(

@@ -167,6 +167,47 @@ def test_whoever_waits_for_a_scratch_folder_gets_it_though_it_was_removed(tmp_pa
     assert sorted(order) == list(range(10))
 
 
+@pytest.mark.parametrize("kind", ["link", "file", "another's"])
+def test_downloads_for_a_bucket_grow_in_a_folder_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    tmp_path.chmod(0o1777)
+    with scratch.folder("s3://bucket/root", "key") as folder:
+        assert tmp_path in folder.parents
+    home = folder.parent.parent
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    home.rename(tmp_path / "elsewhere")
+    if kind == "link":
+        home.symlink_to(tmp_path / "elsewhere")
+    elif kind == "file":
+        home.write_text("")
+    elif os.geteuid() == 0:
+        home.mkdir()
+        os.chown(home, 65534, 65534)
+    else:
+        return
+    with pytest.raises(PairmillError, match=str(home)) as caught, scratch.folder("s3://bucket/root", "key"):
+        raise AssertionError
+    assert caught.value.exit_code == 4
+    assert (tmp_path / "elsewhere" / folder.parent.name / "key").is_dir()
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "x.lock").symlink_to(tmp_path / "made by whoever follows it")
+    with pytest.raises(OSError, match="symbolic"), scratch.alone(tmp_path / "x.lock"):
+        raise AssertionError
+    assert os.listdir(tmp_path) == ["x.lock"]
+
+
+def test_a_lock_file_may_have_as_long_a_name_as_any(tmp_path: Path) -> None:
+    uri = str(tmp_path / ("x" * 250 + ".yaml"))
+    with lock.held(uri):
+        lock.write(uri, {"a": Pin("x", "y")})
+        assert len(os.listdir(tmp_path)) == 2
+    assert lock.read(uri) == {"a": Pin("x", "y")}
+
+
 # --- archives -------------------------------------------------------------------------------------------------------
 
 TREE = {"top/a/one.txt": b"1" * 1000, "top/a/b/two.txt": b"2" * 70_000, "top/c.json": b"{}", "top/a/empty.txt": b""}

@@ -69,6 +69,30 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert tasks(discover(tmp_path / "in")) == ["a.jsonl"]
 
 
+def test_a_link_that_is_named_exactly_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "blobs", "b.jsonl")
+    (tmp_path / "a.jsonl").symlink_to("blobs/b.jsonl")
+    (tmp_path / "to a link.jsonl").symlink_to("a.jsonl")
+    (tmp_path / "to a folder").symlink_to("blobs")
+    (real,) = discover(tmp_path / "blobs" / "b.jsonl").files
+    for name in ("a.jsonl", "to a link.jsonl"):
+        (file,) = discover(tmp_path / name).files
+        assert (file.task, file.size, file.sha256) == (name, real.size, real.sha256)
+    assert tasks(discover(tmp_path / "to a folder")) == ["b.jsonl"]
+    (tmp_path / "blobs" / "b.jsonl").unlink()
+    with pytest.raises(InputError, match=r"a\.jsonl"):
+        discover(tmp_path / "a.jsonl")
+
+
+def test_a_copy_of_a_link_that_is_named_exactly_holds_what_it_leads_to(tmp_path: Path) -> None:
+    put(tmp_path / "blobs", "b.jsonl")
+    (tmp_path / "a.jsonl").symlink_to("blobs/b.jsonl")
+    storage.store_for(str(tmp_path)).copy(str(tmp_path / "a.jsonl"), str(tmp_path / "deep" / "copy"))
+    (tmp_path / "a.jsonl").unlink()
+    assert not (tmp_path / "deep" / "copy").is_symlink()
+    assert (tmp_path / "deep" / "copy").read_bytes() == (tmp_path / "blobs" / "b.jsonl").read_bytes()
+
+
 def test_files_come_with_size_and_digest(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl")
     (file,) = discover(tmp_path).files

@@ -15,12 +15,17 @@ import pytest
 from helpers import REPOSITORY, python
 
 from components.clean import mapped
+from components.clean.config import CleanConfig
+from components.clean.core import Clean
 from components.clean.expression import FUNCTIONS
 from components.clean.origin import Given, Hub, HubRows
 from components.clean.pieces import Piece
 from components.clean.source import Context, Drop, Malformed, Source, SourceOptions
+from components.fetch.config import FetchConfig
+from components.fetch.core import Fetch
 from components.tokenize.config import TokenizeConfig
-from pairmill.errors import InputError, UsageError
+from pairmill import runner
+from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.rows import Row
 from pairmill.stage import default_of
 
@@ -711,3 +716,43 @@ def test_clean_makes_rows_of_a_described_source(tmp_path: Path) -> None:
     refused = python("-m", "components.clean", *arguments)
     assert refused.returncode == 2
     assert "did you mean 'condition'" in refused.stderr
+
+
+@pytest.mark.parametrize("place", ["beside the description", "below raw=", "a folder of links alone"])
+def test_a_link_that_is_named_exactly_is_read(tmp_path: Path, place: str) -> None:
+    # As the Hub's own cache has them.
+    blob = tmp_path / "blobs" / "0a1b"
+    blob.parent.mkdir()
+    blob.write_text('{"q": "One?", "a": "1"}\n')
+    snapshot = tmp_path / ("snapshot" if place == "beside the description" else "raw/mine")
+    snapshot.mkdir(parents=True)
+    raw = snapshot if place == "beside the description" else snapshot.parent
+    (snapshot / "a.jsonl").symlink_to(blob)
+    (snapshot / "b.jsonl").symlink_to(blob)
+    if place != "a folder of links alone":
+        (raw / "README.md").write_text("")
+    description = tmp_path / "mine.yaml"
+
+    def clean(files: str) -> runner.Result:
+        more = "condition: cot\ninstruction: q\nresponse: a\n"
+        description.write_text(f"name: mine\nfiles: {files}\n{more}")
+        root = str(tmp_path / "root")
+        fetched = runner.run(Fetch(), FetchConfig(root=root, raw=str(raw), sources=[str(description)], workers=1))
+        given = runner.run(Clean(), CleanConfig(root=root, raw=str(raw), sources=[str(description)], workers=1))
+        config = CleanConfig(root=f"{root}2", raw=fetched.uri, sources=[str(description)], workers=1)
+        digests = [
+            [file.sha256 for file in one.manifest.files if file.task] for one in (given, runner.run(Clean(), config))
+        ]
+        assert digests[0] == digests[1]
+        return given
+
+    folder = snapshot if place == "beside the description" else tmp_path / "elsewhere"
+    assert clean(f"{folder}/a.jsonl").manifest.ledger.rows_out == 1
+    assert clean(f"[{folder}/b.jsonl, {folder}/a.jsonl]").manifest.ledger.rows_out == 2
+    with pytest.raises(PairmillError) as caught:
+        clean(f"{folder}/*.jsonl")
+    assert caught.value.exit_code == 3
+    blob.unlink()
+    with pytest.raises(PairmillError) as caught:
+        clean(f"{folder}/a.jsonl")
+    assert caught.value.exit_code == 3

@@ -56,6 +56,15 @@ def finished(folder: Path, size: int) -> None:
     manifests.finish(str(folder), Manifest("train_tokenizer", 1, "f" * 16, {}, [], Ledger(), [entry]))
 
 
+def test_a_link_that_is_named_exactly_is_a_file(tmp_path: Path, root: str) -> None:
+    (tmp_path / "blob").write_text("{}")
+    (tmp_path / "t.json").symlink_to("blob")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "tokenizer.json").symlink_to("../blob")
+    assert locate(str(tmp_path / "t.json"), root) == str(tmp_path / "t.json")
+    assert locate(str(tmp_path / "folder"), root) == str(tmp_path / "folder" / "tokenizer.json")
+
+
 def test_a_pairmill_folder_has_to_be_finished_and_whole(tmp_path: Path, root: str) -> None:
     (tmp_path / "tokenizer.json").write_bytes(b"{}")
     manifests.begin(str(tmp_path), "train_tokenizer", "f" * 16)
