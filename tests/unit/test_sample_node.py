@@ -918,9 +918,9 @@ class Client:
     def __init__(self, port: int) -> None:
         self.port = port
 
-    def get(self, page: str) -> tuple[int, str]:
+    def get(self, page: str, host: str = "127.0.0.1") -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{page}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{host}:{self.port}{page}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -965,6 +965,41 @@ def test_serve_says_what_the_node_has(world: World, client: Client) -> None:
     (world.node / plan / "tokens.npy").unlink()
     assert client.get("/ready") == (503, "tokens.npy: missing\n")
     assert client.get("/nothing")[0] == 404
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has the address ::1."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_serve_listens_on_ipv6_too(client: Client) -> None:
+    if not has_ipv6():
+        missing("an address of IPv6")
+    for host in ("127.0.0.1", "[::1]"):
+        assert client.get("/healthz", host) == (200, "ok\n")
+
+
+@pytest.mark.parametrize("number", [errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT])
+def test_serve_listens_on_ipv4_where_ipv6_is_switched_off(
+    world: World, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.node.mkdir(parents=True)
+    create = socket.create_server
+
+    def created(address: tuple[str, int], **options: Any) -> socket.socket:
+        if options.get("family") == socket.AF_INET6:
+            raise OSError(number, os.strerror(number))
+        return create(address, **options)
+
+    monkeypatch.setattr(socket, "create_server", created)
+    with server(ServeConfig(path=str(world.node), port=0)) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        assert Client(running.server_address[1]).get("/healthz") == (200, "ok\n")
+        running.shutdown()
 
 
 def test_serve_refuses_what_it_cannot_serve(world: World, client: Client) -> None:
