@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from components.sample import analytics, plan
+from components.sample import analytics, owned, plan
 from components.sample.config import Layout, SampleConfig
 from components.sample.layout import PIECE, Arrangement
 from components.sample.materialize import materialize, metadata
-from components.sample.node import FACTS, NAME, Node
+from components.sample.node import NAME, Node
+from components.sample.owned import Folder
 from components.sample.plan import Findings, Plan, Source
 from components.sample.rows import TaskRows, rows_of
 from components.sample.space import refuse_unless_fits
@@ -28,7 +31,7 @@ from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
 from pairmill.cores import available_cores
-from pairmill.errors import InputError, UsageError, from_os_error
+from pairmill.errors import InputError, UsageError
 from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
 from pairmill.metrics import of_rows
 from pairmill.prefixes import Rule, Rules, reference_json
@@ -90,7 +93,7 @@ def run(config: SampleConfig) -> Outcome:
     node = Node(config.output_path, sample.fingerprint) if config.output_path else None
     if node is not None:
         node.sweep()
-    manifest = _complete(sample, node)
+    manifest = _complete(sample, node, workers)
     reused = manifest is not None
     if reused:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
@@ -250,54 +253,57 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
     return manifest
 
 
-def _complete(sample: _Sample, node: Node | None) -> Manifest | None:
+def _complete(sample: _Sample, node: Node | None, workers: int) -> Manifest | None:
     """The manifest, if nothing is to be done: the plan is kept where it should be, and the arrays where they should."""
     if sample.home and sample.planned is None:
         return None
-    return sample.planned if node is None else _standing(sample, node)
+    return sample.planned if node is None else _standing(sample, node, workers)
 
 
-def _standing(sample: _Sample, node: Node) -> Manifest | None:
+def _standing(sample: _Sample, node: Node, workers: int) -> Manifest | None:
     """The manifest of the arrays on this machine, if they are whole and what the plan says."""
     made = node.finished()
-    return made if made is None or sample.expected in (None, made.files) else None
+    if made is None or sample.expected not in (None, made.files):
+        return None
+    return made if node.verified(made, workers) else None
 
 
 def _write(sample: _Sample, made: _Made | None, node: Node, keep: int, workers: int, start: float) -> Manifest:
-    try:
-        with node.partial() as folder:
-            # They may have stood before, or another process made them while this one waited for the lock.
-            standing = _standing(sample, node)
-            if standing is not None:
-                return _complete(sample, node) or _produce(sample, made, workers)[0]
+    with owned.errors_name(f"output_path={node.target}"), node.partial() as folder:
+        # They may have stood before, or another process made them while this one waited for the lock.
+        standing = _standing(sample, node, workers)
+        if standing is not None:
+            return _complete(sample, node, workers) or _produce(sample, made, workers)[0]
 
-            def room(needed: int, working: int) -> None:
-                outdated = node.outdated(keep)
-                # A sample that is refused costs no older one.
-                refuse_unless_fits(node.target, needed, working, sum(map(_size, outdated)))
-                node.retire(outdated)
-                refuse_unless_fits(node.target, needed, working)
+        def room(needed: int, working: int) -> None:
+            outdated = node.outdated(keep)
+            # A sample that is refused costs no older one.
+            refuse_unless_fits(node.target, needed, working, sum(map(_size, outdated)))
+            node.retire(outdated)
+            refuse_unless_fits(node.target, needed, working)
 
-            manifest, read = _produce(sample, made, workers, folder, room)
-            (folder / MANIFEST).write_bytes(manifest.dump())
-            if node.shared:
-                facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
-                (folder / FACTS).write_text(json.dumps(facts))
-            node.commit(folder)
-            return manifest
-    except OSError as error:
-        raise from_os_error(error, f"output_path={node.target}") from error
+        manifest, read = _produce(sample, made, workers, folder, room)
+        owned.write(folder, MANIFEST, manifest.dump())
+        node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
+        node.commit(folder)
+        return manifest
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    """Bytes of a folder's files; of one that another sampler removes at this moment, of those that are left."""
+    size = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(place, name)).st_size
+    return size
 
 
 def _produce(
     sample: _Sample,
     made: _Made | None,
     workers: int,
-    folder: Path | None = None,
+    folder: Folder | None = None,
     room: Callable[[int, int], None] | None = None,
 ) -> tuple[Manifest, int]:
     """Make the arrays, and keep the plan if it is new; the bytes read too.
@@ -368,14 +374,16 @@ def _compare(made: list[File], expected: list[File], sample: _Sample) -> None:
 
 def _keep(home: str, made: Plan, manifest: Manifest) -> None:
     """Write the plan. Its bytes are the same whether or not the arrays were made on this machine."""
-    manifests.begin(home, NAME, manifest.fingerprint)
-    out = Writer(home)
-    plan.save(made, out)
-    out.write("report.md", manifest.data["analytics"].encode())
-    out.write("report.html", _report(manifest).html().encode())
-    out.settle()
-    data = {**manifest.data, "sample": [asdict(file) for file in manifest.files]}
-    manifests.finish(home, replace(manifest, files=out.files, data=data))
+    # What goes wrong here is about this place, whatever else is being written meanwhile.
+    with owned.errors_name(home):
+        manifests.begin(home, NAME, manifest.fingerprint)
+        out = Writer(home)
+        plan.save(made, out)
+        out.write("report.md", manifest.data["analytics"].encode())
+        out.write("report.html", _report(manifest).html().encode())
+        out.settle()
+        data = {**manifest.data, "sample": [asdict(file) for file in manifest.files]}
+        manifests.finish(home, replace(manifest, files=out.files, data=data))
 
 
 def _report(manifest: Manifest) -> Report:

@@ -12,15 +12,15 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.sample.layout import Arrangement, Piece, reading
+from components.sample.owned import Folder
 from components.sample.plan import Plan
 from pairmill import log, storage, tokens
 from pairmill._native import gather, gather_file
@@ -54,7 +54,7 @@ def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sample
 
 
 def materialize(
-    folder: Path | None,
+    folder: Folder | None,
     plan: Plan,
     arrangement: Arrangement,
     sources: Sequence[tokens.Task],
@@ -92,20 +92,28 @@ def materialize(
 class _File:
     """A file of the sample whose bytes are digested in order, and written too if there is a folder."""
 
-    def __init__(self, folder: Path | None, path: str) -> None:
+    def __init__(self, folder: Folder | None, path: str) -> None:
         self._path, self._digest = path, hashlib.sha256()
         self._size = 0
-        self._target = folder / path if folder is not None else None
+        self._folder = folder
         self._handle: int | None = None
 
     def __enter__(self) -> _File:
-        if self._target is not None:
-            self._target.parent.mkdir(exist_ok=True)
-            self._handle = os.open(self._target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        if self._folder is not None:
+            above = os.path.dirname(self._path)
+            if above:
+                with suppress(FileExistsError):
+                    os.mkdir(above, 0o755, dir_fd=self._folder.handle)
+            self._handle = self._folder.create(self._path)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._handle is not None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._handle is None:
+            return
+        try:
+            if kind is None and self._folder is not None and self._folder.durable:
+                os.fsync(self._handle)
+        finally:
             os.close(self._handle)
 
     def digest(self, data: Any) -> None:
@@ -132,7 +140,7 @@ class _File:
         return File(self._path, self._size, self._digest.hexdigest())
 
 
-def _epoch(folder: Path | None, plan: Plan, arrangement: Arrangement, number: int) -> list[File]:
+def _epoch(folder: Folder | None, plan: Plan, arrangement: Arrangement, number: int) -> list[File]:
     files = {name: _File(folder, f"epoch_{number}/{name}.npy") for name in INDEX}
     with ExitStack() as stack:
         for file in files.values():
@@ -271,7 +279,7 @@ class _Readers:
 
 
 def _tokens(
-    folder: Path | None, arrangement: Arrangement, readers: _Readers, pool: ThreadPoolExecutor, workers: int
+    folder: Folder | None, arrangement: Arrangement, readers: _Readers, pool: ThreadPoolExecutor, workers: int
 ) -> tuple[list[File], int]:
     head = tokens.header(arrangement.dtype, arrangement.length)
     width = arrangement.dtype.itemsize

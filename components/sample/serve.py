@@ -5,8 +5,10 @@ Metrics are in the text format of Prometheus, version 0.0.4.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,12 +173,28 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
         def log_message(self, *_: Any) -> None:
             """A probe every few seconds is no news."""
 
+    running = ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)
+    running.socket.close()
     try:
-        return ThreadingHTTPServer(("", config.port), Handler)
+        running.socket = _listening(config.port)
+        running.server_address = running.socket.getsockname()
+        return running
     except (OSError, OverflowError) as error:
         raise UsageError(
             "cannot listen", where=f"port={config.port}", got=str(error), expected="a free port"
         ) from error
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket of all addresses of both families; of IPv4 alone where the machine has no other."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            # The family is known, but switched off: net.ipv6.conf.all.disable_ipv6.
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port))
 
 
 def serve(config: ServeConfig) -> str:

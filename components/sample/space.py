@@ -14,6 +14,7 @@ from pathlib import Path
 from pairmill.errors import StorageError
 
 _UNLIMITED = 1 << 60
+_MEMORY = {"tmpfs", "ramfs"}
 _MIB = 1 << 20
 _MARGIN = 32 * _MIB
 """What Python itself may still take."""
@@ -64,21 +65,38 @@ def refuse_unless_fits(target: Path, needed: int, working: int, freed: int = 0) 
             )
 
 
-def in_memory(path: Path, mounts: str | None = None) -> bool:
-    """Whether files at ``path`` are memory; ``mounts`` is the text of /proc/self/mountinfo."""
-    try:
-        text = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
-    except OSError:
-        return False
-    best, kind = "", ""
-    resolved = str(path.resolve())
+@dataclass(frozen=True)
+class Mount:
+    """A mount: where it is, what of its file system is there, and of which type that is."""
+
+    point: str
+    root: str
+    kind: str
+
+
+def mounts(text: str | None = None) -> Iterator[Mount]:
+    """What is mounted, in order; ``text`` is that of /proc/self/mountinfo."""
+    if text is None:
+        try:
+            text = Path("/proc/self/mountinfo").read_text()
+        except OSError:
+            return
     for line in text.splitlines():
         head, _, tail = line.partition(" - ")
-        # Spaces in a mount point are written as \040.
-        point = head.split()[4].replace("\\040", " ")
+        # Spaces in a path are written as \040.
+        root, point = (path.replace("\\040", " ") for path in head.split()[3:5])
+        yield Mount(point, root, tail.split()[0])
+
+
+def in_memory(path: Path, text: str | None = None) -> bool:
+    """Whether files at ``path`` are memory; ``text`` is that of /proc/self/mountinfo."""
+    best, kind = "", ""
+    resolved = str(path.resolve())
+    for mount in mounts(text):
+        point = mount.point
         if (resolved == point or resolved.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, tail.split()[0]
-    return kind in {"tmpfs", "ramfs"}
+            best, kind = point, mount.kind
+    return kind in _MEMORY
 
 
 def memory_limits(cgroups: str | None = None, top: Path = Path("/sys/fs/cgroup")) -> Iterator[Limit]:

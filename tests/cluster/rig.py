@@ -213,8 +213,11 @@ class Cluster:
         spec: Doc = {
             "affinity": None,
             "nodeSelector": {"kubernetes.io/hostname": node} if node else None,
-            # `prepare` stands here to stay first.
-            "initContainers": [{"name": "prepare"}, {"name": "sample", "resources": resources}],
+            # `prepare` stands here to stay first; what it mounts is the folder above.
+            "initContainers": [
+                {"name": "prepare", "args": ["prepare", f"path={folder}"]},
+                {"name": "sample", "resources": resources},
+            ],
             "volumes": [{"name": "samples", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}}],
         }
         daemonset = {**object_of("apps/v1", "DaemonSet"), "spec": {"template": {"spec": spec}}}

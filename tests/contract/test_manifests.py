@@ -316,8 +316,8 @@ def test_the_rules_are_those_of_the_repository(overlay: list[Doc], pod: Doc) -> 
 
 
 def test_the_node_folder_is_made_by_the_kubelet_and_reported_read_only(pod: Doc) -> None:
-    volume = next(volume for volume in pod["spec"]["volumes"] if volume["name"] == "samples")
-    assert volume["hostPath"] == {"path": NODE_FOLDER, "type": "DirectoryOrCreate"}
+    volumes = {volume["name"]: volume.get("hostPath") for volume in pod["spec"]["volumes"]}
+    assert volumes["samples"] == {"path": NODE_FOLDER, "type": "DirectoryOrCreate"}
     mounts = {container["name"]: container["volumeMounts"] for container in containers(pod)}
     writes = {
         name: not mount.get("readOnly", False)
@@ -325,7 +325,12 @@ def test_the_node_folder_is_made_by_the_kubelet_and_reported_read_only(pod: Doc)
         for mount in all_of
         if mount["name"] == "samples"
     }
-    assert writes == {"prepare": True, "sample": True, "report": False}
+    assert writes == {"sample": True, "report": False}
+    # A volume of the folder itself would be what the kubelet found behind a link; so `prepare` has the folder above.
+    above = str(Path(NODE_FOLDER).parent)
+    assert volumes["shm"] == {"path": above, "type": "Directory"}
+    assert mounts["prepare"] == [{"name": "shm", "mountPath": above}]
+    assert [name for name, all_of in mounts.items() if "shm" in {mount["name"] for mount in all_of}] == ["prepare"]
 
 
 def test_the_metrics_port_is_one_everywhere(overlay: list[Doc], pod: Doc) -> None:
@@ -357,7 +362,7 @@ def test_nodes_with_gpus_read_from_a_bucket_with_nothing_mounted(rendered: dict[
     docs = rendered[folder]
     template = one(docs, "DaemonSet")["spec"]["template"]
     assert options(named(template, "sample"), template, docs).root == f"{BUCKETS[folder]}://BUCKET/pairmill"
-    assert {volume["name"] for volume in template["spec"]["volumes"]} == {"samples", "rules", "credentials"}
+    assert {volume["name"] for volume in template["spec"]["volumes"]} == {"samples", "shm", "rules", "credentials"}
     spec = template["spec"]
     assert {"key": "nvidia.com/gpu", "operator": "Exists"} in spec["tolerations"]
     terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

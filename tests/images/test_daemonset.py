@@ -2,7 +2,7 @@
 
 What is changed of the rendered template, because one machine without a kubelet lacks it:
 
-- the plan's label names a plan of this test, and the two hostPath volumes lead to folders of this test;
+- the plan's label names a plan of this test, and the hostPath volumes lead to folders of this test;
 - arguments are written out: podman 4.3 puts no variable of a ConfigMap into them;
 - the secret that need not exist is an empty folder: podman 4.3 wants secrets that are volumes to exist;
 - probes and ports go: podman would run curl inside the container, and a pod without a network has no ports;
@@ -65,7 +65,10 @@ def pod(rendered: list[dict[str, Any]], name: str, plan: str, node: Path, projec
     metadata["annotations"] |= KEEP_INIT_CONTAINERS
     folders = {volume["name"]: volume["hostPath"] for volume in spec["volumes"] if "hostPath" in volume}
     assert folders["samples"]["path"] == NODE_FOLDER
-    folders["samples"]["path"], folders["project"]["path"] = str(node), str(project)
+    assert folders["shm"]["path"] == str(Path(NODE_FOLDER).parent)
+    assert node.name == Path(NODE_FOLDER).name
+    for volume, path in (("samples", node), ("shm", node.parent), ("project", project)):
+        folders[volume]["path"] = str(path)
     for volume in spec["volumes"]:
         if volume.get("secret", {}).get("optional"):
             volume["emptyDir"] = {}
@@ -128,13 +131,14 @@ class Node:
 def node(line: Path, rendered: list[dict[str, Any]], tmp_path: Path) -> Iterator[Node]:
     """A folder below /dev/shm that nobody else has: the machine's own /dev/shm/pairmill may hold somebody's samples."""
     name = f"pairmill-test-{secrets.token_hex(4)}"
-    made = Node(name, Path("/dev/shm") / name, line / "project", rendered, tmp_path)
+    made = Node(name, Path("/dev/shm") / name / Path(NODE_FOLDER).name, line / "project", rendered, tmp_path)
+    made.folder.parent.mkdir()
     yield made
     made.remove()
     # Podman makes a volume of a ConfigMap, and leaves it; one that is in use it does not remove.
     podman("volume", "rm", *(doc["metadata"]["name"] for doc in rendered if doc["kind"] == "ConfigMap"), check=False)
     subprocess.run(["umount", "--quiet", made.folder], check=False)
-    shutil.rmtree(made.folder, ignore_errors=True)
+    shutil.rmtree(made.folder.parent, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -212,7 +216,7 @@ def test_a_pod_after_one_that_was_killed_while_it_wrote(node: Node, large_plan: 
     assert play.returncode != 0
     assert node.inspect("sample")["State"]["ExitCode"] == 128 + signal.SIGKILL
     left = [path.name for path in node.folder.iterdir()]
-    assert [re.sub("[0-9a-f]{16}", "x", name) for name in left] == [".x.x.partial"]
+    assert sorted(re.sub("[0-9a-f]{16}", "x", name) for name in left) == [".x.x.lock", ".x.x.partial"]
 
     sampled = node.sampled(large_plan)
     assert digests(sampled) == expected(node.project, large_plan)

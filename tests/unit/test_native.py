@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -495,6 +496,38 @@ def test_spans_of_a_file_equal_those_of_memory(tmp_path: Path, spread: str) -> N
         assert read < 2 * expected.nbytes
     nothing = np.empty(0, np.int64)
     assert _native.gather_file(path, 5, nothing, nothing, np.empty(0, np.uint16)) == (0, 0)
+
+
+def test_spans_of_a_file_are_checked_before_anything_is_allocated_for_them(tmp_path: Path) -> None:
+    """In a process of its own: what cannot be allocated ends it."""
+    path = tmp_path / "tokens"
+    path.write_bytes(np.arange(100, dtype=np.uint32).tobytes())
+    program = """
+import resource, sys
+import numpy as np
+from pairmill import _native
+path, room = sys.argv[1], np.empty(10, np.uint16)
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+kept = room.copy()
+cases = ([0], [2**59]), ([0], [2**31]), ([0, 5], [10, 2**40]), ([0] * 3, [2**60] * 3), ([0, 0], [10, -1])
+for starts, lengths in cases:
+    try:
+        _native.gather_file(path, 0, np.array(starts), np.array(lengths), room)
+    except ValueError as error:
+        print(error)
+print((room == kept).all())
+# As long as there is room for, and beyond the end of the file.
+try:
+    _native.gather_file(path, 0, np.array([0]), np.array([10**8]), np.empty(10**8, np.uint8))
+except OSError as error:
+    print(error.errno, error)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 300_000)
+"""
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line[:9] for line in lines[:5]] == ["got spans"] * 4 + ["got a spa"]
+    assert lines[5:] == ["True", "None failed to fill whole buffer", "True"]
 
 
 def test_a_file_that_does_not_hold_the_spans_is_an_error(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from components.sample import materialize as module
 from components.sample.config import Layout, SampleConfig
 from components.sample.layout import Arrangement, token_dtype
 from components.sample.materialize import materialize
+from components.sample.owned import Folder
 from components.sample.plan import Plan, Source, make
 from components.sample.rows import by_size, narrowest, rows_of
 from pairmill import storage
@@ -68,6 +70,12 @@ class Tokens:
         ]
 
 
+def made_folder(path: Path) -> Folder:
+    """An empty folder, open."""
+    path.mkdir()
+    return Folder(path, os.open(path, os.O_RDONLY))
+
+
 def made_texts(folder: Path, epochs: int) -> list[list[tuple[list[int], list[int]]]]:
     """The same of sampled arrays, as a trainer slices them."""
     tokens = np.load(folder / "tokens.npy", mmap_mode="r")
@@ -112,8 +120,7 @@ def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
     seen = set()
     for workers in (1, 2, 5):
         out = tmp_path / f"out{workers}"
-        out.mkdir()
-        made = materialize(out, plan, arrangement, world.tasks, b"{}", 1000, workers)
+        made = materialize(made_folder(out), plan, arrangement, world.tasks, b"{}", 1000, workers)
         assert made_texts(out, 3) == world.texts(plan)
         for file in made.files:
             data = (out / file.path).read_bytes()
@@ -157,8 +164,7 @@ def test_an_id_outside_the_vocabulary_is_refused_or_wraps(tmp_path: Path, kind: 
     with pytest.raises(InputError, match=r"a token is (outside the vocabulary|no id)"):
         materialize(None, plan, Arrangement(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
     out = tmp_path / "out"
-    out.mkdir()
-    materialize(out, plan, Arrangement(plan, "compact", 1000), world.tasks, b"{}", None, 2)
+    materialize(made_folder(out), plan, Arrangement(plan, "compact", 1000), world.tasks, b"{}", None, 2)
     assert np.array_equal(np.unique(np.load(out / "tokens.npy")), np.unique(self_cut(world, plan, value)))
 
 
@@ -187,8 +193,7 @@ def test_a_plan_without_a_row_has_empty_arrays(tmp_path: Path) -> None:
     plan = world.plan(replace(CONFIG, min_resp_length=99))
     for layout, length in (("compact", 0), ("data_io", len(world.tokens[0]))):
         out = tmp_path / layout
-        out.mkdir()
-        materialize(out, plan, Arrangement(plan, layout, 1000), world.tasks, b"{}", 1000, 2)  # type: ignore[arg-type]
+        materialize(made_folder(out), plan, Arrangement(plan, layout, 1000), world.tasks, b"{}", 1000, 2)  # type: ignore[arg-type]
         assert len(np.load(out / "tokens.npy")) == length
         assert made_texts(out, 3) == [[], [], []]
 

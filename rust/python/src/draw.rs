@@ -1,6 +1,7 @@
 //! Shuffles and gathers of the sampler.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -76,6 +77,15 @@ impl<'a> Spans<'a> {
         }
     }
 
+    /// Ids of all spans together; an error names the first that is none.
+    fn total(self) -> PyResult<u64> {
+        let mut spans = (0..).zip(self.iter(0..self.starts.len(), 0));
+        // Of spans that exist, no memory holds as many as it takes to pass 2^64.
+        spans.try_fold(0, |sum: u64, (number, (start, length))| {
+            end_of(number, start, length).map(|_| sum.saturating_add(length))
+        })
+    }
+
     /// A negative number becomes one that lies outside any array.
     fn iter(self, numbers: Range<usize>, first: u64) -> impl Iterator<Item = (u64, u64)> {
         let (starts, lengths) = (&self.starts[numbers.clone()], &self.lengths[numbers]);
@@ -110,11 +120,21 @@ const ONCE: u64 = 1 << 16;
 
 impl Source for Stored {
     fn fill<T: Id>(&self, spans: Spans<'_>, out: &mut [T]) -> PyResult<(u32, u64)> {
+        // Before anything is allocated: what the spans say is not to be believed.
+        let total = spans.total()?;
+        if total != out.len() as u64 {
+            let than = if total > out.len() as u64 { "more" } else { "fewer" };
+            return Err(PyValueError::new_err(format!("got spans of {total} ids, {than} than there is room for")));
+        }
+        let size = self.file.metadata()?.len();
         let (mut largest, mut read, mut first) = (0, 0, 0);
         let mut rest = out;
         let mut buffer = Vec::new();
         while first < spans.starts.len() {
             let range = range(spans, first)?;
+            if self.offset.checked_add(range.ids.end * WIDTH as u64).is_none_or(|end| end > size) {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "failed to fill whole buffer").into());
+            }
             let ids = (range.ids.end - range.ids.start) as usize;
             buffer.resize(buffer.len().max(ids * WIDTH), 0);
             let bytes = &mut buffer[..ids * WIDTH];
@@ -128,11 +148,7 @@ impl Source for Stored {
             rest = behind;
             first = range.next;
         }
-        if rest.is_empty() {
-            Ok((largest, read))
-        } else {
-            Err(PyValueError::new_err(format!("got spans of {} ids fewer than there is room for", rest.len())))
-        }
+        Ok((largest, read))
     }
 }
 
@@ -143,12 +159,16 @@ struct Together {
     held: usize,
 }
 
+fn end_of(number: usize, start: u64, length: u64) -> PyResult<u64> {
+    // Below 2^61, so that no place in the file is beyond 2^64.
+    let end = start.checked_add(length).filter(|end| end | start | length < 1 << 61);
+    end.ok_or_else(|| PyValueError::new_err(format!("got a span (number {number}) that is none")))
+}
+
 fn range(spans: Spans<'_>, first: usize) -> PyResult<Together> {
     let mut found: Option<Together> = None;
     for (number, (start, length)) in (first..).zip(spans.iter(first..spans.starts.len(), 0)) {
-        // Below 2^61, so that no place in the file is beyond 2^64.
-        let end = start.checked_add(length).filter(|end| end | start | length < 1 << 61);
-        let end = end.ok_or_else(|| PyValueError::new_err(format!("got a span (number {number}) that is none")))?;
+        let end = end_of(number, start, length)?;
         let held = length as usize;
         match &mut found {
             None => found = Some(Together { ids: start..end, next: number + 1, held }),
