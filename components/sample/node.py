@@ -59,8 +59,8 @@ class Node:
                 "is the top of the file system", where="output_path", got=output_path, expected="a folder of its own"
             )
 
-    def finished(self) -> Manifest | None:
-        """The manifest of a whole folder of this sample at the target, else None.
+    def finished(self, *, verify: bool = False) -> Manifest | None:
+        """The manifest of a whole folder of this sample at the target, else None; ``verify``: its files are read.
 
         Raises:
             UsageError: something that pairmill did not write stands there.
@@ -79,7 +79,7 @@ class Node:
         made = _made(target)
         if made is None:
             raise UsageError("is no sampled folder", where=f"output_path={target}", hint="choose another output_path")
-        return manifests.whole(str(target)) if made in {"", self._fingerprint} else None
+        return manifests.whole(str(target), verify=verify) if made in {"", self._fingerprint} else None
 
     @contextmanager
     def partial(self) -> Iterator[Path]:
