@@ -50,6 +50,10 @@ class InputError(PairmillError):
     exit_code = 3
 
 
+class Changed(InputError):
+    """What is read is not what was digested before: other bytes than those that its key names."""
+
+
 class StorageError(PairmillError):
     """Storage refused: no space, no permission, no such bucket. Exit code 4."""
 

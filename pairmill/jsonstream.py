@@ -9,7 +9,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from pairmill import storage
 from pairmill.errors import InputError
@@ -35,7 +35,7 @@ _LENIENT = json.JSONDecoder()
 class _Text:
     """A file as text, read in chunks; ``place`` is where reading stands in ``buffer``."""
 
-    def __init__(self, uri: str, decoder: json.JSONDecoder, start: int = 0) -> None:
+    def __init__(self, uri: str, decoder: json.JSONDecoder, start: int = 0, file: BinaryIO | None = None) -> None:
         self._uri = uri
         self._decoder = decoder
         self._buffer = ""
@@ -43,7 +43,8 @@ class _Text:
         self._line = 1
         self._ended = False
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
-        self._file = storage.store_for(uri).open(uri)
+        self._file = file or storage.store_for(uri).open(uri)
+        self._file.seek(0)
         while start:
             passed = self._file.read(min(start, _CHUNK))
             self._line += passed.count(b"\n")
@@ -112,30 +113,33 @@ class _Text:
             raise InputError("is not UTF-8", where=f"{self._uri} line {line}", got=got) from error
 
 
-def objects(uri: str, start: int = 0, number: int = 0) -> Iterator[Any]:
+def objects(uri: str, start: int = 0, number: int = 0, file: BinaryIO | None = None) -> Iterator[Any]:
     """Values of a stream of JSON values with any white space, or none, between them; objects come as :class:`Pairs`.
 
     Args:
         uri: the file.
         start: byte at which to begin.
         number: how many values stand before it.
+        file: a reader of the file, where it is open; it is closed.
 
     Raises:
         InputError: with row (0-based) and line (1-based): malformed JSON, NaN or Infinity, or no UTF-8.
     """
-    with _Text(uri, _STRICT, start) as text:
+    with _Text(uri, _STRICT, start, file) as text:
         while text.peek():
             yield text.value(number)
             number += 1
 
 
-def array(uri: str) -> Iterator[Any]:
+def array(uri: str, file: BinaryIO | None = None) -> Iterator[Any]:
     """Elements of a file that is one JSON array; objects come as dicts, NaN and Infinity are taken.
+
+    ``file`` is a reader of it, where it is open; it is closed.
 
     Raises:
         InputError: with element (0-based) and line (1-based): malformed JSON, no array, or no UTF-8.
     """
-    with _Text(uri, _LENIENT) as text:
+    with _Text(uri, _LENIENT, 0, file) as text:
         if text.peek() != "[":
             raise text.error(f"{text.peek()!r} instead of '['", 0)
         text.take()
@@ -157,9 +161,11 @@ def array(uri: str) -> Iterator[Any]:
             raise text.error("text after the end of the array", number)
 
 
-def is_array(uri: str) -> bool:
-    """Whether the first character of a JSON file opens an array."""
-    return storage.store_for(uri).read_range(uri, 0, 1 << 16).lstrip()[:1] == b"["
+def is_array(file: BinaryIO) -> bool:
+    """Whether the first character of a JSON file opens an array; the file is read from its first byte on afterwards."""
+    first = file.read(1 << 16).lstrip()[:1]
+    file.seek(0)
+    return first == b"["
 
 
 def lines(uri: str) -> Iterator[tuple[int, bytes]]:

@@ -11,17 +11,21 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from pairmill import storage
+from pairmill.content import Content
 from pairmill.errors import InputError, InternalError
-from pairmill.log import event
+from pairmill.log import event, progress
 
 MANIFEST = "_MANIFEST.json"
 STARTED = "_STARTED.json"
 FORMAT = 1
+# Files that are digested before progress is told.
+_VERIFIED = 32
 
 
 def canonical(value: object) -> bytes:
@@ -217,6 +221,20 @@ def refuse_unfinished(folder: str) -> None:
         )
 
 
+def contents(folder: str, manifest: Manifest | None, path: str) -> bytes:
+    """The bytes of a file of a finished folder, compared with its manifest; of a folder without one as they are.
+
+    Raises:
+        Changed: they are not what the manifest says.
+    """
+    uri = storage.join(folder, *path.split("/"))
+    data = storage.store_for(uri).read(uri)
+    for file in manifest.files if manifest is not None else ():
+        if file.path == path:
+            Content(file.sha256, promised=True).require(uri, hashlib.sha256(data).hexdigest())
+    return data
+
+
 _AGAIN = "run the stage that made it again; where Kubeflow took this URI from its cache, with the cache off"
 
 
@@ -238,16 +256,19 @@ def read_whole(folder: str) -> Manifest | None:
     return manifest
 
 
-def whole(folder: str) -> Manifest | None:
-    """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning."""
+def whole(folder: str, *, verify: bool = False) -> Manifest | None:
+    """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning.
+
+    ``verify``: see :func:`damage`.
+    """
     uri = storage.join(folder, MANIFEST)
-    return _whole(folder, uri) if storage.store_for(folder).exists(uri) else None
+    return _whole(folder, uri, verify) if storage.store_for(folder).exists(uri) else None
 
 
-def _whole(folder: str, uri: str) -> Manifest | None:
+def _whole(folder: str, uri: str, verify: bool) -> Manifest | None:
     try:
         manifest = Manifest.load(storage.store_for(folder).read(uri), uri)
-        wrong = damage(folder, manifest.files)
+        wrong = damage(folder, manifest.files, verify=verify)
         if not wrong:
             return manifest
     except InputError as error:
@@ -261,7 +282,9 @@ def _whole(folder: str, uri: str) -> Manifest | None:
     return None
 
 
-def reusable(folder: str, stands: Callable[[Manifest], bool] = lambda _: True) -> Manifest | None:
+def reusable(
+    folder: str, stands: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False
+) -> Manifest | None:
     """As ``whole``, for a run that makes the folder again if it is not, or if ``stands`` says that it does not.
 
     A manifest of what is lost goes, as it would win over the next one.
@@ -269,18 +292,22 @@ def reusable(folder: str, stands: Callable[[Manifest], bool] = lambda _: True) -
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
     if not store.exists(uri):
         return None
-    found = _whole(folder, uri)
+    found = _whole(folder, uri, verify)
     if found is not None and stands(found):
         return found
     store.delete(uri)
     return None
 
 
-def damage(folder: str, files: Sequence[File]) -> list[str]:
-    """Those of the files that are absent from the folder or of another size, as ``path: what is wrong``."""
+def damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:
+    """Those of the files that are absent from the folder or of another size, as ``path: what is wrong``.
+
+    ``verify``: the others are read, and those of another digest named as well.
+    """
     store = storage.store_for(folder)
     sizes = {entry.path: entry.size for entry in store.list(folder)}
     wrong = []
+    there = []
     for file in files:
         size = sizes.get(file.path)
         if size != file.size:
@@ -291,4 +318,19 @@ def damage(folder: str, files: Sequence[File]) -> list[str]:
             wrong.append(f"{file.path}: missing")
         elif size != file.size:
             wrong.append(f"{file.path}: {size} bytes, expected {file.size}")
-    return wrong
+        elif verify and file.sha256:  # what only a second round of shards reads has none
+            there.append(file)
+    return [*wrong, *_other_digests(folder, there)]
+
+
+def _other_digests(folder: str, files: Sequence[File]) -> Iterator[str]:
+    store = storage.store_for(folder)
+    with progress(f"verify {storage.name_of(folder)}", len(files), "files") if files else nullcontext() as told:
+        for start in range(0, len(files), _VERIFIED):
+            some = files[start : start + _VERIFIED]
+            digests = store.digests([storage.join(folder, *file.path.split("/")) for file in some])
+            for file, digest in zip(some, digests, strict=True):
+                if told is not None:
+                    told.advance(1, 0, file.size)
+                if digest != file.sha256:
+                    yield f"{file.path}: sha256 {digest[:16]}…, expected {file.sha256[:16]}…"

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
-from pairmill import jsonstream, storage
+from pairmill import jsonstream
+from pairmill.content import UNKNOWN, Content, pinned, whole
 from pairmill.errors import InputError
 
 if TYPE_CHECKING:
@@ -186,15 +188,16 @@ def writer_for(
     return ParquetWriter(file, **given, large=large, null_type_if_empty=null_type_if_empty)
 
 
-def count(uri: str) -> int:
+def count(uri: str, content: Content = UNKNOWN) -> int:
     """Number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through."""
     if uri.endswith(".parquet"):
-        with open_parquet(uri) as file:
+        with open_parquet(uri, content) as file:
             return int(file.metadata.num_rows)
-    return sum(1 for _ in jsonstream.objects(uri))
+    with whole(uri, content) as lines:
+        return sum(1 for _ in jsonstream.objects(uri, file=lines))
 
 
-def read(uri: str, part: Part | None = None, *, checked: bool = True) -> Iterator[Batch]:
+def read(uri: str, part: Part | None = None, *, checked: bool = True, content: Content = UNKNOWN) -> Iterator[Batch]:
     """The rows of a ``.parquet`` or ``.jsonl`` file in order.
 
     Nulls are passed on in Parquet; in JSON Lines, where the reference refuses the file, they raise.
@@ -204,12 +207,15 @@ def read(uri: str, part: Part | None = None, *, checked: bool = True) -> Iterato
         part: of a Parquet file, what to read; None = all.
         checked: refuse Parquet's texts that are not UTF-8. Whoever gives whole batches to the Rust module, which looks
             for itself and names the row, needs no second look.
+        content: what the file has to be.
 
     Raises:
+        Changed: it is another, which shows at the last row at the latest.
         InputError: naming file and row: truncated Parquet, a column missing or not text, malformed JSON, a field
             missing, null, given twice or not text.
     """
-    yield from _read_parquet(uri, part, checked) if uri.endswith(".parquet") else _read_jsonl(uri)
+    parquet = uri.endswith(".parquet")
+    yield from _read_parquet(uri, part, checked, content) if parquet else _read_jsonl(uri, content)
 
 
 @dataclass(frozen=True)
@@ -225,14 +231,14 @@ class Part:
     size: int
 
 
-def parts(uri: str, size: int) -> list[Part]:
+def parts(uri: str, size: int, content: Content = UNKNOWN) -> list[Part]:
     """A Parquet file cut between row groups into parts of ``size`` bytes or a little more; none of a file without any.
 
     Raises:
         InputError: it is no Parquet file, or a cut one.
     """
     found: list[Part] = []
-    with open_parquet(uri) as file:
+    with open_parquet(uri, content) as file:
         metadata = file.metadata
         start = first = count = total = 0
         for group in range(metadata.num_row_groups):
@@ -252,27 +258,28 @@ def text_bytes(column: pa.Array) -> int:
     return int(offsets[-1]) - int(offsets[0])
 
 
-def open_parquet(uri: str) -> Any:
+@contextmanager
+def open_parquet(uri: str, content: Content = UNKNOWN) -> Iterator[Any]:
     """A ``pyarrow.parquet.ParquetFile`` that reads columns in pages rather than whole row groups.
 
     Raises:
-        InputError: it is no Parquet file, or a cut one.
+        InputError: it is no Parquet file, or a cut one; or, as Changed, another than ``content`` says.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source = storage.store_for(uri).open(uri)
-    try:
-        # pre_buffer would keep the bytes of every column chunk that was read.
-        return pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
-        source.close()
-        raise InputError(
-            "is not a readable Parquet file",
-            where=uri,
-            got=str(error).splitlines()[0],
-            hint="copy it again; it may be cut",
-        ) from error
+    with pinned(uri, content) as source:
+        try:
+            # pre_buffer would keep the bytes of every column chunk that was read.
+            file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
+        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                "is not a readable Parquet file",
+                where=uri,
+                got=str(error).splitlines()[0],
+                hint="copy it again; it may be cut",
+            ) from error
+        yield file
 
 
 def parquet_batches(
@@ -366,10 +373,10 @@ def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
     return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
 
 
-def _read_parquet(uri: str, part: Part | None, checked: bool) -> Iterator[Batch]:
+def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content) -> Iterator[Batch]:
     import pyarrow as pa
 
-    with open_parquet(uri) as file:
+    with open_parquet(uri, content) as file:
         schema = file.schema_arrow
         missing = [name for name in FIELDS if name not in schema.names]
         if missing:
@@ -403,7 +410,7 @@ def _as_text(column: pa.Array) -> pa.Array:
     return column if plain else column.cast(pa.large_string())
 
 
-def _read_jsonl(uri: str) -> Iterator[Batch]:
+def _read_jsonl(uri: str, content: Content) -> Iterator[Batch]:
     import pyarrow as pa
 
     from pairmill import _native
@@ -411,7 +418,7 @@ def _read_jsonl(uri: str) -> Iterator[Batch]:
     start = offset = 0
     data = b""
     ended = refused = False
-    with storage.store_for(uri).open(uri) as file:
+    with whole(uri, content) as file:
         while not ended and not refused and len(data) < _LONGEST_JSON:
             more = file.read(max(_ARROW_BYTES, len(data)))
             data += more
@@ -422,15 +429,15 @@ def _read_jsonl(uri: str) -> Iterator[Batch]:
             start += len(columns[0])
             offset += used
             data = data[used:]
-    if not ended or refused:
-        yield from _read_jsonl_on(uri, offset, start)
+        if not ended or refused:
+            yield from _read_jsonl_on(uri, offset, start, file)
 
 
-def _read_jsonl_on(uri: str, offset: int, start: int) -> Iterator[Batch]:
+def _read_jsonl_on(uri: str, offset: int, start: int, file: BinaryIO) -> Iterator[Batch]:
     """The rows behind the first ``offset`` bytes, which hold ``start`` rows, by Python's reader."""
     rows: list[Row] = []
     size = 0
-    for index, item in enumerate(jsonstream.objects(uri, offset, start), start):
+    for index, item in enumerate(jsonstream.objects(uri, offset, start, file), start):
         row = _row_of(item, f"{uri} row {index}")
         rows.append(row)
         size += len(row.instruction or "") + len(row.response or "")

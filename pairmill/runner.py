@@ -8,6 +8,7 @@ its name, so a run can be killed at any instant and two runs can do the same wor
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -25,6 +26,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from pairmill import log, storage
 from pairmill import manifest as manifests
+from pairmill.content import broken
 from pairmill.cores import available_cores
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, from_os_error
 from pairmill.manifest import File, Ledger, Manifest
@@ -58,14 +60,14 @@ def run(stage: Stage[C], config: C) -> Result:
     start = time.monotonic()
     plan, base, fingerprint = _planned(stage, config)
     folder = storage.join(base, fingerprint)
-    finished = manifests.reusable(folder, lambda _: stage.stands(config, plan, folder))
+    finished = manifests.reusable(folder, lambda _: stage.stands(config, plan, folder), verify=config.verify)
     if finished is not None:
         log.event(f"{stage.name}: reused, nothing to do", stage=stage.name, uri=folder, fingerprint=fingerprint)
         return Result(folder, finished, True, time.monotonic() - start)
 
     say_why_made_again(stage.name, stage.version, stage.history, base)
     shards = storage.join(base, "shards")
-    todo = _Todo.of(plan.shards, shards)
+    todo = _Todo.of(plan.shards, shards, config.verify)
     with _Crew(stage, config, shards) as crew:
         # The processes begin while this one prepares what they need.
         crew.hire(todo)
@@ -75,7 +77,7 @@ def run(stage: Stage[C], config: C) -> Result:
         plan = stage.settle(config, plan, records)
         second = stage.gather(config, plan, records)
         _check_plan(stage, second)
-        gathered = _process(stage, crew, plan.context, _Todo.of(second, shards)) if second else []
+        gathered = _process(stage, crew, plan.context, _Todo.of(second, shards, config.verify)) if second else []
     fingerprint = fingerprint_of(stage, config, plan)
     folder = storage.join(base, fingerprint)
     manifest = _finish(stage, config, plan, records, gathered, shards, folder, fingerprint)
@@ -96,10 +98,10 @@ def run_share(stage: Stage[C], config: C, share: Share) -> Result:
     folder = storage.join(base, fingerprint)
     shards = storage.join(base, "shards")
     mine: list[Shard] = []
-    if manifests.whole(folder) is None or not stage.stands(config, plan, folder):
+    if manifests.whole(folder, verify=config.verify) is None or not stage.stands(config, plan, folder):
         mine = share.of(plan.shards)
         say_why_made_again(stage.name, stage.version, stage.history, base)
-    todo = _Todo.of(mine, shards)
+    todo = _Todo.of(mine, shards, config.verify)
     records = list(todo.done.values())
     if todo.left:
         with _Crew(stage, config, shards) as crew:
@@ -159,25 +161,28 @@ def _check_plan(stage: Stage[Any], shards: list[Shard]) -> None:
         raise InternalError("the plan names a shard twice", where=stage.name)
 
 
-def _load_record(shards: str, shard: Shard) -> ShardRecord | None:
+def _load_record(shards: str, shard: Shard, verify: bool) -> ShardRecord | None:
     folder = storage.join(shards, shard.key)
     store = storage.store_for(folder)
     uri = storage.join(folder, RECORD)
     if not store.exists(uri):
         return None
     record = _parsed(store.read(uri), shard)
-    if record is None or manifests.damage(folder, record.files):
+    wrong = manifests.damage(folder, record.files, verify=verify) if record is not None else []
+    if wrong and verify:
+        log.event(f"{shard.name}: made again, {wrong[0]} in {folder}", level=logging.WARNING, uri=folder)
+    if record is None or wrong:
         # Of two writers of a record the first wins: one that speaks of what is lost must not.
         store.delete(uri)
         return None
     return record
 
 
-def _load_records(shards: str, planned: list[Shard]) -> list[ShardRecord | None]:
+def _load_records(shards: str, planned: list[Shard], verify: bool) -> list[ShardRecord | None]:
     if len(planned) < 2 or storage.scheme(shards) == "file":
-        return [_load_record(shards, shard) for shard in planned]
+        return [_load_record(shards, shard, verify) for shard in planned]
     with ThreadPoolExecutor(_LOOKS) as pool:  # three requests each, of 10 ms and more
-        return list(pool.map(lambda shard: _load_record(shards, shard), planned))
+        return list(pool.map(lambda shard: _load_record(shards, shard, verify), planned))
 
 
 def _parsed(data: bytes, shard: Shard) -> ShardRecord | None:
@@ -249,8 +254,8 @@ class _Todo:
     left: list[Shard]
 
     @classmethod
-    def of(cls, planned: list[Shard], shards: str) -> _Todo:
-        records = _load_records(shards, planned)
+    def of(cls, planned: list[Shard], shards: str, verify: bool) -> _Todo:
+        records = _load_records(shards, planned, verify)
         done = {record.name: record for record in records if record is not None}
         left = sorted((shard for shard in planned if shard.name not in done), key=lambda shard: -shard.size)
         return cls(planned, done, left)
@@ -260,7 +265,7 @@ def _process(stage: Stage[C], crew: _Crew[C], context: Any, todo: _Todo) -> list
     done = dict(todo.done)
     if done:
         log.event(f"{stage.name}: {len(done)} of {len(todo.planned)} shards reused", stage=stage.name)
-    failures: list[tuple[str, PairmillError]] = []
+    todo, failures = _without_broken(stage, todo)
     with log.progress(stage.name, len(todo.planned)) as progress:
         progress.advance(len(done), 0, 0)
         for shard, outcome in crew.work(context, todo):
@@ -273,6 +278,24 @@ def _process(stage: Stage[C], crew: _Crew[C], context: Any, todo: _Todo) -> list
         order = {shard.name: index for index, shard in enumerate(todo.planned)}
         raise StageFailure(stage.name, sorted(failures, key=lambda item: order[item[0]]), len(todo.planned))
     return [done[shard.name] for shard in todo.planned]
+
+
+def _without_broken(stage: Stage[C], todo: _Todo) -> tuple[_Todo, list[tuple[str, PairmillError]]]:
+    """What is left to do, and the shards that would read other bytes here and there than a manifest promised.
+
+    Once for each file, and only where a shard needs it; in a bucket it would be brought twice, and its ETag stands for
+    it (docs/format.md, section 1).
+    """
+    reads = {shard.name: stage.scattered(shard) for shard in todo.left}
+    promised = {
+        uri: content
+        for contents in reads.values()
+        for uri, content in contents.items()
+        if content.promised and storage.scheme(uri) == "file"
+    }
+    wrong = broken(promised)
+    failures = {name: wrong[uri] for name, contents in reads.items() for uri in contents if uri in wrong}
+    return replace(todo, left=[shard for shard in todo.left if shard.name not in failures]), list(failures.items())
 
 
 Outcome = tuple[Shard, ShardRecord | PairmillError]

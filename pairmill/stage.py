@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from pairmill.manifest import File, InputRef, Ledger, Manifest
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
+    from pairmill.content import Content
     from pairmill.report import Report
 
 Profile = Literal["pairmill", "data_io"]
@@ -60,6 +61,11 @@ class RunConfig:
     share: str = option(
         "",
         help="do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish",
+        changes_bytes=False,
+    )
+    verify: bool = option(
+        False,
+        help="read what was made before and what is read, rather than trust sizes; what is damaged is made again",
         changes_bytes=False,
     )
 
@@ -206,7 +212,7 @@ class Writer:
         """
         uri = storage.join(self.folder, path)
         with ExitStack() as stack:
-            local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch))
+            local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch, final=True))
             yield local
             if scratch:
                 sha256 = ""
@@ -284,6 +290,10 @@ class Stage(ABC, Generic[C]):
     @abstractmethod
     def process(self, config: C, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
         """Do one shard: write its files to ``out``; return its ledger and small data for ``finish``."""
+
+    def scattered(self, shard: Shard) -> Mapping[str, Content]:
+        """What the shard reads here and there, by URI; the rest it digests as it reads. Nothing by default."""
+        return {}
 
     def stands(self, config: C, plan: Plan, folder: str) -> bool:
         """Whether what the finished folder speaks of, but does not hold, is there; if not, the work is done again."""

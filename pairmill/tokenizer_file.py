@@ -64,6 +64,18 @@ def locate(given: str, root: str) -> str:
         ) from error
 
 
+def read(uri: str) -> bytes:
+    """The bytes of a tokenizer.json.
+
+    Raises:
+        Changed: it is in a finished folder, and is not what the manifest says.
+    """
+    folder = storage.parent_of(uri)
+    if storage.is_top(folder):
+        return storage.store_for(uri).read(uri)
+    return manifests.contents(folder, manifests.read(folder), storage.name_of(uri))
+
+
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
     from pairmill import hub
 

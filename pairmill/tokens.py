@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.lib import format as npy
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from pairmill import manifest as manifests
 from pairmill import storage
-from pairmill.errors import InputError
+from pairmill.content import UNKNOWN, Content, whole
+from pairmill.errors import Changed, InputError
 from pairmill.manifest import content_key
 
 INFO = "tokenizer_info.json"
@@ -114,22 +115,18 @@ class Array:
     dtype: np.dtype[Any]
     length: int
     offset: int
+    content: Content = UNKNOWN
 
     @classmethod
-    def of(cls, uri: str) -> Self:
-        """Read the header.
+    def of(cls, uri: str, content: Content = UNKNOWN) -> Self:
+        """Read the header. ``content`` is what the object has to be, which is compared when all of it is read.
 
         Raises:
             InputError: absent, no ``.npy``, of another shape or kind, or shorter than its header says.
         """
         store = storage.store_for(uri)
         with store.open(uri) as file:
-            try:
-                version = npy.read_magic(file)
-                reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-                shape, _, dtype = reader(file)
-            except (ValueError, EOFError, OSError) as error:
-                raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
+            shape, dtype = _header_of(file, uri)
             offset = file.tell()
         wrong = ""
         if len(shape) != 1:
@@ -140,26 +137,43 @@ class Array:
             wrong = f"{store.size(uri)} bytes for shape {shape} of {dtype}"
         if wrong:
             raise InputError("is no one-dimensional integer array", where=uri, got=wrong, hint="tokenize again")
-        return cls(uri, dtype, shape[0], offset)
+        return cls(uri, dtype, shape[0], offset, content)
 
     def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
-        """All values in order, ``size`` at a time."""
-        with storage.store_for(self.uri).open(self.uri) as file:
-            file.seek(self.offset)
+        """All values in order, ``size`` at a time.
+
+        Raises:
+            Changed: behind the last one: the object is not what it has to be, or has another header than before.
+        """
+        with whole(self.uri, self.content) as file:
+            if _header_of(file, self.uri) != ((self.length,), self.dtype):
+                raise Changed("changed while it was read", where=self.uri, hint="run the same command again")
             while data := file.read(size * self.dtype.itemsize):
                 yield np.frombuffer(data, self.dtype)
 
 
+def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type; the values follow. Raises InputError if it is no header."""
+    try:
+        version = npy.read_magic(file)
+        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = reader(file)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
+    return shape, dtype
+
+
 @dataclass(frozen=True)
 class Task:
-    """One task of a tokenized folder: the URI of its folder and its name."""
+    """One task of a tokenized folder: its name, the URI of its folder, and what its arrays have to be, as known."""
 
     name: str
     uri: str
+    contents: Mapping[str, Content] = field(default_factory=dict)
 
-    def array(self) -> Array:
-        """Its tokens, to be read in ranges."""
-        return Array.of(storage.join(self.uri, "tokens.npy"))
+    def array(self, name: str = "tokens") -> Array:
+        """Its tokens, to be read in ranges, or another of the five arrays."""
+        return Array.of(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
 
     def index(self, size: int = 1 << 15) -> Iterator[dict[str, Ints]]:
         """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
@@ -168,7 +182,7 @@ class Task:
             InputError: lengths differ, a span lies outside the tokens, or the spans are more or fewer tokens in all.
         """
         length = self.array().length
-        raw = {name: Array.of(storage.join(self.uri, f"{name}.npy")) for name in INDEX}
+        raw = {name: self.array(name) for name in INDEX}
         if len({array.length for array in raw.values()}) != 1:
             raise InputError(
                 "the index arrays differ in length", where=self.uri, got=str({k: v.length for k, v in raw.items()})
@@ -210,13 +224,14 @@ class Folder:
     """Rows by the manifest; None for a folder that others made."""
 
 
-def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
+def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool = False) -> Folder:
     """Open a tokenized folder, of pairmill or of others.
 
     Args:
         given: path or URI.
         option: the option that named it, for messages.
         tolerate_strays: pass over folders that hold none of the five arrays, rather than fail as the reference does.
+        verify: digest the arrays of a finished folder too, rather than when they are read.
 
     Raises:
         InputError: absent, unfinished, damaged, or without tasks.
@@ -228,14 +243,14 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
     if not store.exists(storage.join(uri, INFO)):
         raise InputError(f"no {INFO}: not a tokenized folder", where=f"{option}={uri}", hint="check the path")
     try:
-        info = json.loads(store.read(storage.join(uri, INFO)))
+        data = manifests.contents(uri, manifest, INFO)
+        info = json.loads(data)
         if not isinstance(info, dict):
             raise ValueError("not an object")
     except ValueError as error:
         raise InputError("is not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is not None:
-        names = sorted(manifest.tasks())
-        tasks = [Task(name, storage.join(uri, name)) for name in names]
+        tasks = _promised(uri, manifest, verify)
         return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out)
     tasks = []
     read = [INFO]
@@ -249,5 +264,28 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool) -> Folder:
             raise InputError("an array of this task is missing", where=storage.join(uri, name), got=", ".join(missing))
         tasks.append(Task(name, storage.join(uri, name)))
         read += files
-    digests = store.digests([storage.join(uri, path) for path in read])
-    return Folder(uri, tasks, info, content_key(list(zip(read, digests, strict=True)))[:16], None)
+    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
+    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
+    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
+    tasks = [_task(task.name, task.uri, contents) for task in tasks]
+    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+
+
+def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Task:
+    """``contents``: by path below the folder."""
+    mine = {array: contents[path] for array in ARRAYS if (path := f"{name}/{array}.npy") in contents}
+    return Task(name, uri, mine)
+
+
+def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Task]:
+    wrong = manifests.damage(uri, manifest.files, verify=True) if verify else []
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} of its files are not what its manifest says",
+            where=uri,
+            got=wrong[0],
+            hint="tokenize again with verify=true",
+        )
+    stamps = {entry.path: entry.stamp for entry in storage.store_for(uri).list(uri)}
+    contents = {file.path: Content(file.sha256, stamps.get(file.path, ""), not verify) for file in manifest.files}
+    return [_task(name, storage.join(uri, name), contents) for name in sorted(manifest.tasks())]

@@ -23,6 +23,7 @@ def clean(
     profile: str = default(CleanConfig, "profile"),
     workers: int = default(CleanConfig, "workers"),
     share: str = default(CleanConfig, "share"),
+    verify: bool = default(CleanConfig, "verify"),
     raw_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
     """Turn raw instruction data sets into rows {condition, instruction, response}.
@@ -39,6 +40,7 @@ def clean(
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
+        verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.
         output: URI of the finished folder.
         fingerprint: its content identity.
         rows_out: rows written.

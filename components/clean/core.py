@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import logging
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from components.clean import gather, raw
+from components.clean.card import suffix_of
 from components.clean.catalog import chosen, is_file
 from components.clean.config import CleanConfig, build_options
 from components.clean.pieces import PIECE_BYTES, Piece, grouped, pieces_of
@@ -25,6 +26,7 @@ from components.clean.report import report_of
 from components.clean.sink import SEGMENTS, Sink
 from components.clean.source import Context, Malformed, Source, Unit, checked, whole
 from pairmill import storage
+from pairmill.content import Content
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
@@ -125,7 +127,7 @@ class Clean(Stage[CleanConfig]):
                 raise InputError(
                     f"two raw files make one output, {path}", where=folder.uri, hint="rename or remove one"
                 )
-            folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)])
+            folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
             for unit in units:
                 shards += self._shards(config, source, folder, unit)
             sources[source.name] = source
@@ -142,7 +144,11 @@ class Clean(Stage[CleanConfig]):
                 piece
                 for path in paths
                 for piece in pieces_of(
-                    path, storage.join(folder.uri, *path.split("/")), folder.sizes[path], source.lines_per_record
+                    path,
+                    storage.join(folder.uri, *path.split("/")),
+                    folder.sizes[path],
+                    source.lines_per_record,
+                    folder.content(path),
                 )
             ]
 
@@ -177,6 +183,12 @@ class Clean(Stage[CleanConfig]):
             )
             size = sum(piece.size for piece in (*group, *aside))
             yield Shard(f"{name} {part}".strip(), key, work, size)
+
+    def scattered(self, shard: Shard) -> Mapping[str, Content]:
+        if isinstance(shard.payload, gather.Work):
+            return {}
+        pieces = (*shard.payload.pieces, *shard.payload.withheld)
+        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
 
     def process(
         self, config: CleanConfig, plan_context: Any, shard: Shard, out: Writer

@@ -6,13 +6,16 @@ array, is read from its beginning: one piece.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pairmill import rows, storage
+from pairmill.content import UNKNOWN, Content, pinned, whole
 
 # Bytes of a piece: enough work to be worth a shard, little enough that sixteen cores share a gigabyte.
 PIECE_BYTES = 64 << 20
@@ -37,6 +40,8 @@ class Piece:
         stop: one past the last; None = to the end.
         first: number of the first row or line, from 0.
         size: bytes.
+        content: what the whole file has to be.
+        sha256: of the piece's own bytes, where they are not all of the file and are read as they are.
     """
 
     path: str
@@ -45,24 +50,49 @@ class Piece:
     stop: int | None = None
     first: int = 0
     size: int = 0
+    content: Content = UNKNOWN
+    sha256: str = ""
+
+    def opened(self) -> AbstractContextManager[BinaryIO]:
+        """The file, for who reads all of the piece. Not for Parquet.
+
+        Raises:
+            Changed: when the block ends; what was read is not what was digested.
+        """
+        return whole(self.uri, replace(self.content, sha256=self.sha256 or self.content.sha256), self.start, self.stop)
+
+    def head(self) -> Piece:
+        """The beginning of the file, for who does not read on to the end."""
+        return _Head(self.path, self.uri, content=self.content)
 
 
-def pieces_of(path: str, uri: str, size: int, step: int) -> list[Piece]:
-    """The pieces of a raw file in order. ``step``: lines that make a record of a file of lines."""
+class _Head(Piece):
+    def opened(self) -> AbstractContextManager[BinaryIO]:
+        return pinned(self.uri, self.content)
+
+
+def pieces_of(path: str, uri: str, size: int, step: int, content: Content = UNKNOWN) -> list[Piece]:
+    """The pieces of a raw file in order. ``step``: lines that make a record of a file of lines.
+
+    Raises:
+        InputError: no Parquet file under that name; or, as Changed, another file than ``content`` says.
+    """
     suffix = PurePosixPath(path).suffix
     if size >= 2 * PIECE_BYTES:
         if suffix == ".parquet":
-            parts = rows.parts(uri, PIECE_BYTES)
-            return [Piece(path, uri, part.start, part.stop, part.first, part.size) for part in parts] or [
-                Piece(path, uri)
+            parts = rows.parts(uri, PIECE_BYTES, content)
+            return [Piece(path, uri, part.start, part.stop, part.first, part.size, content) for part in parts] or [
+                Piece(path, uri, content=content)
             ]
         if suffix in LINES:
-            return _lines(path, uri, size, step)
-    return [Piece(path, uri, size=size)]
+            return _lines(path, uri, size, step, content)
+    return [Piece(path, uri, size=size, content=content)]
 
 
-def _lines(path: str, uri: str, size: int, step: int) -> list[Piece]:
+def _lines(path: str, uri: str, size: int, step: int, content: Content) -> list[Piece]:
     """Cut between records behind every ``PIECE_BYTES``; the file is read once, for the numbers of its lines.
+
+    On the way each piece is digested, and all of it where only a manifest has said so far what it is.
 
     A quote or a carriage return can make a line end that is none, or hide one, and an empty line can put the lines of
     a record out of step: such a CSV or text file is one piece.
@@ -71,14 +101,18 @@ def _lines(path: str, uri: str, size: int, step: int) -> list[Piece]:
     plain = PurePosixPath(path).suffix != ".jsonl"
     start = first = line = place = 0
     tail = b"\n"
-    with storage.store_for(uri).open(uri) as file:
+    file_is = content if content.stamp else replace(content, stamp=storage.store_for(uri).stamp(uri))
+    total, part = hashlib.sha256(), hashlib.sha256()
+    with pinned(uri, file_is) as file:
         while block := file.read(_BLOCK):
             if plain and (b'"' in block or b"\r" in block):
-                return [Piece(path, uri, size=size)]
+                return [Piece(path, uri, size=size, content=content)]
             if step > 1 and _EMPTY_LINE.search(tail + block):
-                return [Piece(path, uri, size=size)]
+                return [Piece(path, uri, size=size, content=content)]
             tail = (tail + block)[-_LONGEST_EMPTY_LINE:]
-            seen = 0
+            if content.promised:
+                total.update(block)
+            seen = taken = 0
             while place + len(block) - start >= PIECE_BYTES:
                 end = block.find(b"\n", seen) + 1
                 if not end:
@@ -86,12 +120,17 @@ def _lines(path: str, uri: str, size: int, step: int) -> list[Piece]:
                 line += 1
                 seen = end
                 if line % step == 0:
-                    found.append(Piece(path, uri, start, place + end, first, place + end - start))
-                    start, first = place + end, line
+                    part.update(memoryview(block)[taken:end])
+                    mine = Piece(path, uri, start, place + end, first, place + end - start, file_is, part.hexdigest())
+                    found.append(mine)
+                    start, first, taken, part = place + end, line, end, hashlib.sha256()
+            part.update(memoryview(block)[taken:])
             line += block.count(b"\n", seen)
             place += len(block)
+    if content.promised:
+        content.require(uri, total.hexdigest())
     if start < place:
-        found.append(Piece(path, uri, start, place, first, place - start))
+        found.append(Piece(path, uri, start, place, first, place - start, file_is, part.hexdigest()))
     return found
 
 

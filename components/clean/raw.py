@@ -15,6 +15,7 @@ from components.clean.origin import Given
 from components.clean.source import Source
 from pairmill import manifest as manifests
 from pairmill import storage
+from pairmill.content import Content
 from pairmill.errors import InputError
 from pairmill.manifest import MANIFEST, STARTED, File
 
@@ -31,12 +32,19 @@ class RawFolder:
         sizes: bytes by path.
         digests: hexadecimal sha256 by path, of the files where it is known.
         about: what a manifest says of them: revision, licence, citation, origin.
+        stamps: of the files as they were when they were digested, or listed, by path.
+        promised: paths whose digest a manifest alone says.
     """
 
     uri: str
     sizes: dict[str, int]
     digests: dict[str, str] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    stamps: dict[str, str] = field(default_factory=dict)
+    promised: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.promised = set(self.digests)
 
     def card(self) -> str:
         """The data set's card, or empty."""
@@ -45,11 +53,28 @@ class RawFolder:
         uri = storage.join(self.uri, "README.md")
         return storage.store_for(uri).read(uri).decode("utf-8", "replace")
 
-    def digest(self, paths: list[str]) -> None:
-        """Make sure that the digests of these files are known."""
-        unknown = [path for path in dict.fromkeys(paths) if path not in self.digests]
-        found = storage.store_for(self.uri).digests([storage.join(self.uri, path) for path in unknown])
-        self.digests |= dict(zip(unknown, found, strict=True))
+    def digest(self, paths: list[str], *, verify: bool = False) -> None:
+        """Make sure that the digests of these files are known; ``verify``: what a manifest says of them is compared.
+
+        Raises:
+            Changed: a file is not what the manifest says, or is written to all the time.
+        """
+        store = storage.store_for(self.uri)
+        wanted = dict.fromkeys(paths)
+        unknown = [path for path in wanted if path not in self.digests or (verify and path in self.promised)]
+        uris = [storage.join(self.uri, *path.split("/")) for path in unknown]
+        for path, uri, one in zip(unknown, uris, store.digested(uris), strict=True):
+            if path in self.digests:
+                self.content(path).require(uri, one.sha256)
+            self.digests[path], self.sizes[path], self.stamps[path] = one.sha256, one.size, one.stamp
+            self.promised.discard(path)
+        if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
+            found = {entry.path: entry.stamp for entry in store.list(self.uri)}
+            self.stamps |= {path: found.get(path, "") for path in self.promised if path.endswith(".parquet")}
+
+    def content(self, path: str) -> Content:
+        """What a file has to be."""
+        return Content(self.digests[path], self.stamps.get(path, ""), path in self.promised)
 
 
 def index(raw: str) -> dict[str, RawFolder] | None:
@@ -64,7 +89,7 @@ def index(raw: str) -> dict[str, RawFolder] | None:
     root = storage.parent_of(storage.parent_of(raw))
     found = {}
     for name in manifest.data["sources"]:
-        entry = json.loads(store.read(storage.join(raw, "sources", f"{name}.json")))
+        entry = json.loads(manifests.contents(raw, manifest, f"sources/{name}.json"))
         uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
         # Files that were given stand where others may change them, sizes kept: they are digested again.

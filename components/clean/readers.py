@@ -10,15 +10,15 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from components.clean.card import COMPRESSED, suffix_of
 from components.clean.pieces import Piece
 from components.clean.source import Malformed, Reader, Record, Source
-from pairmill import compressed, jsonstream, rows, storage
+from pairmill import compressed, jsonstream, rows
 from pairmill.errors import InputError
 from pairmill.stage import Profile
 
@@ -50,7 +50,7 @@ def count(piece: Piece, source: Source, profile: Profile) -> int:
     """How many records a piece has. The footer of a Parquet file says it; others are read through."""
     if suffix_of(piece.path) != ".parquet":
         return sum(1 for _ in source.read(piece, profile))
-    with rows.open_parquet(piece.uri) as file:
+    with rows.open_parquet(piece.uri, piece.content) as file:
         metadata = file.metadata
         stop = metadata.num_row_groups if piece.stop is None else piece.stop
         return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
@@ -62,7 +62,7 @@ def parquet(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]
     Raises:
         InputError: no Parquet, damaged, or without a column that the source reads.
     """
-    with rows.open_parquet(piece.uri) as file:
+    with rows.open_parquet(piece.uri, piece.content) as file:
         columns = _columns(piece.uri, file.schema_arrow, source)
         groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
         number = piece.first
@@ -104,34 +104,45 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
 
 def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
     """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
+    with _lines(piece) as lines:
+        yield from _json_values(lines, piece)
+
+
+def _json_values(lines: IO[bytes], piece: Piece) -> Iterator[Record]:
     # json.loads would look for the encoding of every line, and for white space around it.
     decode = json.JSONDecoder().raw_decode
-    with _lines(piece) as lines:
-        for number, line in enumerate(lines, piece.first):
-            stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
-            if not stripped:
-                continue
-            try:
-                text = str(stripped, "utf-8", "surrogatepass")
-                value, end = decode(text)
-                yield number, value if end == len(text) else Malformed("invalid_json")
-            except UnicodeDecodeError:
-                yield number, Malformed("invalid_utf8")
-            except (ValueError, RecursionError):
-                yield number, Malformed("invalid_json")
+    for number, line in enumerate(lines, piece.first):
+        stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
+        if not stripped:
+            continue
+        try:
+            text = str(stripped, "utf-8", "surrogatepass")
+            value, end = decode(text)
+            yield number, value if end == len(text) else Malformed("invalid_json")
+        except UnicodeDecodeError:
+            yield number, Malformed("invalid_utf8")
+        except (ValueError, RecursionError):
+            yield number, Malformed("invalid_json")
 
 
 def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
     """The elements of a JSON array, or JSON Lines under the name ``.json``."""
-    if PurePosixPath(piece.path).suffix in COMPRESSED or not jsonstream.is_array(piece.uri):
+    if PurePosixPath(piece.path).suffix in COMPRESSED:
         yield from json_lines(piece, source, profile)
         return
-    yield from enumerate(jsonstream.array(piece.uri))
+    # Opened once: what the first byte says is then true of all others.
+    with piece.opened() as file:
+        if jsonstream.is_array(file):
+            yield from enumerate(jsonstream.array(piece.uri, file))
+        else:
+            yield from _json_values(io.BufferedReader(cast(Any, file), _BUFFER), piece)
 
 
 def json_object(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
     """The whole file as one record."""
-    yield 0, whole_json(storage.store_for(piece.uri).read(piece.uri))
+    with piece.opened() as file:
+        data = file.read()
+    yield 0, whole_json(data)
 
 
 def whole_json(data: bytes) -> Any:
@@ -157,7 +168,10 @@ def csv_fields(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Rec
 
 def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
     """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed."""
-    header = [] if piece.first == 0 else next(_csv(Piece(piece.path, piece.uri)))[1]
+    header: list[str] = []
+    if piece.first:
+        with closing(_csv(piece.head())) as beginning:
+            header = next(beginning)[1]
     for number, fields in _csv(piece):
         if number == 0:
             if isinstance(fields, Malformed):
@@ -181,7 +195,7 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
             yield number, dict(zip(header, fields, strict=True))
 
 
-def _csv(piece: Piece) -> Iterator[tuple[int, Any]]:
+def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
     csv.field_size_limit(_LONGEST_FIELD)
     with _text(piece, newline="") as file:
         reader = csv.reader(file, strict=True)
@@ -231,7 +245,7 @@ def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[s
     Raises:
         InputError: it is no archive, or a damaged or cut one.
     """
-    with storage.store_for(piece.uri).open(piece.uri) as raw, compressed.damage(piece.uri):
+    with piece.opened() as raw, compressed.damage(piece.uri):
         for member, reader in compressed.tar_members(raw):
             if reader is not None and wanted(member.name):
                 fits = member.size <= _LONGEST_MEMBER
@@ -258,7 +272,7 @@ class _Part(io.RawIOBase):
 @contextmanager
 def _lines(piece: Piece) -> Iterator[IO[bytes]]:
     """A file of lines, decompressed, from the piece's start to its stop."""
-    with storage.store_for(piece.uri).open(piece.uri) as raw, compressed.damage(piece.uri):
+    with piece.opened() as raw, compressed.damage(piece.uri):
         suffix = PurePosixPath(piece.path).suffix
         if suffix in COMPRESSED:
             with compressed.decompressed(raw, suffix) as file:

@@ -22,6 +22,7 @@ def fetch(
     update: str = default(FetchConfig, "update"),
     workers: int = default(FetchConfig, "workers"),
     share: str = default(FetchConfig, "share"),
+    verify: bool = default(FetchConfig, "verify"),
     split: int = default(FetchConfig, "split"),
 ) -> dsl.ContainerSpec:
     """Bring raw data to the project, at locked revisions, with digests and licences.
@@ -37,6 +38,7 @@ def fetch(
         update: sources whose lock is moved to what is published now, joined by commas; all = every one.
         workers: downloads at the same time; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
+        verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.
         split: shares in which later stages are to do their work, at most 64.
         output: URI of the finished folder, an index of the raw data.
         fingerprint: its content identity.

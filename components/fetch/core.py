@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from components.fetch.config import FetchConfig
 from components.fetch.lock import Pin
 from pairmill import hub, runner, storage, web
 from pairmill import manifest as manifests
+from pairmill.content import Content, whole
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
 from pairmill.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
@@ -35,6 +37,7 @@ from pairmill.report import Bars, Report, Table, names_said
 from pairmill.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writer
 
 _RAW = "raw"
+_SHOWN = 10
 _CARD = "README.md"
 # Names that have a meaning in our folders.
 _OURS = frozenset({MANIFEST, STARTED, runner.RECORD})
@@ -153,6 +156,9 @@ class Fetch(Stage[FetchConfig]):
         found = [self._plan_given(source, given if source.name in there else "") for source in have]
         if missing:
             found += self._plan_locked(missing, config, root)
+        for one, _ in found if config.verify else ():
+            if one.pin is None and one.given is None:
+                _standing(one, root, verify=True)
         found.sort(key=lambda pair: sources.index(pair[0].source))
         fetches = [one for one, _ in found]
         shards = [shard for _, shards in found for shard in shards]
@@ -242,8 +248,8 @@ class Fetch(Stage[FetchConfig]):
                     new[source.name] = pin
                 identity = content_key(pin.origin, pin.revision, *_declared(source))[:16]
                 one = _Fetch(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
-                whole = bool(one.revision) and _standing(one, root) is not None
-                found.append((one, [] if whole else self._shards(source, pin)))
+                there = bool(one.revision) and _standing(one, root, verify=config.verify) is not None
+                found.append((one, [] if there else self._shards(source, pin)))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
                 lock.write(uri, new)
@@ -307,6 +313,7 @@ class Fetch(Stage[FetchConfig]):
                 path = _safe(kind.file.path, kind.repo)
                 content, version = folder / scratch.CONTENT / path, folder / "version"
                 sha256 = hub.download(_data_set(kind.repo, source), kind.commit, kind.file, content, version)
+                _finished(content)
                 out.adopt(str(folder / scratch.CONTENT), File(path, kind.file.size, sha256, source))
                 out.settle()
         elif isinstance(kind, _HubSplit):
@@ -314,7 +321,7 @@ class Fetch(Stage[FetchConfig]):
             repository = _data_set(kind.origin.repo, source)
             hub_rows.stream(kind.origin, kind.commit, kind.split, repository, kind.fields, create)
         elif kind.uri:
-            with storage.store_for(kind.uri).open(kind.uri) as file:
+            with whole(kind.uri, Content(kind.sha256)) as file:
                 _unpack(file, kind.uri, kind, source, out)
             data["sha256"] = kind.sha256
         else:
@@ -462,7 +469,7 @@ def _members(source: Source) -> tuple[tuple[str, ...], int]:
     return (source.origin.unpack if isinstance(source.origin, Web) else ()), 0
 
 
-def _standing(one: _Fetch, root: str) -> Manifest | None:
+def _standing(one: _Fetch, root: str, *, verify: bool = False) -> Manifest | None:
     """The manifest of a source's raw folder if it is whole, and holds what the source declares now."""
     folder = _folder(one, root)
     if not one.revision or not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
@@ -471,9 +478,14 @@ def _standing(one: _Fetch, root: str) -> Manifest | None:
         manifest = manifests.read(folder)
     except InputError:  # it was damaged
         return None
-    if manifest is None or manifest.fingerprint != one.identity or manifests.damage(folder, manifest.files):
+    if manifest is None or manifest.fingerprint != one.identity:
         return None
-    return manifest
+    wrong = manifests.damage(folder, manifest.files, verify=verify)
+    if wrong and verify:
+        event(f"fetch: {folder} is damaged: {'; '.join(wrong[:_SHOWN])}; bringing it again", level=logging.WARNING)
+        # Its files are found to be right by their sizes, and what a run finds whole it does not make again.
+        storage.store_for(folder).delete(storage.join(folder, MANIFEST))
+    return None if wrong else manifest
 
 
 def _indexed_at(folder: str, one: _Fetch) -> str:
@@ -494,13 +506,13 @@ def _finish_raw(
 ) -> Sequence[File]:
     folder = _folder(one, root)
     # One of an older declaration goes, and its files stay: older indexes name them.
-    whole = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
-    if whole is not None:
-        if whole.data["about"] != about:
+    standing = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
+    if standing is not None:
+        if standing.data["about"] != about:
             # The files stay: what is said of them alone is new.
-            data = {**whole.data, "about": dict(about)}
-            storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(whole, data=data).dump())
-        return whole.files
+            data = {**standing.data, "about": dict(about)}
+            storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(standing, data=data).dump())
+        return standing.files
     manifests.begin(folder, _RAW, one.identity)
     out = Writer(folder)
     for record in records:
@@ -538,6 +550,7 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
             )
         event(f"fetch: {work.url}: sha256 {sha256}, expected {work.sha256}; fetching it once more")
     if not work.patterns:
+        _finished(local)
         out.adopt(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
         out.settle()
         return sha256
@@ -548,6 +561,11 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
         local.unlink()  # the same bytes would fail again
         raise
     return sha256
+
+
+def _finished(local: Path) -> None:
+    """Make a file read-only that becomes one of a finished folder, of which it may be a second name."""
+    local.chmod(local.stat().st_mode & 0o7555)
 
 
 def _unpack(file: Any, where: str, work: _Archive, source: str, out: Writer) -> None:

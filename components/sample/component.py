@@ -27,6 +27,7 @@ def sample(
     layout: str = default(SampleConfig, "layout"),
     keep: int = default(SampleConfig, "keep"),
     workers: int = default(SampleConfig, "workers"),
+    verify: bool = default(SampleConfig, "verify"),
     profile: str = default(SampleConfig, "profile"),
     tokenized_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
@@ -48,6 +49,7 @@ def sample(
         layout: compact, or data_io for every token as the reference has it; auto = by profile.
         keep: older samples that stay beside the one in output_path=…/{fingerprint}.
         workers: threads; 0 = one per available core, 32 at most.
+        verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.
         profile: pairmill, or data_io for the reference's bytes.
         output: URI of the folder with plan and report.
         fingerprint: its content identity.

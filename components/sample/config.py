@@ -46,6 +46,11 @@ class SampleConfig:
     keep: int = option(
         1, help="older samples that stay beside the one in output_path=…/{fingerprint}; others go", changes_bytes=False
     )
+    verify: bool = option(
+        False,
+        help="read what was made before and what is read, rather than trust sizes; what is damaged is made again",
+        changes_bytes=False,
+    )
     workers: int = option(0, help="threads; 0 = one per available core, 32 at most", changes_bytes=False)
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
 

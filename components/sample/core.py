@@ -30,6 +30,7 @@ from components.sample.space import refuse_unless_fits
 from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
 from pairmill.cli import Outcome
+from pairmill.content import UNKNOWN, Content, broken, require_unchanged
 from pairmill.cores import available_cores
 from pairmill.errors import InputError, UsageError
 from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
@@ -62,6 +63,7 @@ class _Sample:
         planned: manifest of the plan, if it is made already, whatever its layout.
         tasks: finds the tokens of the tasks, in order; asked only when they are to be read.
         make: makes the plan and its manifest, with so many threads; None where one was given.
+        verify: whether arrays that stand are read before they are taken for whole.
     """
 
     options: dict[str, Any]
@@ -71,6 +73,7 @@ class _Sample:
     planned: Manifest | None
     tasks: Callable[[], list[tokens.Task]]
     make: Callable[[int], _Made] | None
+    verify: bool
 
     @property
     def fingerprint(self) -> str:
@@ -119,13 +122,18 @@ def _fingerprint(options: dict[str, Any], inputs: Iterable[InputRef], layout: La
 
 def _of_options(config: SampleConfig) -> _Sample:
     rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
-    folder = tokens.open_folder(config.tokenized_path, "tokenized_path", tolerate_strays=config.profile == "pairmill")
+    folder = tokens.open_folder(
+        config.tokenized_path,
+        "tokenized_path",
+        tolerate_strays=config.profile == "pairmill",
+        verify=config.verify,
+    )
     layout: Layout = config.layout if config.layout != "auto" else _LAYOUT_OF[config.profile]
     options = byte_options(config)
     inputs = [InputRef("tokenized", folder.fingerprint), InputRef("rules", rules.digest())]
     fingerprint = _fingerprint(options, inputs, layout)
     home = storage.join(storage.normalise(config.root, "root"), NAME, fingerprint) if config.root else ""
-    planned = manifests.reusable(home) if home else None
+    planned = manifests.reusable(home, verify=config.verify) if home else None
 
     def make(workers: int) -> _Made:
         made, findings = plan.make(_rows(folder, rules, config), config, workers)
@@ -133,7 +141,7 @@ def _of_options(config: SampleConfig) -> _Sample:
             made, findings, folder, Manifest(NAME, VERSION, fingerprint, options, inputs, Ledger(), [])
         )
 
-    return _Sample(options, inputs, layout, home, planned, lambda: folder.tasks, make)
+    return _Sample(options, inputs, layout, home, planned, lambda: folder.tasks, make, config.verify)
 
 
 _LAYOUT_OF: dict[str, Layout] = {"pairmill": "compact", "data_io": "data_io"}
@@ -173,22 +181,18 @@ def _of_plan(config: SampleConfig) -> _Sample:
             )
     layout: Layout = config.layout if config.layout != "auto" else manifest.data["layout"]
     root = root or storage.parent_of(storage.parent_of(home))
-    tasks = partial(_tasks_of_plan, config, manifest, root)
-    return _Sample(manifest.options, manifest.inputs, layout, home, manifest, tasks, None)
+    tasks = partial(_tasks_of_plan, config, manifest, root, layout != manifest.data["layout"])
+    return _Sample(manifest.options, manifest.inputs, layout, home, manifest, tasks, None, config.verify)
 
 
-def _tasks_of_plan(config: SampleConfig, manifest: Manifest, root: str) -> list[tokens.Task]:
+def _tasks_of_plan(config: SampleConfig, manifest: Manifest, root: str, known: bool) -> list[tokens.Task]:
+    """The tasks; ``known``: with what their arrays have to be, where the plan has no digests of what is made."""
     tokenized = next(ref.fingerprint for ref in manifest.inputs if ref.role == "tokenized")
     given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
     folder = given or storage.join(root, _TOKENIZE, tokenized)
     found = manifests.read(folder)
     if found is not None and found.fingerprint != tokenized:
-        raise InputError(
-            "is another folder than the plan was made of",
-            where=f"tokenized_path={folder}",
-            got=found.fingerprint,
-            expected=tokenized,
-        )
+        raise _other_folder(folder, found.fingerprint, tokenized)
     if found is None and not given:
         raise InputError(
             "the tokenized folder of the plan is not there",
@@ -196,7 +200,18 @@ def _tasks_of_plan(config: SampleConfig, manifest: Manifest, root: str) -> list[
             hint="say where it is: tokenized_path=…",
         )
     names = [source["name"] for source in manifest.data["sources"]]
-    return [tokens.Task(name, storage.join(folder, name)) for name in names]
+    if not known:
+        return [tokens.Task(name, storage.join(folder, name)) for name in names]
+    opened = tokens.open_folder(folder, "tokenized_path", tolerate_strays=True)
+    if opened.fingerprint != tokenized:
+        raise _other_folder(folder, opened.fingerprint, tokenized)
+    by_name = {task.name: task for task in opened.tasks}
+    return [by_name[name] for name in names]
+
+
+def _other_folder(folder: str, got: str, expected: str) -> InputError:
+    what = "is another folder than the plan was made of"
+    return InputError(what, where=f"tokenized_path={folder}", got=got, expected=expected)
 
 
 def _rows(folder: tokens.Folder, rules: Rules, config: SampleConfig) -> list[Callable[[], TaskRows]]:
@@ -265,7 +280,7 @@ def _standing(sample: _Sample, node: Node, workers: int) -> Manifest | None:
     made = node.finished()
     if made is None or sample.expected not in (None, made.files):
         return None
-    return made if node.verified(made, workers) else None
+    return made if node.verified(made, workers, again=sample.verify) else None
 
 
 def _write(sample: _Sample, made: _Made | None, node: Node, keep: int, workers: int, start: float) -> Manifest:
@@ -343,15 +358,33 @@ def _produce(
         {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)} if ours else {},
     )
     limit = size if ours and isinstance(size, int) and not isinstance(size, bool) else None
+    if expected is None:
+        _refuse_broken(tasks)
     done = materialize(folder, the_plan, arrangement, tasks, about, limit, workers)
     if expected is not None:
         _compare(done.files, expected, sample)
+    else:
+        for uri, content in _tokens_of(tasks).items():
+            require_unchanged(uri, content)
     measures = {**ledger.measures, "bytes": sum(file.size for file in done.files)}
     data = {key: value for key, value in manifest.data.items() if key != "sample"} | {"layout": sample.layout}
     manifest = replace(manifest, files=done.files, ledger=replace(ledger, measures=measures), data=data)
     if sample.home and sample.planned is None:
         _keep(sample.home, the_plan, manifest)
     return manifest, done.read
+
+
+def _tokens_of(tasks: list[tokens.Task]) -> dict[str, Content]:
+    """What is known of the tokens that are read, by URI. In a bucket each reading is pinned by its ETag."""
+    found = {storage.join(task.uri, "tokens.npy"): task.contents.get("tokens", UNKNOWN) for task in tasks}
+    return {uri: content for uri, content in found.items() if storage.scheme(uri) == "file"}
+
+
+def _refuse_broken(tasks: list[tokens.Task]) -> None:
+    """Raise Changed if tokens are not what the manifest of their folder says; without a plan nothing else shows it."""
+    wrong = broken({uri: content for uri, content in _tokens_of(tasks).items() if content.promised})
+    for error in wrong.values():
+        raise error
 
 
 def _pages(sizes: list[int], manifest: Manifest) -> int:

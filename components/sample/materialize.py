@@ -24,6 +24,7 @@ from components.sample.owned import Folder
 from components.sample.plan import Plan
 from pairmill import log, storage, tokens
 from pairmill._native import gather, gather_file
+from pairmill.content import pinned
 from pairmill.errors import InputError, InternalError, from_os_error
 from pairmill.manifest import File
 from pairmill.tokens import INDEX, Ints
@@ -111,6 +112,8 @@ class _File:
         if self._handle is None:
             return
         try:
+            # Whoever opens it to write changes what epochs and positions speak of.
+            os.fchmod(self._handle, os.fstat(self._handle).st_mode & 0o7555)
             if kind is None and self._folder is not None and self._folder.durable:
                 os.fsync(self._handle)
         finally:
@@ -246,7 +249,7 @@ class _Readers:
         edges = np.append(first, len(starts)).tolist()
         places = np.append((np.cumsum(lengths) - lengths)[first], len(out)).tolist()
         largest = 0
-        with storage.store_for(array.uri).open(array.uri) as file:
+        with pinned(array.uri, array.content) as file:
             for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
                 values = buffers.get("raw", size, array.dtype)
                 file.seek(array.offset + begin * array.dtype.itemsize)

@@ -25,6 +25,7 @@ def tokenize(
     profile: str = default(TokenizeConfig, "profile"),
     workers: int = default(TokenizeConfig, "workers"),
     share: str = default(TokenizeConfig, "share"),
+    verify: bool = default(TokenizeConfig, "verify"),
     rows_manifest: dsl.Input[dsl.Dataset] = None,
     tokenizer_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
@@ -45,6 +46,7 @@ def tokenize(
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
+        verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.
         output: URI of the finished folder.
         fingerprint: its content identity.
         rows_out: rows written.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,12 +22,13 @@ from pairmill.log import event
 from pairmill.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.report import Bars, Report, Table, names_said, rows_said
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
-from pairmill.tokenizer_file import NAME, locate
+from pairmill.tokenizer_file import NAME, locate, read
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pairmill import _native
+    from pairmill.content import Content
     from pairmill.encoder import Encoder
 
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
@@ -89,9 +90,9 @@ class Tokenize(Stage[TokenizeConfig]):
 
     def plan(self, config: TokenizeConfig) -> Plan:
         uri = locate(config.tokenizer, storage.normalise(config.root, "root"))
-        given = _Given(uri, storage.store_for(uri).read(uri))
+        given = _Given(uri, read(uri))
         digest = hashlib.sha256(given.data).hexdigest()
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
+        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
         shards = [shard for file in found.files for shard in _shards(file, identity)]
@@ -139,6 +140,9 @@ class Tokenize(Stage[TokenizeConfig]):
         )
         return replace(plan, context=context)
 
+    def scattered(self, shard: Shard) -> Mapping[str, Content]:
+        return {} if isinstance(shard.payload, gather.Work) else shard.payload.file.scattered
+
     def process(
         self, config: TokenizeConfig, plan_context: Any, shard: Shard, out: Writer
     ) -> tuple[Ledger, dict[str, Any]]:
@@ -156,7 +160,7 @@ class Tokenize(Stage[TokenizeConfig]):
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
         with tokens.writers(partial(out.create, scratch=work.part is not None)) as arrays:
-            for batch in rows.read(uri, work.part, checked=not context.native):
+            for batch in rows.read(uri, work.part, checked=not context.native, content=work.file.content):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
@@ -275,7 +279,7 @@ def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:
     if file.kind == "parquet" and file.size >= _SMALL:
         # A damaged file is its shard's to name, so that all others are committed.
         with suppress(InputError):
-            parts = rows.parts(file.uri, _PIECE_BYTES)
+            parts = rows.parts(file.uri, _PIECE_BYTES, file.content)
     if len(parts) < 2 or sum(part.size for part in parts) < 2 * _PIECE_BYTES:
         yield Shard(file.task, content_key(*identity, file.sha256, file.kind), _Work(file), file.size)
         return

@@ -28,6 +28,7 @@ def train_tokenizer(
     profile: str = default(TrainTokenizerConfig, "profile"),
     workers: int = default(TrainTokenizerConfig, "workers"),
     share: str = default(TrainTokenizerConfig, "share"),
+    verify: bool = default(TrainTokenizerConfig, "verify"),
     rows_manifest: dsl.Input[dsl.Dataset] = None,
 ) -> dsl.ContainerSpec:
     """Train a byte-level tokenizer on rows.
@@ -49,6 +50,7 @@ def train_tokenizer(
         profile: pairmill, or data_io for the reference's bytes.
         workers: processes in the pod; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
+        verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.
         output: URI of the finished folder, with tokenizer.json.
         fingerprint: its content identity.
         rows_out: rows read.

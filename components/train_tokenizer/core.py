@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.report import report_of
 from pairmill import inputs, rows, storage
+from pairmill.content import Content
 from pairmill.encoder import SPLIT
 from pairmill.errors import InputError
 from pairmill.log import event
@@ -68,7 +69,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
 
     def plan(self, config: TrainTokenizerConfig) -> Plan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows")
+        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
         shards = []
         limits = []
         for file in found.files:
@@ -78,7 +79,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             sample = None if limit is None else [limit, config.seed, file.task]
             identity = [config.profile, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
             large = file.kind == "parquet" and file.size > _SMALL
-            parts = rows.parts(file.uri, _PART_BYTES) if large else []
+            parts = rows.parts(file.uri, _PART_BYTES, file.content) if large else []
             if len(parts) < 2:
                 key = content_key(self.name, self.version, *identity)
                 shards.append(Shard(file.task, key, _Work(file, None, limit), file.size))
@@ -89,6 +90,9 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
         refs = [*found.refs, InputRef("limits", content_key(limits)[:16])]
         # Which characters of the longest tokens can be printed is Python's to say.
         return Plan(shards, refs, found.rows, says={"unicode": unicodedata.unidata_version})
+
+    def scattered(self, shard: Shard) -> Mapping[str, Content]:
+        return {} if isinstance(shard.payload, _Merge) else shard.payload.file.scattered
 
     def process(
         self, config: TrainTokenizerConfig, plan_context: Any, shard: Shard, out: Writer
@@ -212,11 +216,11 @@ def _sampled(
     config: TrainTokenizerConfig, work: _Work, ledger: Ledger
 ) -> Iterator[tuple[rows.Batch, NDArray[np.bool_]]]:
     """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
-    uri = work.file.uri
+    uri, content = work.file.uri, work.file.content
     chosen: NDArray[np.bool_] | None = None
     if work.limit is not None:
-        chosen = _chosen_texts(config.profile, config.seed, work.file.task, rows.count(uri), work.limit)
-    for batch in rows.read(uri, work.part):
+        chosen = _chosen_texts(config.profile, config.seed, work.file.task, rows.count(uri, content), work.limit)
+    for batch in rows.read(uri, work.part, content=content):
         if config.profile == "pairmill":
             rows.refuse_nulls(batch, uri, ("instruction", "response"))
         ledger.rows_in += len(batch)

@@ -6,24 +6,37 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import BinaryIO, ClassVar, TypeVar
 
-from pairmill.errors import from_os_error
+from pairmill.errors import Changed, from_os_error
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Times that an object is read for its digest if it changes each time.
+_TRIED = 5
+
 
 @dataclass(frozen=True)
 class Entry:
-    """One object: its path relative to the listed prefix (``/`` separated) and its size in bytes."""
+    """One object: its path relative to the listed prefix (``/`` separated), its size in bytes, and its stamp."""
 
     path: str
     size: int
+    stamp: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Hexadecimal sha256 of an object's bytes, how many they are, and the stamp that the object had meanwhile."""
+
+    sha256: str
+    size: int
+    stamp: str
 
 
 class Store(ABC):
@@ -69,16 +82,32 @@ class Store(ABC):
     def open(self, uri: str) -> BinaryIO:
         """A seekable binary reader. It gives the bytes of one object even if that is replaced meanwhile, or fails."""
 
+    @abstractmethod
+    def stamp(self, uri: str) -> str:
+        """What changes whenever the object's bytes do, and is had without reading them. Raises InputError if absent.
+
+        Of a file device, inode, size and time of the last change; in a bucket size and ETag or generation.
+        """
+
+    @abstractmethod
+    def pinned(self, uri: str, stamp: str) -> AbstractContextManager[BinaryIO]:
+        """As ``open``, of the object that had this stamp, until the block ends.
+
+        Raises:
+            Changed: it has another stamp when it is opened, or on the way, or when the block ends.
+        """
+
     def file(self, uri: str) -> Path | None:
         """The file that the object is, where it is one of this machine: native code can read that by itself."""
         return None
 
     @abstractmethod
-    def create(self, uri: str, *, durable: bool = True) -> Creation:
+    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
         """Context manager: a local path to fill; on a clean exit the object appears whole, on an exception not at all.
 
         An object that stands there already is replaced as one step. Two writers of one URI both succeed. One that is
-        not ``durable`` may be found shorter than it was, if at all, after the machine itself went down.
+        not ``durable`` may be found shorter than it was, if at all, after the machine itself went down. One that is
+        ``final`` is read-only where there are modes: it is replaced and deleted like any other, and never changed.
         """
 
     @abstractmethod
@@ -110,16 +139,31 @@ class Store(ABC):
 
     def digests(self, uris: Sequence[str]) -> Sequence[str]:
         """Hexadecimal sha256 of each object's bytes; several are read at once."""
+        return [one.sha256 for one in self.digested(uris)]
 
-        def digest(uri: str, stop: Event) -> str:
-            found = hashlib.sha256()
+    def digested(self, uris: Sequence[str]) -> Sequence[Digest]:
+        """Digests of objects, each with the stamp that belongs to it; several are read at once.
+
+        Raises:
+            Changed: an object is written to all the time.
+        """
+        return each(self.digest_of, uris, self.at_once)
+
+    def digest_of(self, uri: str, stop: Event) -> Digest:
+        """As ``digested``, of one object; the event stops it."""
+        for _ in range(_TRIED):
+            stamp = self.stamp(uri)
+            found, size = hashlib.sha256(), 0
             # Not hashlib.file_digest: the end of the process waits for its threads, and after Ctrl-C nobody wants to.
-            with self.open(uri) as file:
-                while not stop.is_set() and (data := file.read(1 << 20)):
-                    found.update(data)
-            return found.hexdigest()
-
-        return each(digest, uris, self.at_once)
+            try:
+                with self.pinned(uri, stamp) as file:
+                    while not stop.is_set() and (data := file.read(1 << 20)):
+                        found.update(data)
+                        size += len(data)
+            except Changed:
+                continue
+            return Digest(found.hexdigest(), size, stamp)
+        raise Changed("is written to all the time", where=uri, hint="run the same command when its writer has ended")
 
 
 class Creation(ABC):

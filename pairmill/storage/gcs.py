@@ -107,18 +107,18 @@ class GcsStore(RemoteStore):
         except RequestRangeNotSatisfiable:
             return
 
-    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, int]], str]:
+    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         found = self._client.list_blobs(
             place.bucket,
             prefix=place.key or None,
             page_token=token or None,
             page_size=most,
-            fields="items(name,size),nextPageToken",
+            fields="items(name,size,generation),nextPageToken",
             retry=None,
             timeout=timeouts(),
         )
         page = next(found.pages, ())
-        return [(blob.name, blob.size) for blob in page], found.next_page_token or ""
+        return [(blob.name, Stat(blob.size, str(blob.generation))) for blob in page], found.next_page_token or ""
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
         found = self._client.list_blobs(

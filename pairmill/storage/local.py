@@ -6,17 +6,21 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from pairmill import partials
-from pairmill.errors import InputError
+from pairmill.errors import Changed, InputError
 from pairmill.log import event
 from pairmill.storage.base import Creation, Entry, Store, translated
 from pairmill.storage.uris import local_path
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
+_TICK = 20_000_000
+"""Nanoseconds: longer than the kernel's clock takes to move on (1 to 10 ms)."""
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
@@ -58,7 +62,8 @@ class LocalStore(Store):
                             stack.append(Path(entry.path))
                         elif entry.is_file() and not _PARTIAL.fullmatch(entry.name):
                             path = os.path.relpath(entry.path, top).replace(os.sep, "/")
-                            found.append(Entry(path, entry.stat().st_size))
+                            facts = entry.stat()
+                            found.append(Entry(path, facts.st_size, _stamp(facts)))
         if links:
             event(f"{prefix}: {links} symbolic links below it are not followed; one that is named exactly is")
         return sorted(found, key=lambda entry: entry.path)
@@ -85,11 +90,34 @@ class LocalStore(Store):
         with translated(uri):
             return local_path(uri).open("rb")
 
+    def stamp(self, uri: str) -> str:
+        with translated(uri):
+            facts = local_path(uri).stat()
+            # Two changes within a tick of the kernel's clock leave one time: what is digested must be older than that.
+            young = facts.st_mtime_ns + _TICK - time.time_ns()
+            if 0 < young <= _TICK:
+                time.sleep(young / 1e9)
+                facts = local_path(uri).stat()
+            return _stamp(facts)
+
+    @contextmanager
+    def pinned(self, uri: str, stamp: str) -> Iterator[BinaryIO]:
+        with self.open(uri) as file:
+            _require_stamp(file, stamp, uri)
+            try:
+                yield file
+            except (Exception, GeneratorExit):
+                # Of what changed meanwhile a reader may say anything.
+                _require_stamp(file, stamp, uri)
+                raise
+            # A file that was replaced is not looked at: what was opened is what was read.
+            _require_stamp(file, stamp, uri)
+
     def file(self, uri: str) -> Path | None:
         return local_path(uri)
 
-    def create(self, uri: str, *, durable: bool = True) -> Creation:
-        return _LocalCreation(local_path(uri), durable)
+    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
+        return _LocalCreation(local_path(uri), durable, final=final)
 
     def commit(self, uri: str, data: bytes) -> bytes:
         with _LocalCreation(local_path(uri), durable=True, replace=False) as path, translated(uri):
@@ -114,7 +142,9 @@ class LocalStore(Store):
                 except OSError as error:
                     if error.errno not in _UNLINKABLE:
                         raise
-                    with self.create(target) as path:
+                    # As a link would be: what is finished stays read-only.
+                    final = not start.stat().st_mode & 0o222
+                    with self.create(target, final=final) as path:
                         shutil.copyfile(start, path)
                     return
                 try:
@@ -133,9 +163,26 @@ class LocalStore(Store):
             local_path(uri).unlink(missing_ok=True)
 
 
+def _stamp(facts: os.stat_result) -> str:
+    # Not the time of the inode's change: a hard link alone moves it.
+    return f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}"
+
+
+def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
+    if (found := _stamp(os.fstat(file.fileno()))) != stamp:
+        raise Changed(
+            "changed while it was read",
+            where=uri,
+            got=f"device:inode:bytes:time {found}",
+            expected=stamp,
+            hint="run the same command when nobody writes to it any more",
+        )
+
+
 class _LocalCreation(Creation):
-    def __init__(self, target: Path, durable: bool, *, replace: bool = True) -> None:
+    def __init__(self, target: Path, durable: bool, *, replace: bool = True, final: bool = False) -> None:
         self._target, self._durable, self._replace = target, durable, replace
+        self._mode = 0o444 if final else 0o666
 
     def __enter__(self) -> Path:
         target = self._target
@@ -182,7 +229,7 @@ class _LocalCreation(Creation):
         # mkstemp makes files that nobody else may read; what is committed follows the umask like any other file.
         mask = os.umask(0)
         os.umask(mask)
-        self._path.chmod(0o666 & ~mask)
+        self._path.chmod(self._mode & ~mask)
         if self._durable:
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())

@@ -12,17 +12,17 @@ import io
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
 from pairmill import partials
-from pairmill.errors import SPACE, InputError, PairmillError, StorageError, from_os_error
-from pairmill.storage.base import Creation, Entry, Store, each
+from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageError, from_os_error
+from pairmill.storage.base import Creation, Digest, Entry, Store
 from pairmill.storage.retry import Again, retried
 from pairmill.storage.uris import bucket_and_key, local_path, scheme
 
@@ -59,7 +59,7 @@ class Absent(InputError):
     """There is no such object."""
 
 
-class Replaced(StorageError):
+class Replaced(Changed):
     """It is not the object any more that was begun to be read."""
 
 
@@ -94,6 +94,11 @@ class Stat:
     size: int
     version: str
 
+    @property
+    def stamp(self) -> str:
+        """Both as one text."""
+        return f"{self.size} {self.version}"
+
 
 @dataclass
 class Body:
@@ -110,6 +115,11 @@ def _undisturbed(work: Callable[[], T]) -> T:
         with suppress(Replaced):
             return work()
     return work()
+
+
+def _replaced(uri: str, got: str, expected: str) -> Replaced:
+    hint = "run the same command when nobody writes to it any more"
+    return Replaced("changed while it was read", where=uri, got=got, expected=expected, hint=hint)
 
 
 def _require_all(uri: str, got: int, size: int) -> None:
@@ -165,8 +175,8 @@ class RemoteStore(Store):
         """Append bytes ``[start, end)`` to the body as they come, of its version if it has one; none behind the end."""
 
     @abstractmethod
-    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, int]], str]:
-        """At most so many keys that begin so, with their sizes, and the token of the next ones or ``""``."""
+    def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
+        """At most so many keys that begin so, with what they are, and the token of the next ones or ``""``."""
 
     @abstractmethod
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
@@ -206,7 +216,11 @@ class RemoteStore(Store):
         while True:
             page, token = self._ask(place, functools.partial(self._page, place, token, 1000))
             # What ends in a slash and is empty was put there by a console, which shows it as a folder.
-            found += [Entry(key[len(place.key) :], size) for key, size in page if size or not key.endswith("/")]
+            found += [
+                Entry(key[len(place.key) :], stat.size, stat.stamp)
+                for key, stat in page
+                if stat.size or not key.endswith("/")
+            ]
             if not token:
                 return sorted(found, key=lambda entry: entry.path)
 
@@ -237,9 +251,20 @@ class RemoteStore(Store):
     def open(self, uri: str) -> BinaryIO:
         return _undisturbed(lambda: self._open(uri))
 
-    def _open(self, uri: str) -> BinaryIO:
+    def stamp(self, uri: str) -> str:
+        return self._head(uri).stamp
+
+    @contextmanager
+    def pinned(self, uri: str, stamp: str) -> Iterator[BinaryIO]:
+        # Every request of a reader is on the condition that it is answered from the version that was opened.
+        with self._open(uri, stamp) as file:
+            yield file
+
+    def _open(self, uri: str, stamp: str = "") -> BinaryIO:
         place = Place.of(uri)
         stat = self._head(uri)
+        if stamp and stat.stamp != stamp:
+            raise _replaced(uri, f"bytes and version {stat.stamp}", stamp)
 
         def fetch(start: int, end: int, stop: Event) -> memoryview:
             data = self._fetch(place, start, end, stat.version, stop).getbuffer()
@@ -249,7 +274,7 @@ class RemoteStore(Store):
         # typeshed has BufferedReader apart from BinaryIO, which it is.
         return cast(BinaryIO, io.BufferedReader(Reader(fetch, stat.size, self._readers), FIRST))
 
-    def create(self, uri: str, *, durable: bool = True) -> Creation:
+    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
         return _RemoteCreation(self, Place.of(uri))
 
     def write(self, uri: str, data: bytes) -> None:
@@ -282,19 +307,15 @@ class RemoteStore(Store):
         with suppress(Absent):
             self._ask(place, lambda: self._delete(place))
 
-    def digests(self, uris: Sequence[str]) -> Sequence[str]:
-        return each(self._digest, uris, self.at_once)
-
     # --- how ---
 
-    def _digest(self, uri: str, stop: Event) -> str:
-        """From the stream as it comes: blocks would be copied twice and take memory anew each time."""
-
-        def digest() -> str:
+    def digest_of(self, uri: str, stop: Event) -> Digest:
+        # From the stream as it comes: blocks would be copied twice and take memory anew each time.
+        def digest() -> Digest:
             stat, found = self._head(uri), _Digesting()
             self._fill(Body(stat.version, found), Place.of(uri), 0, stat.size, stop)
             _require_all(uri, found.tell(), stat.size)
-            return found.sha256.hexdigest()
+            return Digest(found.sha256.hexdigest(), stat.size, stat.stamp)
 
         return _undisturbed(digest)
 
@@ -378,9 +399,7 @@ class RemoteStore(Store):
         except (Absent, Taken):
             if not body.version:
                 raise
-            raise Replaced(
-                "was replaced or removed while it was read", where=place.uri, hint="run the same command again"
-            ) from None
+            raise _replaced(place.uri, "another version, or none", body.version) from None
 
     def _copy_whole(self, source: Place, target: Place) -> None:
         """Copy it though another writer replaces it by the same bytes, which some stores then call another version."""

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import io
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ import pytest
 from helpers import mount, start, until
 
 from pairmill import storage
-from pairmill.errors import InputError, PairmillError, StorageError, UsageError
+from pairmill.errors import Changed, InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, Store
 
 ODD = "a b%41#c?é"
@@ -371,6 +372,61 @@ def test_a_range_ends_where_the_object_ends(place: str, store: Store, begin: int
     uri = storage.join(place, "object")
     store.write(uri, b"0123456789")
     assert store.read_range(uri, begin, length) == expected
+
+
+def test_a_stamp_belongs_to_the_bytes(place: str, store: Store) -> None:
+    uri, copy = storage.join(place, "object"), storage.join(place, "copy")
+    store.write(uri, b"right" * 100)
+    stamp = store.stamp(uri)
+    (listed,) = store.list(place)
+    (digested,) = store.digested([uri])
+    assert listed.stamp == digested.stamp == stamp
+    assert (digested.sha256, digested.size) == (hashlib.sha256(b"right" * 100).hexdigest(), 500)
+    store.copy(uri, copy)
+    assert store.stamp(uri) == stamp, "another name of an object says nothing of its bytes"
+    with store.pinned(uri, stamp) as file:
+        file.seek(250)
+        assert file.read() == b"right" * 50
+    store.write(uri, b"wrong" * 100)
+    assert store.stamp(uri) != stamp
+    with pytest.raises(Changed, match="changed while it was read") as caught, store.pinned(uri, stamp):
+        pass
+    assert caught.value.exit_code == 3
+    assert uri in str(caught.value)
+    store.delete(uri)
+    with pytest.raises(InputError, match="does not exist"):
+        store.stamp(uri)
+
+
+@of_files
+def test_a_file_that_is_written_to_is_noticed_when_its_reader_ends(place: str, store: Store) -> None:
+    uri = storage.join(place, "object")
+    store.write(uri, b"right" * 100)
+    with pytest.raises(Changed), store.pinned(uri, store.stamp(uri)) as file:  # noqa: PT012
+        assert file.read(5) == b"right"
+        storage.local_path(uri).write_bytes(b"wrong" * 100)
+    # Within a tick of the clock two changes leave one time: a stamp is that of an older one.
+    for byte in range(20):
+        storage.local_path(uri).write_bytes(bytes([byte]) * 100)
+        stamp = store.stamp(uri)
+        storage.local_path(uri).write_bytes(bytes([byte + 1]) * 100)
+        assert store.stamp(uri) != stamp
+
+
+@of_files
+def test_a_file_that_is_final_is_read_only_and_is_replaced_copied_and_deleted(place: str, store: Store) -> None:
+    uri, copy = storage.join(place, "object"), storage.join(place, "folder", "copy")
+    for byte in b"ab":
+        with store.create(uri, final=True) as path:
+            path.write_bytes(bytes([byte]))
+        assert storage.local_path(uri).stat().st_mode & 0o777 == 0o444
+        store.copy(uri, copy)
+        assert store.read(copy) == bytes([byte])
+    assert storage.local_path(copy).stat().st_mode & 0o222 == 0
+    store.write(uri, b"c")
+    assert store.read(copy) == b"b"
+    store.delete(copy)
+    shutil.rmtree(storage.local_path(place))
 
 
 def test_an_open_object_can_be_read_from_anywhere(place: str, store: Store) -> None:

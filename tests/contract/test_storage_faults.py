@@ -10,7 +10,7 @@ from objectstores.proxy import EVERYTHING, Fault, FaultProxy
 from objectstores.servers import Server
 
 from pairmill import storage
-from pairmill.errors import InputError, StorageError
+from pairmill.errors import Changed, InputError, StorageError
 from pairmill.storage import Entry, s3
 from pairmill.storage.remote import RemoteStore, Stat
 
@@ -295,7 +295,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_an_error(proxy: FaultPro
         assert file.read(1000) == LARGE[:1000]
         store.write(uri, LARGE[::-1])
         file.seek(15 << 20)
-        with pytest.raises(StorageError, match="was replaced or removed while it was read"):
+        with pytest.raises(Changed, match="changed while it was read"):
             file.read(1000)
     assert store.read(uri) == LARGE[::-1]
 

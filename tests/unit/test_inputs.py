@@ -1,5 +1,6 @@
 """Finding row files: names of tasks, folders of ours and of others, and what is refused."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -27,11 +28,17 @@ def tasks(found: inputs.Inputs) -> list[str]:
     return [file.task for file in found.files]
 
 
-def finished(folder: Path, *data: str) -> Manifest:
-    """A finished folder of ours."""
+def finished(folder: Path, *data: str, sha256: str = "") -> Manifest:
+    """A finished folder of ours; with ``sha256`` its manifest says that of every file, wrongly."""
     put(folder, *data, "rejects/data/a.jsonl.jsonl", manifests.STARTED)
     files = [
-        File(path, (folder / path).stat().st_size, "0" * 64, path.split("/", 1)[1].replace("/", "__")) for path in data
+        File(
+            path,
+            (folder / path).stat().st_size,
+            sha256 or hashlib.sha256((folder / path).read_bytes()).hexdigest(),
+            path.split("/", 1)[1].replace("/", "__"),
+        )
+        for path in data
     ]
     files.append(File("rejects/data/a.jsonl.jsonl", (folder / "rejects/data/a.jsonl.jsonl").stat().st_size, "0" * 64))
     manifest = Manifest("clean", 1, "f" * 16, {}, [], Ledger(9, 9, 11), files)
@@ -115,7 +122,7 @@ def test_what_a_folder_is_follows_from_names_and_content_and_not_from_where_it_i
 
 
 def test_a_finished_folder_gives_the_files_of_its_manifest(tmp_path: Path) -> None:
-    manifest = finished(tmp_path, "data/a.jsonl", "data_clustered/b/c.parquet")
+    manifest = finished(tmp_path, "data/a.jsonl", "data_clustered/b/c.parquet", sha256="0" * 64)
     put(tmp_path, "data/stranger.jsonl")
     found = discover(tmp_path)
     assert tasks(found) == ["a.jsonl", "b__c.parquet"]

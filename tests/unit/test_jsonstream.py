@@ -236,7 +236,9 @@ def test_an_error_in_an_array_names_element_and_line(tmp_path: Path, chunk: int)
 
 @pytest.mark.parametrize(("data", "expected"), [(" \n[1]", True), ("{}", False), ("", False), ('"["', False)])
 def test_an_array_is_known_by_its_first_character(tmp_path: Path, data: str, expected: bool) -> None:
-    assert jsonstream.is_array(put(tmp_path, data)) is expected
+    with Path(put(tmp_path, data)).open("rb") as file:
+        assert jsonstream.is_array(file) is expected
+        assert file.tell() == 0
 
 
 def test_lines_come_stripped_with_their_numbers_and_empty_ones_left_out(tmp_path: Path) -> None:

@@ -1,0 +1,197 @@
+"""What is read is what was digested: a shard's key names the bytes that got into it, or the shard fails.
+
+A digest is taken when a run is planned, or a manifest has it; the bytes are read later, often by another process. Who
+reads all of them digests them again on the way (:func:`whole`). Who reads here and there, as in Parquet, has the
+object's stamp compared when it is opened and when it is closed (:func:`pinned`); what a manifest alone says of such a
+file is compared once before (:func:`broken`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import Event
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from pairmill import storage
+from pairmill.errors import Changed, InputError, PairmillError
+from pairmill.storage.base import each
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+_BLOCK = 1 << 20
+# Bytes that are read on to find out whether what a reader complains of is a change.
+_LOOKED_AT = 64 << 20
+
+
+@dataclass(frozen=True)
+class Content:
+    """What the bytes of an object, or of a part of it, have to be.
+
+    Args:
+        sha256: hexadecimal digest; empty = not known, and not compared.
+        stamp: of the object that has them, as :meth:`Store.stamp` says it; empty = not known.
+        promised: whether the digest is a manifest's, and nobody has compared it since.
+    """
+
+    sha256: str = ""
+    stamp: str = ""
+    promised: bool = False
+
+    def require(self, uri: str, sha256: str) -> None:
+        """Raise Changed unless the object's digest is this."""
+        if sha256 == self.sha256:
+            return
+        got, expected = f"sha256 {sha256[:16]}…", f"sha256 {self.sha256[:16]}…"
+        if self.promised:
+            raise Changed(
+                "is not what its manifest says, or changed while it was read",
+                where=uri,
+                got=got,
+                expected=expected,
+                hint="run the stage that made it again with verify=true, which finds what is damaged and mends it",
+            )
+        raise Changed(
+            "changed while it was read",
+            where=uri,
+            got=got,
+            expected=expected,
+            hint="run the same command when nobody writes to it any more",
+        )
+
+
+UNKNOWN = Content()
+
+
+@contextmanager
+def whole(uri: str, content: Content, start: int = 0, stop: int | None = None) -> Iterator[BinaryIO]:
+    """A reader of the object, for who reads bytes ``[start, stop)`` from the first to the last; it may be sought in.
+
+    ``content`` is that of these bytes. What was not read of them when the block ends is read then.
+
+    Raises:
+        Changed: they are others. Raised when the block ends, so that nothing may be committed before.
+    """
+    store = storage.store_for(uri)
+    if not content.sha256:
+        with store.open(uri) as file:
+            yield file
+        return
+    with store.open(uri) as file:
+        stream = _Digesting(file, start, stop)
+        try:
+            yield cast(BinaryIO, stream)
+        except InputError:
+            # Of what changed a reader may say anything.
+            if stream.left() <= _LOOKED_AT:
+                content.require(uri, stream.sha256())
+            raise
+        content.require(uri, stream.sha256())
+
+
+@contextmanager
+def pinned(uri: str, content: Content) -> Iterator[BinaryIO]:
+    """A reader of the object, for who reads here and there.
+
+    Raises:
+        Changed: it has another stamp, and other bytes, than it had; or another stamp when the block ends.
+    """
+    store = storage.store_for(uri)
+    with ExitStack() as stack:
+        if not content.stamp:
+            yield stack.enter_context(store.open(uri))
+            return
+        try:
+            file = stack.enter_context(store.pinned(uri, content.stamp))
+        except Changed:
+            if not content.sha256:
+                raise
+            # The same bytes may have come again: a copy, a mount that numbers files anew, a second task of this work.
+            again = store.digested([uri])[0]
+            content.require(uri, again.sha256)
+            file = stack.enter_context(store.pinned(uri, again.stamp))
+        yield file
+
+
+def require_unchanged(uri: str, content: Content) -> None:
+    """For who opens the object by himself: raise Changed if it has another stamp by now, and other bytes."""
+    store = storage.store_for(uri)
+    if content.stamp and store.stamp(uri) != content.stamp:
+        content.require(uri, store.digest(uri))
+
+
+def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
+    """Those of the objects, by URI, that are not what was promised of them, each with what to raise; all are read."""
+
+    def look(uri: str, stop: Event) -> PairmillError | None:
+        try:
+            contents[uri].require(uri, storage.store_for(uri).digest_of(uri, stop).sha256)
+        except PairmillError as error:
+            return error
+        return None
+
+    found = zip(contents, each(look, contents, None), strict=True)
+    return {uri: error for uri, error in found if error is not None}
+
+
+class _Digesting(io.RawIOBase):
+    """Digests bytes ``[start, stop)`` of a file as they are read for the first time, from the first one on.
+
+    It does not close the file, which readers of compressed data do by themselves.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, stop: int | None) -> None:
+        self._file, self._stop = file, stop
+        self._position, self._next = 0, start
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = self._file.seek(offset, whence)
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = self._file.read(-1 if size is None else size)
+        self._take(data)
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        length = cast(io.BufferedIOBase, self._file).readinto(view)
+        self._take(view[:length])
+        return length
+
+    def left(self) -> int:
+        """Bytes that were not read yet."""
+        end = self._file.seek(0, io.SEEK_END) if self._stop is None else self._stop
+        return end - self._next
+
+    def sha256(self) -> str:
+        """The digest of all of them; the rest is read."""
+        self._position = self._file.seek(self._next)
+        while data := self._file.read(_BLOCK if self._stop is None else min(_BLOCK, self._stop - self._next)):
+            self._take(data)
+        return self._digest.hexdigest()
+
+    def _take(self, data: ReadableBuffer) -> None:
+        view = memoryview(data)
+        begin, self._position = self._position, self._position + len(view)
+        if begin <= self._next < self._position:
+            end = self._position if self._stop is None else min(self._position, self._stop)
+            self._digest.update(view[self._next - begin : max(end, self._next) - begin])
+            self._next = max(end, self._next)
