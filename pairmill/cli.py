@@ -19,10 +19,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from pairmill import launcher, log
 from pairmill.errors import PairmillError, UsageError, from_os_error
+from pairmill.shown import escaped, scrubbed
 from pairmill.stage import default_of
 
 if TYPE_CHECKING:
@@ -179,9 +180,6 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     Raises:
         UsageError: unknown or missing option, or a value of the wrong type.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     hints = get_type_hints(config_class)
     known = {item.name: item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     given: dict[str, Any] = {}
@@ -190,28 +188,33 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
             close = difflib.get_close_matches(key, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else ""
             raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
-        given[key] = _plain(key, hints[key], value)
+        given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
     required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
     missing = [name for name in required if name not in given]
     if missing:
         raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
-    schema = OmegaConf.structured(config_class)
-    texts: dict[str, Any] = {}
-    for key, value in given.items():
-        # OmegaConf reads meaning into texts (${…}, ???, backslashes); a path or a token means itself.
-        if hints[key] is str and isinstance(value, str):
-            texts[key], value = value, ""
-        elif hints[key] == list[str]:
-            texts[key], value = value, []
-        try:
-            OmegaConf.update(schema, key, value)
-            OmegaConf.to_container(schema, resolve=True)
-        except OmegaConfBaseException as error:
-            reason = str(error).splitlines()[0]
-            raise UsageError(reason, where=key, expected=type_name(hints[key]), hint="see --help") from error
-    converted = OmegaConf.to_container(schema, resolve=True)
-    assert isinstance(converted, dict)
-    return config_class(**{**{str(key): value for key, value in converted.items()}, **texts})
+    return config_class(**given)
+
+
+def _converted(key: str, kind: Any, value: Any) -> Any:
+    if kind == list[str] or (kind is str and isinstance(value, str)):
+        return value
+    from omegaconf import BooleanNode, FloatNode, IntegerNode, LiteralNode, StringNode
+    from omegaconf.errors import OmegaConfBaseException
+
+    # Nodes that are asked to convert and never hold a value. A configuration that holds it would resolve ${oc.env:…} and
+    # print a secret of the pod, and would let ??? pass for a value of any type.
+    nodes: dict[Any, type[Any]] = {str: StringNode, int: IntegerNode, float: FloatNode, bool: BooleanNode}
+    if kind in nodes:
+        node = nodes[kind](kind(), is_optional=False)
+    else:
+        node = LiteralNode(ref_type=kind, value=get_args(kind)[0], is_optional=False)
+    try:
+        return node.validate_and_convert(value)
+    except OmegaConfBaseException as error:
+        raise UsageError(
+            "has a wrong value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
+        ) from error
 
 
 def _plain(name: str, kind: Any, value: Any) -> Any:
@@ -220,7 +223,7 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
         raise UsageError(
             "is beyond 2^53", where=name, got=f"{value:.17g}", hint="Kubeflow passes numbers as doubles, which round it"
         )
-    integral = re.fullmatch(r"([+-]?\d+)\.0*", str(value).strip()) if kind is int else None
+    integral = re.fullmatch(r"([+-]?\d{1,20})\.0*", str(value).strip()) if kind is int else None
     if integral:
         return int(integral.group(1))
     if kind == list[str]:
@@ -271,11 +274,14 @@ def _summary(stage: str, outcome: Outcome) -> None:
         )
         return
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
     for name, value in {**outcome.metrics, **texts}.items():
-        table.add_row(name.replace("_", " "), str(value) if isinstance(value, str) else f"{value:,}")
+        text = escaped(scrubbed(value)) if isinstance(value, str) else f"{value:,}"
+        # As Text: brackets of a name are no markup.
+        table.add_row(Text(name.replace("_", " ")), Text(text))
     log.console().print(table, soft_wrap=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -121,6 +122,26 @@ def test_a_text_means_itself(text: str) -> None:
 def test_an_item_of_a_list_means_itself(text: str) -> None:
     assert build("place=x", f"names=first,{text}").names == ["first", text.strip()]
     assert cli.build(Options, {"place": "x", "names": ["first", text]}).names == ["first", text.strip()]
+
+
+@pytest.mark.parametrize("name", ["count", "fraction", "loud", "kind"])
+@pytest.mark.parametrize("text", ["${oc.env:A_SECRET}", " ${oc.env:A_SECRET,5}", "${oc.decode:${oc.env:A_SECRET}}", "???"])
+def test_nothing_that_a_user_gives_is_resolved(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor_input = {"inputs": {"parameterValues": {"place": "x", name: text}}, "outputs": {"outputFile": "/nowhere"}}
+    on_kubeflow = ["--executor-input", json.dumps(executor_input)]
+    for value, arguments in product(("open sesame", "5", "true", "bpe"), (["place=x", f"{name}={text}"], on_kubeflow)):
+        monkeypatch.setenv("A_SECRET", value)  # some of them would be right
+        monkeypatch.setattr("pairmill.shown._secrets", list)  # it must not come as far as that
+        assert cli.main("toy", Options, lambda options: outcome(stdout=repr(options)), arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        (line,) = (json.loads(line)["message"] for line in captured.err.splitlines())
+        assert text.strip() in line
+        assert "open sesame" not in line
+    with pytest.raises(UsageError, match=name):
+        cli.build(Options, {"place": "x", name: {"a": text}})
 
 
 @pytest.mark.parametrize(
