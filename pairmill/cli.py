@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from pairmill import launcher, log
+from pairmill import interrupt, launcher, log
 from pairmill.errors import PairmillError, UsageError, from_os_error
 from pairmill.shown import escaped, scrubbed
 from pairmill.stage import default_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
-INTERRUPTED = 130
+INTERRUPTED = interrupt.INTERRUPTED
 TERMINATED = 143
 
 
@@ -123,6 +123,17 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
 
     Every error ends here, as one message.
     """
+    try:
+        code = _program(module, name, config_class, arguments, work)
+    except KeyboardInterrupt:  # while the end was being told
+        code = INTERRUPTED
+    interrupt.ended(code)
+    return code
+
+
+def _program(
+    module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]
+) -> int:
     log.setup()
     # The interpreter collects garbage when it ends, several times over all modules: a fifteenth of a second.
     atexit.register(gc.freeze)
@@ -134,7 +145,9 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
         sys.stdout.write(help_text(module, config_class))
         return 0
     try:
+        interrupt.hear()
         work()
+        sys.stdout.flush()
     except PairmillError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
@@ -153,6 +166,7 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
 
 
 def _fail(message: str, code: int) -> int:
+    interrupt.ended(code)
     log.logger().error(message, extra={"fields": {"exit_code": code}})
     return code
 

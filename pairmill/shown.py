@@ -25,7 +25,7 @@ _CLOSING = re.compile(r"[)\]}.,;:]*$")
 # There a question mark is a character of a name.
 _NAMES = frozenset({"file", "gs", "hf", "minio", "s3"})
 
-_SECRET_VARIABLE = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|SECRET_ACCESS_KEY|SECRET_KEY|API_KEY)$")
+_SECRET_VARIABLE = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|SECRET_KEY|ACCESS_KEY|API_KEY)$")
 # A shorter value is a word that messages hold by chance.
 _SHORTEST = 6
 
@@ -79,10 +79,7 @@ def _plain_url(match: re.Match[str]) -> str:
     end = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
     user, at, host = rest[:end].rpartition("@")
     named = scheme.lower() in _NAMES
-    if at and (":" in user or not named):
-        host = f"{CUT}@{host}"
-    else:
-        host = rest[:end]
+    host = f"{CUT}@{host}" if at and (":" in user or not named) else rest[:end]
     path, mark, query = rest[end:].partition("?")
     if mark and not named:
         path = f"{path}?{CUT}{_closing(query)}"

@@ -8,6 +8,11 @@ This leans on private names of kfp 2.17; tests/contract/test_local_runner.py not
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 import contextlib
 import dataclasses
 import inspect

@@ -5,8 +5,12 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import product
@@ -125,7 +129,9 @@ def test_an_item_of_a_list_means_itself(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["count", "fraction", "loud", "kind"])
-@pytest.mark.parametrize("text", ["${oc.env:A_SECRET}", " ${oc.env:A_SECRET,5}", "${oc.decode:${oc.env:A_SECRET}}", "???"])
+@pytest.mark.parametrize(
+    "text", ["${oc.env:A_SECRET}", " ${oc.env:A_SECRET,5}", "${oc.decode:${oc.env:A_SECRET}}", "???"]
+)
 def test_nothing_that_a_user_gives_is_resolved(
     name: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,3 +393,56 @@ def test_errors_say_what_where_got_expected_and_next() -> None:
     error = PairmillError("is wrong", where="the place", got="5", expected="6", hint="do this")
     assert str(error) == "the place: is wrong; got 5; expected 6; do this"
     assert str(PairmillError("is wrong")) == "is wrong"
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------------------------
+
+PROGRAMS = [
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__main__")
+    for folder in ("components", "pipelines")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+    if '__name__ == "__main__"' in path.read_text()
+]
+
+
+def interrupted(module: str, seconds: float) -> tuple[int, str]:
+    """Ctrl-C so long after the program's own first line; its exit code, and stderr without Python's list of imports."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", module, "raw=/none", "root=/none", "rows=/none"],
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.rstrip().endswith((" pairmill.interrupt", " pairmill.errors")):
+            break
+    time.sleep(seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    said += process.stderr.readlines()
+    process.stderr.close()
+    return process.wait(timeout=60), "".join(line for line in said if not line.startswith("import time:"))
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_ctrl_c_while_a_program_starts_ends_it_without_a_traceback(module: str) -> None:
+    assert interrupted(module, 0.01) == (130, "")
+
+
+def test_ctrl_c_at_any_instant_leaves_no_traceback() -> None:
+    """Of Python's own start, some 15 ms before the first line of ours, nobody can say what it prints."""
+    assert len(PROGRAMS) >= 9
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda at: interrupted("components.clean", at), [0.001 * 1.45**n for n in range(18)]))
+    for code, said in found:
+        # 2: it had refused its options before.
+        assert code in {130, 2}, said
+        assert len(said.splitlines()) <= 1, said
+        assert "Traceback" not in said
+    assert found[0] == (130, "")

@@ -24,7 +24,7 @@ LEAKS = [
     SIGNED,
     f"GET <{SIGNED}> failed",
     f"(Caused by {SIGNED}).",
-    f"HTTPSConnectionPool(host='h', port=443): Max retries exceeded with url: /k?X-Goog-Signature={SECRET} (Caused by x)",
+    f"HTTPSConnectionPool(host='h', port=443): Max retries exceeded with url: /k?X-Goog-Signature={SECRET} (Caused by)",
     f'"GET /k?sv=1&sig={SECRET} HTTP/1.1" 403',
     f"https://user:{SECRET.replace('/', '_')}@proxy.example:3128/x".replace("_", "-").replace("+", "-"),
     f"https://{SECRET.replace('/', '-')}@github.com/a/b.git",
