@@ -13,6 +13,7 @@ import atexit
 import dataclasses
 import difflib
 import gc
+import importlib.metadata
 import os
 import re
 import signal
@@ -141,6 +142,9 @@ def _program(
         # The kernel keeps from the first process of a container every signal that it has no handler for; without one a
         # pod that is to go would be killed after its grace period, and leave what it was writing.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    if "--version" in arguments:
+        sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
+        return 0
     if any(argument in {"--help", "-h", "help"} for argument in arguments):
         sys.stdout.write(help_text(module, config_class))
         return 0
@@ -178,8 +182,13 @@ def split(arguments: Sequence[str]) -> dict[str, str]:
         UsageError: an argument without ``=``, or a key given twice.
     """
     values: dict[str, str] = {}
-    for argument in arguments:
+    for number, argument in enumerate(arguments):
         key, separator, value = argument.partition("=")
+        if not separator and key.startswith("-") and key.strip("-"):
+            following = next(iter(arguments[number + 1 :]), "")
+            value = following if following and "=" not in following and not following.startswith("-") else "…"
+            wanted = f"{key.strip('-').replace('-', '_')}={value}"
+            raise UsageError("not an option", where="arguments", got=repr(argument), hint=f"write {wanted}")
         if not separator or not key:
             raise UsageError("not an option", where="arguments", got=repr(argument), expected="key=value")
         if key in values:
@@ -216,8 +225,8 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
     from omegaconf import BooleanNode, FloatNode, IntegerNode, LiteralNode, StringNode
     from omegaconf.errors import OmegaConfBaseException
 
-    # Nodes that are asked to convert and never hold a value. A configuration that holds it would resolve ${oc.env:…} and
-    # print a secret of the pod, and would let ??? pass for a value of any type.
+    # Nodes that are asked to convert and never hold a value. A configuration that holds it would resolve ${oc.env:…},
+    # and print a secret of the pod; and it would let ??? pass for a value of any type.
     nodes: dict[Any, type[Any]] = {str: StringNode, int: IntegerNode, float: FloatNode, bool: BooleanNode}
     if kind in nodes:
         node = nodes[kind](kind(), is_optional=False)
@@ -241,9 +250,14 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
     if integral:
         return int(integral.group(1))
     if kind == list[str]:
-        items = value if isinstance(value, list) else str(value).split(",")
+        items = value if isinstance(value, list) else split_list(str(value))
         return [str(item).strip() for item in items if str(item).strip()]
     return value.strip() if isinstance(value, str) and kind is not str else value
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list option; ``\\,`` is a comma in one (:func:`pairmill.stage.list_item`)."""
+    return [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", text)]
 
 
 def type_name(kind: Any) -> str:
@@ -270,6 +284,8 @@ def help_text(module: str, config_class: type[Any]) -> str:
         default = "required" if value is dataclasses.MISSING else f"default: {value if value != '' else 'empty'}"
         lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
         lines.append(f"      {item.metadata.get('help', '')}")
+    if list[str] in hints.values():
+        lines += ["", "A comma in an item of a list is written \\,"]
     details = getattr(config_class, "details", None)
     if details is not None:
         lines += ["", details()]

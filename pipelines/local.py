@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from components.sample.config import FINGERPRINT
-from pairmill import cli, launcher, log, storage
+from pairmill import cli, launcher, log, prefixes, storage
 from pairmill.errors import PairmillError
 from pairmill.stage import option
 
@@ -177,7 +177,8 @@ def main() -> int:
         start = time.monotonic()
         arguments = dataclasses.asdict(cli.build(options, cli.split(given)))
         for name in _PLACES:
-            if arguments[name]:
+            # The default may be absent. As an absolute path it would be one that somebody gave, which may not.
+            if arguments[name] and arguments[name] != prefixes.DEFAULT:
                 arguments[name] = storage.normalise(arguments[name], name)
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))

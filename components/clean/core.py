@@ -78,6 +78,7 @@ class Clean(Stage[CleanConfig]):
     """One shard cleans about 64 MiB of one source's raw files."""
 
     name: ClassVar[str] = "clean"
+    feeds_lists: ClassVar[bool] = True
     version: ClassVar[int] = 2
     config = CleanConfig
 
