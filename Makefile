@@ -32,10 +32,14 @@ $(VENV)/.built: $(VENV)/.installed pyproject.toml $(RUST)
 develop: $(VENV)/.built ## virtual environment with pinned dependencies, and the Rust module
 
 .PHONY: demo
+demo: export RAW := $(RAW)
+demo: export SOURCES := $(SOURCES)
+demo: export ROOT := $(ROOT)
+demo: export OUT := $(OUT)
 demo: develop ## raw files to $(OUT) through the pipeline; RAW=<folder> SOURCES=<names> take real data instead of examples
-	@test -n "$(RAW)" || $(BIN)/python examples/make_raw.py build/raw
-	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local raw=$(or $(RAW),build/raw) root=$(ROOT) output_path=$(OUT) \
-	  $(if $(SOURCES),sources=$(SOURCES)) $(if $(RAW),,vocab_size=512) epochs=3 $(OPTIONS)
+	@test -n "$$RAW" || $(BIN)/python examples/make_raw.py build/raw
+	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local "raw=$${RAW:-build/raw}" "root=$$ROOT" "output_path=$$OUT" \
+	  $${SOURCES:+"sources=$$SOURCES"} $(if $(RAW),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check
 check: develop ## format, lint, types, stubs, generated files

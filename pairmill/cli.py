@@ -13,16 +13,18 @@ import atexit
 import dataclasses
 import difflib
 import gc
+import importlib.metadata
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
-from pairmill import launcher, log
+from pairmill import interrupt, launcher, log
 from pairmill.errors import PairmillError, UsageError, from_os_error
+from pairmill.shown import escaped, scrubbed
 from pairmill.stage import default_of
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
-INTERRUPTED = 130
+INTERRUPTED = interrupt.INTERRUPTED
 TERMINATED = 143
 
 
@@ -122,6 +124,17 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
 
     Every error ends here, as one message.
     """
+    try:
+        code = _program(module, name, config_class, arguments, work)
+    except KeyboardInterrupt:  # while the end was being told
+        code = INTERRUPTED
+    interrupt.ended(code)
+    return code
+
+
+def _program(
+    module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]
+) -> int:
     log.setup()
     # The interpreter collects garbage when it ends, several times over all modules: a fifteenth of a second.
     atexit.register(gc.freeze)
@@ -129,11 +142,16 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
         # The kernel keeps from the first process of a container every signal that it has no handler for; without one a
         # pod that is to go would be killed after its grace period, and leave what it was writing.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    if "--version" in arguments:
+        sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
+        return 0
     if any(argument in {"--help", "-h", "help"} for argument in arguments):
         sys.stdout.write(help_text(module, config_class))
         return 0
     try:
+        interrupt.hear()
         work()
+        sys.stdout.flush()
     except PairmillError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
@@ -152,6 +170,7 @@ def program(module: str, name: str, config_class: type[Any], arguments: Sequence
 
 
 def _fail(message: str, code: int) -> int:
+    interrupt.ended(code)
     log.logger().error(message, extra={"fields": {"exit_code": code}})
     return code
 
@@ -163,8 +182,13 @@ def split(arguments: Sequence[str]) -> dict[str, str]:
         UsageError: an argument without ``=``, or a key given twice.
     """
     values: dict[str, str] = {}
-    for argument in arguments:
+    for number, argument in enumerate(arguments):
         key, separator, value = argument.partition("=")
+        if not separator and key.startswith("-") and key.strip("-"):
+            following = next(iter(arguments[number + 1 :]), "")
+            value = following if following and "=" not in following and not following.startswith("-") else "…"
+            wanted = f"{key.strip('-').replace('-', '_')}={value}"
+            raise UsageError("not an option", where="arguments", got=repr(argument), hint=f"write {wanted}")
         if not separator or not key:
             raise UsageError("not an option", where="arguments", got=repr(argument), expected="key=value")
         if key in values:
@@ -179,9 +203,6 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     Raises:
         UsageError: unknown or missing option, or a value of the wrong type.
     """
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     hints = get_type_hints(config_class)
     known = {item.name: item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     given: dict[str, Any] = {}
@@ -190,28 +211,33 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
             close = difflib.get_close_matches(key, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else ""
             raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
-        given[key] = _plain(key, hints[key], value)
+        given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
     required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
     missing = [name for name in required if name not in given]
     if missing:
         raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
-    schema = OmegaConf.structured(config_class)
-    texts: dict[str, Any] = {}
-    for key, value in given.items():
-        # OmegaConf reads meaning into texts (${…}, ???, backslashes); a path or a token means itself.
-        if hints[key] is str and isinstance(value, str):
-            texts[key], value = value, ""
-        elif hints[key] == list[str]:
-            texts[key], value = value, []
-        try:
-            OmegaConf.update(schema, key, value)
-            OmegaConf.to_container(schema, resolve=True)
-        except OmegaConfBaseException as error:
-            reason = str(error).splitlines()[0]
-            raise UsageError(reason, where=key, expected=type_name(hints[key]), hint="see --help") from error
-    converted = OmegaConf.to_container(schema, resolve=True)
-    assert isinstance(converted, dict)
-    return config_class(**{**{str(key): value for key, value in converted.items()}, **texts})
+    return config_class(**given)
+
+
+def _converted(key: str, kind: Any, value: Any) -> Any:
+    if kind == list[str] or (kind is str and isinstance(value, str)):
+        return value
+    from omegaconf import BooleanNode, FloatNode, IntegerNode, LiteralNode, StringNode
+    from omegaconf.errors import OmegaConfBaseException
+
+    # Nodes that are asked to convert and never hold a value. A configuration that holds it would resolve ${oc.env:…},
+    # and print a secret of the pod; and it would let ??? pass for a value of any type.
+    nodes: dict[Any, type[Any]] = {str: StringNode, int: IntegerNode, float: FloatNode, bool: BooleanNode}
+    if kind in nodes:
+        node = nodes[kind](kind(), is_optional=False)
+    else:
+        node = LiteralNode(ref_type=kind, value=get_args(kind)[0], is_optional=False)
+    try:
+        return node.validate_and_convert(value)
+    except OmegaConfBaseException as error:
+        raise UsageError(
+            "has a wrong value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
+        ) from error
 
 
 def _plain(name: str, kind: Any, value: Any) -> Any:
@@ -220,13 +246,18 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
         raise UsageError(
             "is beyond 2^53", where=name, got=f"{value:.17g}", hint="Kubeflow passes numbers as doubles, which round it"
         )
-    integral = re.fullmatch(r"([+-]?\d+)\.0*", str(value).strip()) if kind is int else None
+    integral = re.fullmatch(r"([+-]?\d{1,20})\.0*", str(value).strip()) if kind is int else None
     if integral:
         return int(integral.group(1))
     if kind == list[str]:
-        items = value if isinstance(value, list) else str(value).split(",")
+        items = value if isinstance(value, list) else split_list(str(value))
         return [str(item).strip() for item in items if str(item).strip()]
     return value.strip() if isinstance(value, str) and kind is not str else value
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list option; ``\\,`` is a comma in one (:func:`pairmill.stage.list_item`)."""
+    return [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", text)]
 
 
 def type_name(kind: Any) -> str:
@@ -253,6 +284,8 @@ def help_text(module: str, config_class: type[Any]) -> str:
         default = "required" if value is dataclasses.MISSING else f"default: {value if value != '' else 'empty'}"
         lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
         lines.append(f"      {item.metadata.get('help', '')}")
+    if list[str] in hints.values():
+        lines += ["", "A comma in an item of a list is written \\,"]
     details = getattr(config_class, "details", None)
     if details is not None:
         lines += ["", details()]
@@ -271,11 +304,14 @@ def _summary(stage: str, outcome: Outcome) -> None:
         )
         return
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
     for name, value in {**outcome.metrics, **texts}.items():
-        table.add_row(name.replace("_", " "), str(value) if isinstance(value, str) else f"{value:,}")
+        text = escaped(scrubbed(value)) if isinstance(value, str) else f"{value:,}"
+        # As Text: brackets of a name are no markup.
+        table.add_row(Text(name.replace("_", " ")), Text(text))
     log.console().print(table, soft_wrap=True)

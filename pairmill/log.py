@@ -10,9 +10,11 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
+
+from pairmill.shown import escaped, escaped_json, scrubbed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +34,30 @@ def human() -> bool:
     return choice == "human" or (choice != "json" and sys.stderr.isatty())
 
 
+def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    """A record of any logger, without secrets: libraries log URLs by handlers of their own, which no formatter sees."""
+    record = logging.LogRecord(*args, **kwargs)
+    try:
+        message = record.getMessage()
+    except Exception:  # of a library's own log line; it would be printed as it is
+        message = f"{record.msg} {record.args}"
+    record.msg, record.args = scrubbed(message), ()
+    if record.exc_info and record.exc_info[0] is not None:
+        record.exc_text = scrubbed(logging.Formatter().formatException(record.exc_info))
+    if record.name != LOGGER_NAME:
+        record.msg = escaped(record.msg)
+    return record
+
+
+def _scrubbed(value: object) -> object:
+    """A value of a JSON line, its texts scrubbed."""
+    if isinstance(value, str):
+        return scrubbed(value)
+    if isinstance(value, Mapping):
+        return {key: _scrubbed(item) for key, item in value.items()}
+    return [_scrubbed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -39,10 +65,11 @@ class _JsonFormatter(logging.Formatter):
             "severity": record.levelname,
             "message": record.getMessage(),
         }
-        line.update(getattr(record, "fields", {}))
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        for key, value in getattr(record, "fields", {}).items():
+            line[key] = _scrubbed(value)
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        return escaped_json(json.dumps(line, ensure_ascii=False))
 
 
 class _HumanHandler(logging.Handler):
@@ -53,11 +80,12 @@ class _HumanHandler(logging.Handler):
 
         style = {"WARNING": "yellow", "ERROR": "bold red"}.get(record.levelname, "")
         label = f"{record.levelname.lower()}: " if style else ""
-        console().print(Text(label, style), Text(self.format(record)), sep="", soft_wrap=True)
+        console().print(Text(label, style), Text(escaped(self.format(record))), sep="", soft_wrap=True)
 
 
 def setup() -> None:
     """Attach the one handler. Safe to call again (worker processes do)."""
+    logging.setLogRecordFactory(_record)
     log = logger()
     log.handlers.clear()
     log.propagate = False

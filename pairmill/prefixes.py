@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from pairmill import storage
 from pairmill.errors import UsageError
+from pairmill.log import event
 from pairmill.manifest import content_key
 from pairmill.stage import Profile
+
+DEFAULT = "prefix_config.yaml"
+"""The rule file of who names none: that of the working directory, which need not be there."""
 
 LongContext = Literal["truncate", "drop"]
 
@@ -54,16 +59,24 @@ class Rules:
     def load(cls, given: str, profile: Profile, option: str) -> Rules:
         """Read a rule file.
 
+        A file that is empty holds no rules, and so does :data:`DEFAULT` where it is absent, which is said.
+
         With ``profile="pairmill"`` everything is checked at once: unknown keys, types, and rules that an earlier
         prefix hides. With ``profile="data_io"`` an item is looked at only when a task reaches it.
 
         Raises:
-            UsageError: absent, not YAML, not a list of rules, or a wrong rule.
+            UsageError: absent and not the default, not YAML, not a list of rules, or a wrong rule.
         """
         import yaml
 
         uri = storage.normalise(given, option)
         store = storage.store_for(uri)
+        if not store.exists(uri) and given == DEFAULT:
+            event(
+                f"no {DEFAULT} in the working directory: no rules, every task is taken whole; {option}= names one",
+                level=logging.WARNING,
+            )
+            return cls([], profile, uri)
         if not store.exists(uri):
             raise UsageError(
                 "no rule file there",
@@ -74,6 +87,8 @@ class Rules:
             raw = yaml.safe_load(store.read(uri))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UsageError("is not YAML", where=uri, got=" ".join(str(error).split())) from error
+        if raw is None:
+            raw = []
         if not isinstance(raw, list):
             raise UsageError("is not a list of rules", where=uri, got=type(raw).__name__, expected="- prefix: …")
         return cls(raw, profile, uri)

@@ -394,7 +394,7 @@ class _Crew(Generic[C]):
         spawn = multiprocessing.get_context("spawn")
         mine, theirs = spawn.Pipe()
         process = spawn.Process(target=_serve, args=(theirs, self._stage, self._config, self._shards), daemon=True)
-        with _interrupts_held():
+        with interrupts_held():
             process.start()
         theirs.close()
         return _Worker(process, mine)
@@ -416,7 +416,7 @@ def _outcome(shard: Shard, commit: Future[ShardRecord]) -> Outcome:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Ctrl-C reaches the whole group; the parent answers it, for all. What it starts meanwhile never sees one."""
     # The first process would start it, which lets interrupts through again.
     resource_tracker.ensure_running()

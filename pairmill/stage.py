@@ -48,8 +48,13 @@ def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool
 def default_of(item: dataclasses.Field[Any]) -> Any:
     """The default of an option as texts give it, lists joined by commas; ``dataclasses.MISSING`` if it is required."""
     if item.default_factory is not dataclasses.MISSING:
-        return ",".join(item.default_factory())
+        return ",".join(map(list_item, item.default_factory()))
     return item.default
+
+
+def list_item(text: str) -> str:
+    """A text as an item of a list option, whose items commas separate."""
+    return text.replace(",", "\\,")
 
 
 @dataclass(kw_only=True)
@@ -272,6 +277,8 @@ class Stage(ABC, Generic[C]):
     name: ClassVar[str]
     folder: ClassVar[str] = ""
     """Its folder below the root where that is not the name."""
+    feeds_lists: ClassVar[bool] = False
+    """Whether the options that take its folder are lists: in a pipeline its URI is an item of one."""
     counts_rows: ClassVar[bool] = True
     """Whether its ledger is of rows; raw files are only brought."""
     version: ClassVar[int]

@@ -9,7 +9,7 @@ from pairmill.cli import Outcome
 from pairmill.manifest import Manifest
 from pairmill.metrics import of_rows
 from pairmill.report import Report, Table
-from pairmill.stage import RunConfig, Share, Stage
+from pairmill.stage import RunConfig, Share, Stage, list_item
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -30,7 +30,7 @@ def run(stage: Stage[C], config: C) -> Outcome:
     return Outcome(
         stdout=f"{result.uri}\n",
         parameters={
-            "output": result.uri,
+            "output": list_item(result.uri) if stage.feeds_lists else result.uri,
             "fingerprint": manifest.fingerprint,
             "rows_out": ledger.rows_out,
             **stage.parameters(config),

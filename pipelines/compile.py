@@ -6,6 +6,11 @@ one whose stages are shared out over pods, and every component by itself for tho
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 import dataclasses
 import os
 import sys

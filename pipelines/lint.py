@@ -6,6 +6,11 @@ Pipelines 2.17.0 did: runs of probe pipelines that ``tests/conformance/test_kube
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 import json
 import re
 import sys

@@ -8,6 +8,11 @@ This leans on private names of kfp 2.17; tests/contract/test_local_runner.py not
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 import contextlib
 import dataclasses
 import inspect
@@ -24,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from components.sample.config import FINGERPRINT
-from pairmill import cli, launcher, log, storage
+from pairmill import cli, launcher, log, prefixes, storage
 from pairmill.errors import PairmillError
 from pairmill.stage import option
 
@@ -172,7 +177,8 @@ def main() -> int:
         start = time.monotonic()
         arguments = dataclasses.asdict(cli.build(options, cli.split(given)))
         for name in _PLACES:
-            if arguments[name]:
+            # The default may be absent. As an absolute path it would be one that somebody gave, which may not.
+            if arguments[name] and arguments[name] != prefixes.DEFAULT:
                 arguments[name] = storage.normalise(arguments[name], name)
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))

@@ -81,6 +81,7 @@ class Clean(Stage[CleanConfig]):
     """One shard cleans about 64 MiB of one source's raw files."""
 
     name: ClassVar[str] = "clean"
+    feeds_lists: ClassVar[bool] = True
     version: ClassVar[int] = 3
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",

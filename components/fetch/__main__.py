@@ -1,5 +1,10 @@
 """``python -m components.fetch``."""
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 from components.fetch.core import Fetch
 from pairmill.stagecli import main
 

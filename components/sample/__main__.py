@@ -1,5 +1,10 @@
 """``python -m components.sample``, and its commands ``inspect``, ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pairmill import prefixes
 from pairmill.errors import UsageError
 from pairmill.stage import Profile, option
 
@@ -26,7 +27,7 @@ class SampleConfig:
         changes_bytes=False,
     )
     prefix_config_path: str = option(
-        "prefix_config.yaml", help="how much of each task is taken; not read with a plan", changes_bytes=False
+        prefixes.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
     )
     seed: int = option(0, help="seed of every random draw")
     epochs: int = option(10, help="number of epochs")

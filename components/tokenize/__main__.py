@@ -1,5 +1,10 @@
 """``python -m components.tokenize``."""
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 from components.tokenize.core import Tokenize
 from pairmill.stagecli import main
 

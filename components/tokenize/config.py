@@ -26,7 +26,11 @@ class TokenizeConfig(StageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.condition_tokens()
+        tokens = {"boq": self.boq, "eoq": self.eoq, "eoa": self.eoa}
+        tokens |= {f"conditions: {tag}": token for tag, token in self.condition_tokens().items()}
+        for where, token in tokens.items():
+            if not token:
+                raise UsageError("is empty", where=where, expected="a token of the tokenizer")
 
     def condition_tokens(self) -> dict[str, str]:
         """Token by condition tag; of two values for one tag the later wins, as in the reference."""

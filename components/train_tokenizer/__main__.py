@@ -1,5 +1,10 @@
 """``python -m components.train_tokenizer``."""
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 from components.train_tokenizer.core import TrainTokenizer
 from pairmill.stagecli import main
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pairmill import prefixes
 from pairmill.errors import UsageError
 from pairmill.stage import StageConfig, option
 
@@ -19,6 +20,9 @@ SPECIAL_TOKENS = [
     *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
 ]
 
+_BYTES = 256
+"""Symbols of the alphabet, which all are in the vocabulary so that every text can be encoded."""
+
 
 @dataclass(kw_only=True)
 class TrainTokenizerConfig(StageConfig):
@@ -30,7 +34,7 @@ class TrainTokenizerConfig(StageConfig):
     tokenizer_type: Literal["bpe", "unigram"] = option("bpe", help="model; unigram goes through the tokenizers library")
     truncate_len: int = option(10000, help="characters kept of each text")
     prefix_config_path: str = option(
-        "prefix_config.yaml",
+        prefixes.DEFAULT,
         help="the sampler's rules; max_per_file limits what is read of a file",
         changes_bytes=False,
     )
@@ -48,3 +52,12 @@ class TrainTokenizerConfig(StageConfig):
             least = 0 if name == "seed" else 1
             if not least <= getattr(self, name) < 2**63:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+        # One character may be a byte's symbol, which counts once.
+        special = len({token for token in self.special_tokens if len(token) > 1})
+        if self.tokenizer_type == "bpe" and self.profile == "pairmill" and self.vocab_size < _BYTES + special:
+            raise UsageError(
+                "is too small",
+                where="vocab_size",
+                got=str(self.vocab_size),
+                expected=f"{_BYTES + special} or more: {_BYTES} bytes and {special} special tokens",
+            )

@@ -159,6 +159,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             text, vocab = _unigram(config, plan)
             out.write("tokenizer.json", text.encode())
             longest = learn.longest(vocab, config.special_tokens)
+            _say_size(config, len(vocab))
             return data | {"vocab_size": len(vocab), "longest": longest, "metrics": {"vocab_size": len(vocab)}}
 
         def uris(name: str, some: Sequence[ShardRecord]) -> list[str]:
@@ -176,11 +177,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
                 "reference would have wrapped and lost it, here it is counted right",
                 level=logging.WARNING,
             )
-        if size < config.vocab_size:
-            event(
-                f"train_tokenizer: the rows give {size:,} tokens only, vocab_size={config.vocab_size} was asked for",
-                level=logging.WARNING,
-            )
+        _say_size(config, size)
         metrics: dict[str, float] = {"vocab_size": size, "distinct_words": learned.words}
         if learned.text_bytes:
             metrics["tokens_per_byte"] = learned.tokens / learned.text_bytes
@@ -210,6 +207,13 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
+
+
+def _say_size(config: TrainTokenizerConfig, size: int) -> None:
+    if size == config.vocab_size:
+        return
+    what = f"the rows give {size:,} tokens only" if size < config.vocab_size else f"the alphabet alone makes {size:,}"
+    event(f"train_tokenizer: {what}, vocab_size={config.vocab_size} was asked for", level=logging.WARNING)
 
 
 def _sampled(

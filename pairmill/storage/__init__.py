@@ -67,7 +67,7 @@ def forget() -> None:
 
 
 def normalise(uri: str, option: str) -> str:
-    """The URI as results name it: plain paths made absolute, no slash at the end.
+    """The URI as results name it: plain paths made absolute, ``~`` the home folder, no slash at the end.
 
     Raises:
         UsageError: it is empty or of a scheme without a backend; ``option`` is named in the message.
@@ -76,7 +76,7 @@ def normalise(uri: str, option: str) -> str:
         raise UsageError("is empty", where=option, expected="a path or URI")
     store_for(uri)
     if "://" not in uri:
-        return os.path.abspath(uri)
+        return os.path.abspath(os.path.expanduser(uri))
     if scheme(uri) == "file":
         return "file://" + quote(os.path.abspath(local_path(uri)))
     bucket, key = bucket_and_key(uri)

@@ -6,6 +6,11 @@ a recurring run). stdout carries the id of the run alone; everything else goes t
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interrupt import quiet
+
+    quiet()
+
 import dataclasses
 import signal
 import sys
@@ -20,6 +25,7 @@ from typing import Any, get_type_hints
 from pairmill import cli
 from pairmill.errors import UsageError
 from pairmill.log import event
+from pairmill.runner import interrupts_held
 from pairmill.stage import MOST_SHARES, option
 from pipelines.compile import CompileConfig, ImageConfig
 from pipelines.placement import Placement
@@ -138,7 +144,9 @@ def compiled(config: Any, folder: str) -> Path:
     # kfp fixes a component's image when its module is imported, and here it was: for the pipeline's parameters.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        (path,) = pool.submit(compiler.run, chosen).result()
+        with interrupts_held():
+            made = pool.submit(compiler.run, chosen)
+        (path,) = made.result()
     return path
 
 

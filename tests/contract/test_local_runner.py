@@ -15,6 +15,7 @@ from helpers import environment, python
 from kfp import dsl
 
 from pairmill import launcher, log
+from pairmill.errors import UsageError
 from pipelines import local
 from pipelines.local import PipelineFailure, TaskRun
 
@@ -241,8 +242,13 @@ def project(folder: Path) -> list[str]:
     ]
 
 
-def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(tmp_path: Path) -> None:
-    arguments = project(tmp_path)
+def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tmp_path /= "my data, and more"
+    # A comma separates the items of lists, and clean's folder becomes an item of two.
+    arguments = [item.replace(str(tmp_path), "~/my data, and more") for item in project(tmp_path)]
     done = python("-m", "pipelines.local", *arguments)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -250,7 +256,7 @@ def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(tm
         assert [line for line in lines if line.split()[:2] == [stage, "made"]], done.stdout
     assert (tmp_path / "sampled" / "epoch_1" / "inst_start.npy").is_file()
     assert not (tmp_path / "sampled" / "epoch_2").exists()
-    (report,) = [line.split()[1] for line in lines if line.strip().startswith("report:")]
+    (report,) = [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("report:")]
     assert Path(report).is_file()
     again = python("-m", "pipelines.local", *arguments)
     assert again.returncode == 0, again.stderr
@@ -268,6 +274,24 @@ def test_the_pipeline_ends_with_the_exit_code_of_the_stage_that_failed(tmp_path:
     assert "task clean failed" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "root" / "tokenizer").exists()
+
+
+def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stages start in the same folder; only of a default do they take it that it is absent."""
+    seen: list[str] = []
+
+    def run(pipeline: Any, arguments: dict[str, Any], _: Path) -> list[TaskRun]:
+        seen.append(arguments["prefix_config_path"])
+        raise UsageError("enough")
+
+    monkeypatch.setattr(local, "run", run)
+    monkeypatch.chdir(tmp_path)
+    for given in ([], ["prefix_config_path=rules.yaml"]):
+        monkeypatch.setattr("sys.argv", ["local", "raw=x", "root=y", *given])
+        assert local.main() == 2
+    assert seen == ["prefix_config.yaml", str(tmp_path / "rules.yaml")]
 
 
 @pytest.mark.parametrize(

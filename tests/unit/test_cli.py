@@ -5,21 +5,26 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 import pytest
 from helpers import REPOSITORY, STAGES, environment, python
 
-from pairmill import cli
+from pairmill import cli, storage
 from pairmill.cli import Outcome
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.report import Report
-from pairmill.stage import option
+from pairmill.stage import default_of, list_item, option
 
 
 @dataclass(kw_only=True)
@@ -123,6 +128,28 @@ def test_an_item_of_a_list_means_itself(text: str) -> None:
     assert cli.build(Options, {"place": "x", "names": ["first", text]}).names == ["first", text.strip()]
 
 
+@pytest.mark.parametrize("name", ["count", "fraction", "loud", "kind"])
+@pytest.mark.parametrize(
+    "text", ["${oc.env:A_SECRET}", " ${oc.env:A_SECRET,5}", "${oc.decode:${oc.env:A_SECRET}}", "???"]
+)
+def test_nothing_that_a_user_gives_is_resolved(
+    name: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    executor_input = {"inputs": {"parameterValues": {"place": "x", name: text}}, "outputs": {"outputFile": "/nowhere"}}
+    on_kubeflow = ["--executor-input", json.dumps(executor_input)]
+    for value, arguments in product(("open sesame", "5", "true", "bpe"), (["place=x", f"{name}={text}"], on_kubeflow)):
+        monkeypatch.setenv("A_SECRET", value)  # some of them would be right
+        monkeypatch.setattr("pairmill.shown._secrets", list)  # it must not come as far as that
+        assert cli.main("toy", Options, lambda options: outcome(stdout=repr(options)), arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        (line,) = (json.loads(line)["message"] for line in captured.err.splitlines())
+        assert text.strip() in line
+        assert "open sesame" not in line
+    with pytest.raises(UsageError, match=name):
+        cli.build(Options, {"place": "x", name: {"a": text}})
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -133,6 +160,11 @@ def test_an_item_of_a_list_means_itself(text: str) -> None:
         (["count=4"], "place: required option missing.*see --help"),
         (["place"], "arguments: not an option; got 'place'; expected key=value"),
         (["=x"], "arguments: not an option"),
+        (["--place", "x"], "arguments: not an option; got '--place'; write place=x"),
+        (["count=3", "--place", "x y", "loud=true"], "arguments: .*; write place=x y$"),
+        (["--max-count"], "arguments: .*; write max_count=…"),
+        (["-p", "--place"], "arguments: .*; write p=…"),
+        (["--"], "arguments: not an option"),
         (["--place=x"], "--place: unknown option.*did you mean 'place'?"),
         ([""], "arguments: not an option"),
         (["place=x", "place=y"], "place: is given twice; got 'x' and 'y'"),
@@ -156,6 +188,53 @@ def test_what_is_wrong_is_a_usage_error_that_says_what_would_be_right(
     assert "\n" not in str(caught.value)
     assert cli.main("toy", Options, lambda options: outcome(), arguments) == 2
     assert capsys.readouterr().out == ""
+
+
+def test_a_comma_in_an_item_is_escaped() -> None:
+    assert build("place=x", r"names=/data/a\,b,c").names == ["/data/a,b", "c"]
+    assert build("place=x", r"names=\,,a\b,\\").names == [",", r"a\b", "\\\\"]
+    assert cli.build(Options, {"place": "x", "names": [r"a\,b", "c,d"]}).names == [r"a\,b", "c,d"]
+
+    @dataclass(kw_only=True)
+    class Listed:
+        names: list[str] = option(["a,b", "c"], help="n")
+
+    assert cli.build(Listed, {"names": default_of(dataclasses.fields(Listed)[0])}) == Listed()
+    assert r"A comma in an item of a list is written \," in cli.help_text("x", Listed)
+
+
+def test_a_folder_of_clean_is_an_item_of_a_list_in_a_pipeline(tmp_path: Path) -> None:
+    from components.clean.core import Clean
+    from components.tokenize.core import Tokenize
+
+    assert [stage.feeds_lists for stage in (Clean, Tokenize)] == [True, False]
+    assert cli.build(Options, {"place": "x", "names": list_item("s3://a,b/c")}).names == ["s3://a,b/c"]
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert storage.normalise("~/a/b", "root") == str(tmp_path / "a" / "b")
+    assert storage.normalise("~", "root") == str(tmp_path)
+    for name in ("./~", "a~", "x/~/y"):
+        assert storage.normalise(name, "root") == os.path.abspath(name)
+    assert storage.normalise("s3://bucket/~/x", "root") == "s3://bucket/~/x"
+
+
+@pytest.mark.parametrize("raw", ["a b", "it's", 'a "b"; exit 1', "~/x"])
+def test_make_demo_takes_any_path(raw: str, tmp_path: Path) -> None:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    program = tmp_path / "venv" / "bin" / "python"
+    program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
+    program.chmod(0o755)
+    for name in (".installed", ".built"):
+        (tmp_path / "venv" / name).touch()
+    places = {"RAW": raw, "ROOT": f"{raw}/root", "OUT": f"{raw}/out", "SOURCES": f"{raw},c"}
+    command = ["make", "--no-print-directory", "demo", f"VENV={tmp_path / 'venv'}", "OPTIONS=seed=1 workers=2"]
+    command += [f"{name}={value}" for name, value in places.items()]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    wanted = ["-m", "pipelines.local", f"raw={raw}", f"root={raw}/root", f"output_path={raw}/out", f"sources={raw},c"]
+    assert json.loads(done.stdout.splitlines()[-1]) == [*wanted, "epochs=3", "seed=1", "workers=2"]
 
 
 def test_numbers_from_kubeflow_come_as_doubles() -> None:
@@ -214,6 +293,22 @@ def test_help_goes_to_stdout_whatever_else_is_given(flag: str, capsys: pytest.Ca
     captured = capsys.readouterr()
     assert captured.out == cli.help_text("components.toy", Options)
     assert captured.err == ""
+
+
+def test_version_says_which_pairmill_this_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main("toy", Options, lambda options: outcome(), ["--version"]) == 0
+    captured = capsys.readouterr()
+    assert re.fullmatch(r"pairmill \d+\.\d+\.\d+\S*\n", captured.out)
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [(["boq="], "boq"), (["eoq="], "eoq"), (["eoa="], "eoa"), (["conditions=direct=<a>,cot="], "conditions: cot")],
+)
+def test_an_empty_token_is_refused_by_the_name_of_its_option(given: list[str], where: str) -> None:
+    with pytest.raises(UsageError, match=f"^{where}: is empty; expected a token"):
+        cli.build(config_class("tokenize"), cli.split(["rows=x", "tokenizer=y", "root=z", *given]))
 
 
 # --- exit codes and streams -----------------------------------------------------------------------------------------
@@ -366,3 +461,56 @@ def test_errors_say_what_where_got_expected_and_next() -> None:
     error = PairmillError("is wrong", where="the place", got="5", expected="6", hint="do this")
     assert str(error) == "the place: is wrong; got 5; expected 6; do this"
     assert str(PairmillError("is wrong")) == "is wrong"
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------------------------
+
+PROGRAMS = [
+    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__main__")
+    for folder in ("components", "pipelines")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
+    if '__name__ == "__main__"' in path.read_text()
+]
+
+
+def interrupted(module: str, seconds: float) -> tuple[int, str]:
+    """Ctrl-C so long after the program's own first line; its exit code, and stderr without Python's list of imports."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", module, "raw=/none", "root=/none", "rows=/none"],
+        cwd=REPOSITORY,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.rstrip().endswith((" pairmill.interrupt", " pairmill.errors")):
+            break
+    time.sleep(seconds)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    said += process.stderr.readlines()
+    process.stderr.close()
+    return process.wait(timeout=60), "".join(line for line in said if not line.startswith("import time:"))
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_ctrl_c_while_a_program_starts_ends_it_without_a_traceback(module: str) -> None:
+    assert interrupted(module, 0.01) == (130, "")
+
+
+def test_ctrl_c_at_any_instant_leaves_no_traceback() -> None:
+    """Of Python's own start, some 15 ms before the first line of ours, nobody can say what it prints."""
+    assert len(PROGRAMS) >= 9
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda at: interrupted("components.clean", at), [0.001 * 1.45**n for n in range(18)]))
+    for code, said in found:
+        # 2: it had refused its options before.
+        assert code in {130, 2}, said
+        assert len(said.splitlines()) <= 1, said
+        assert "Traceback" not in said
+    assert found[0] == (130, "")

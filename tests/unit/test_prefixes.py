@@ -1,5 +1,6 @@
 """prefix_config.yaml: matching, and what either profile takes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 import yaml
 from helpers import REPOSITORY
 
+from components.train_tokenizer.config import TrainTokenizerConfig
+from pairmill import log
 from pairmill.errors import UsageError
 from pairmill.prefixes import Rule, Rules, reference_json
 from pairmill.stage import Profile
@@ -121,7 +124,6 @@ def test_an_empty_prefix_hides_every_later_rule() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is not a list of rules; got NoneType"),
         ("prefix: a", "is not a list of rules; got dict"),
         ("- [", "is not YAML"),
         ("- prefix: \x00", "is not YAML"),
@@ -141,6 +143,32 @@ def test_an_empty_list_is_fine(tmp_path: Path, profile: Profile) -> None:
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"prefix_config_path=.*nothing.yaml: no rule file there"):
         Rules.load(str(tmp_path / "nothing.yaml"), "pairmill", "prefix_config_path")
+
+
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+def test_no_file_where_none_was_named_means_no_rules_and_is_said(
+    tmp_path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log.setup()
+    given = TrainTokenizerConfig(root="x", rows=["x"]).prefix_config_path
+    found = Rules.load(given, profile, "prefix_config_path")
+    assert found.match("x") == (Rule(), False)
+    assert found.digest() == load(tmp_path, "[]", profile).digest()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["severity"] == "WARNING"
+    assert "no prefix_config.yaml in the working directory: no rules" in line
+    (tmp_path / "prefix_config.yaml").write_text("- prefix: x\n  repeat: 2\n")
+    assert Rules.load(given, profile, "prefix_config_path").match("x") == (Rule(repeat=2), False)
+    for named in ("prefix_confi.yaml", "./none.yaml"):
+        with pytest.raises(UsageError, match="no rule file there"):
+            Rules.load(named, profile, "prefix_config_path")
+
+
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+@pytest.mark.parametrize("text", ["", "\n", "# none yet\n", "---\n", "null\n"])
+def test_an_empty_file_holds_no_rules(tmp_path: Path, text: str, profile: Profile) -> None:
+    assert load(tmp_path, text, profile).match("x") == (Rule(), False)
 
 
 # --- data_io --------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from components.train_tokenizer import core, runs
 from components.train_tokenizer.config import SPECIAL_TOKENS, TrainTokenizerConfig
 from components.train_tokenizer.core import TrainTokenizer, _chosen_texts, _held_out
 from components.train_tokenizer.report import report_of
-from pairmill import _native, runner
+from pairmill import _native, log, runner
 from pairmill.encoder import SPLIT
-from pairmill.errors import InputError, StageFailure
+from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.manifest import Ledger
 from pairmill.report import Bars
 from pairmill.stage import ShardRecord, Writer
@@ -104,6 +104,37 @@ def test_the_default_alphabet_has_all_bytes_and_the_reference_only_those_seen(tm
     singles = {token for token in seen["model"]["vocab"] if len(token) == 1}
     assert singles == letters
     assert len({token for token in whole["model"]["vocab"] if len(token) == 1}) == 256
+
+
+def test_a_vocabulary_too_small_for_the_alphabet_is_refused(tmp_path: Path) -> None:
+    given = {"rows": ["x"], "root": "y"}
+    for size, special in ((10, SPECIAL_TOKENS), (286, SPECIAL_TOKENS), (256, ["<s>"])):
+        with pytest.raises(UsageError, match=f"vocab_size: is too small; got {size}; expected {256 + len(special)} or"):
+            TrainTokenizerConfig(**given, vocab_size=size, special_tokens=special)
+    raw, _ = train(tmp_path, ROWS, vocab_size=287)
+    assert len(raw["model"]["vocab"]) == 287
+    assert TrainTokenizerConfig(**given, vocab_size=256, special_tokens=["a"]).vocab_size == 256
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"profile": "data_io", "vocab_size": 10}, "the alphabet alone makes {size}, vocab_size=10 was asked for"),
+        ({"vocab_size": 90_000}, "the rows give {size} tokens only, vocab_size=90000 was asked for"),
+        (
+            {"tokenizer_type": "unigram", "vocab_size": 90_000},
+            "the rows give {size} tokens only, vocab_size=90000 was asked for",
+        ),
+    ],
+)
+def test_another_size_than_was_asked_for_is_said(
+    tmp_path: Path, options: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.setup()
+    raw, _ = train(tmp_path, ROWS, **options)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    warned = [line["message"] for line in lines if line["severity"] == "WARNING"]
+    assert f"train_tokenizer: {said.format(size=len(raw['model']['vocab']))}" in warned
 
 
 def test_special_tokens_come_first_and_the_library_reads_the_file(tmp_path: Path) -> None:
@@ -342,7 +373,7 @@ def test_rows_held_out_are_one_in_so_many_wherever_a_batch_begins() -> None:
 
 def test_tokenizer_json_is_what_json_writes(tmp_path: Path) -> None:
     special = ['<"\\\n\u2028>', *SPECIAL_TOKENS]
-    for size in (10, 300, 400):
+    for size in (288, 300, 400):
         write_rows(tmp_path / "rows" / "a.jsonl", [('a "b" \\ é', 'a "b" \\ é')] * 3)
         text = tokenizer_json(run(tmp_path, vocab_size=size, special_tokens=special))
         assert text == json.dumps(json.loads(text), indent=2, ensure_ascii=False)
