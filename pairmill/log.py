@@ -42,6 +42,8 @@ class _JsonFormatter(logging.Formatter):
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        # Kubeflow's API shows this key of a line that is JSON, and an empty line where it is missing.
+        line["log"] = "\n".join(line[key] for key in ("message", "exception") if key in line)
         return json.dumps(line, ensure_ascii=False)
 
 
