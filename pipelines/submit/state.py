@@ -49,7 +49,7 @@ class Task:
         label: its name, with a number where several are called alike: ``clean[3]`` is the fourth that began.
         state: RUNNING only once its program runs; PENDING while its pod waits for a node or an image.
         seconds: from its start to its end, or to now.
-        node: of a task that failed, the pod whose log says why; empty if the server does not say.
+        node: of a task that ended, the pod whose log says how; empty if the server does not say.
     """
 
     key: str
@@ -172,15 +172,18 @@ def _waiting(entries: Sequence[Any], shown: Sequence[Any]) -> set[str]:
 
 
 def _executors(entries: Sequence[Any], newest: Sequence[Any], shown: Sequence[Any]) -> dict[str, str]:
-    """Pods of the tasks that failed, by the tasks' ids: of those that are retried the last attempt's."""
-    failed = [one for one in shown if one.state == FAILED]
+    """Pods of the tasks that ended, by the tasks' ids: of those that are retried the last attempt's."""
     if not any(_name(one) == _EXECUTOR and _number(one) >= 0 for one in entries):
-        return {one.task_id: _last_child(one) for one in failed}
-    executors = [one for one in newest if _name(one) == _EXECUTOR and one.state == FAILED]
-    # Both in the order of their start: no entry says whose executor it is, and of tasks that began in one second two logs
-    # may be exchanged. A task that was tried again as a whole leaves an executor for each attempt.
-    pairs = zip(reversed(failed), reversed(executors), strict=False)
-    return {task.task_id: _last_child(executor) for task, executor in pairs}
+        return {one.task_id: _last_child(one) for one in shown}
+    found = {}
+    for state in (SUCCEEDED, FAILED):
+        ended = [one for one in shown if one.state == state]
+        executors = [one for one in newest if _name(one) == _EXECUTOR and one.state == state]
+        # Both in the order of their start: no entry says whose executor it is, and of tasks that began in one second the
+        # logs may be exchanged. A task that was tried again as a whole leaves an executor for each attempt.
+        pairs = zip(reversed(ended), reversed(executors), strict=False)
+        found.update({task.task_id: _last_child(executor) for task, executor in pairs})
+    return found
 
 
 def _attempts(entries: Sequence[Any], drivers: Sequence[Any]) -> dict[str, str]:
