@@ -19,6 +19,9 @@ SPECIAL_TOKENS = [
     *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
 ]
 
+_ALPHABET = 256
+"""Tokens that any text can be written with, in a tokenizer that is trained with all bytes."""
+
 
 @dataclass(kw_only=True)
 class TrainTokenizerConfig(StageConfig):
@@ -48,3 +51,12 @@ class TrainTokenizerConfig(StageConfig):
             least = 0 if name == "seed" else 1
             if not least <= getattr(self, name) < 2**63:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+        # The reference goes beyond what was asked for, and so does data_io.
+        least = len({*self.special_tokens}) + _ALPHABET
+        if self.profile == "pairmill" and self.tokenizer_type == "bpe" and self.vocab_size < least:
+            raise UsageError(
+                "is smaller than the special tokens and the alphabet of bytes",
+                where="vocab_size",
+                got=str(self.vocab_size),
+                expected=f"{least} or more",
+            )

@@ -179,8 +179,8 @@ def _executors(entries: Sequence[Any], newest: Sequence[Any], shown: Sequence[An
     for state in (SUCCEEDED, FAILED):
         ended = [one for one in shown if one.state == state]
         executors = [one for one in newest if _name(one) == _EXECUTOR and one.state == state]
-        # Both in the order of their start: no entry says whose executor it is, and of tasks that began in one second the
-        # logs may be exchanged. A task that was tried again as a whole leaves an executor for each attempt.
+        # Both in the order of their start: no entry says whose executor it is, and of tasks that began in one second
+        # the logs may be exchanged. A task that was tried again as a whole leaves an executor for each attempt.
         pairs = zip(reversed(ended), reversed(executors), strict=False)
         found.update({task.task_id: _last_child(executor) for task, executor in pairs})
     return found

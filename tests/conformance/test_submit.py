@@ -97,3 +97,13 @@ def test_a_log_as_the_stock_installation_gives_it_has_only_our_lines(shared: Pat
     lines = [watch.told(answer["body"]) for answer in recorded["logs"].values()]
     assert any("6,300 out of 6,300 (100.00%)" in line for said in lines for line in said)
     assert not any("launcher" in line or line.startswith(("I1122", " ", "{", "}")) for said in lines for line in said)
+
+
+def test_nodes_of_a_share_are_as_many_as_the_limit_of_shares_takes_them_for(shared: Path) -> None:
+    # tests/contract/test_kfp.py counts them in the compiled pipeline.
+    folder = shared / "conformance" / "kubeflow" / "stock"
+    found = {
+        name: len(json.loads((folder / f"{name}.json").read_text())["workflow"]["nodes"])
+        for name in ("serial", "parallel")
+    }
+    assert found == {"serial": 6 + 6 * 5, "parallel": 6 + 6 * 5 + 3 * (5 + 12 * 2)}

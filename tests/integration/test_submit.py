@@ -20,6 +20,8 @@ import yaml
 from apiserver import WORKFLOW, ApiServer, Node, frame
 from helpers import REPOSITORY, environment, until
 
+from pairmill.stage import MOST_SHARES
+
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
 SECRET = "s3cr3t-b3ar3r-t0k3n"
@@ -576,7 +578,12 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([IMAGE, "root=gs://b/p", "workers=65"], "workers: out of range; got 65; expected 1 to 64"),
+        ([IMAGE, "root=gs://b/p", f"workers={MOST_SHARES + 1}"], f"workers: out of range; got {MOST_SHARES + 1}; exp"),
+        ([IMAGE, "root=gs://b/p", "epochs=0"], "epochs: out of range; got 0"),
+        ([IMAGE, "root=gs://b/p", "profile=nonsense"], "profile: "),
+        ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is smaller"),
+        ([IMAGE, "root=ftp://b/p"], "root: no storage backend for this scheme; got ftp://b/p"),
+        (["schedule", IMAGE, "root=gs://b/p", "cron=0 3 * * *", "epochs=0"], "epochs: out of range; got 0"),
         (["image=registry.example/pairmill:latest", "root=gs://b/p"], "image: is not named by digest"),
         ([IMAGE], "root: required option missing"),
         ([IMAGE, "root=gs://b/p", "epoch=3"], "did you mean 'epochs'?"),
@@ -588,7 +595,7 @@ def test_a_wrong_submission_is_refused(server: ApiServer, options: list[str], sa
     done = submit(server, *options)
     assert (done.code, done.stdout) == (2, "")
     assert said in done.said[-1]
-    assert not server.runs
+    assert not server.requests
 
 
 # --- recurring runs -------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """What the options of a submission are, and what a run's object says of its tasks."""
 
 import dataclasses
-import inspect
 import json
 import logging
 import re
@@ -11,14 +10,15 @@ from typing import Any
 
 import kfp_server_api
 import pytest
+import yaml
 from apiserver import Node, frame, read_log
-from helpers import REPOSITORY
+from helpers import REPOSITORY, STAGES, python
 
 from pairmill import cli, log
 from pairmill.errors import UsageError
+from pairmill.stage import MOST_SHARES
+from pipelines import parameters
 from pipelines.compile import ImageConfig
-from pipelines.placement import Placement
-from pipelines.pretraining import build
 from pipelines.submit import __main__ as command
 from pipelines.submit import publish, state, watch
 from pipelines.submit.state import Verdict
@@ -39,20 +39,74 @@ def shown(run: dict[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("base", [command.SubmitConfig, command.ScheduleConfig])
 def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any]) -> None:
     ours = {item.name for item in dataclasses.fields(base)}
-    parameters = set(inspect.signature(build(Placement(), fan_out=True).pipeline_func).parameters)
+    given = {item.name for item in dataclasses.fields(parameters.SharedParameters)}
     compiling = {item.name for item in dataclasses.fields(ImageConfig)}
-    assert not (ours | compiling) & parameters, "a parameter of the pipeline would hide an option"
+    assert not (ours | compiling) & given, "a parameter of the pipeline would hide an option"
     made = command.with_pipeline(base)
-    assert {item.name for item in dataclasses.fields(made)} == ours | parameters | compiling
+    assert {item.name for item in dataclasses.fields(made)} == ours | given | compiling
     assert all(item.metadata["help"] for item in dataclasses.fields(made))
 
 
-@pytest.mark.parametrize("workers", [1, 7])
-def test_the_parameters_of_the_run_are_the_pipelines(workers: int) -> None:
-    parameters = inspect.signature(build(Placement(), fan_out=True).pipeline_func).parameters
-    values = {**{name: index for index, name in enumerate(parameters)}, "workers": workers}
+@pytest.mark.parametrize(("workers", "file"), [(1, "pretraining"), (7, "pretraining-parallel")])
+def test_the_parameters_of_the_run_are_the_compiled_pipelines(workers: int, file: str) -> None:
+    compiled = REPOSITORY / "pipelines" / "compiled" / f"{file}.yaml"
+    (specification, *_) = yaml.safe_load_all(compiled.read_text())
+    names = list(specification["root"]["inputDefinitions"]["parameters"])
+    values = {**{name: index for index, name in enumerate(names)}, "workers": workers}
     given = command.parameters(SimpleNamespace(**values, host="h", image="i"))
-    assert given == {name: value for name, value in values.items() if name != "workers" or workers > 1}
+    assert given == {name: values[name] for name in names}
+
+
+def submission(**options: str) -> dict[str, str]:
+    return {"host": "https://kubeflow.example", "image": f"a@sha256:{'0' * 64}", "root": "s3://b/p", **options}
+
+
+def test_the_defaults_are_those_that_every_stage_takes() -> None:
+    found = parameters.stage_configs(dataclasses.asdict(parameters.Parameters(root="s3://b/p")))
+    assert list(found) == list(STAGES)
+    assert (found["sample"].epochs, found["clean"].profile, found["fetch"].root) == (10, "pairmill", "s3://b/p")
+
+
+@pytest.mark.parametrize("made_by", [command.SubmitConfig, command.ScheduleConfig])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epochs": "0"}, "epochs: out of range; got 0"),
+        ({"profile": "nonsense"}, "profile: .*got 'nonsense'|profile: .*'nonsense'"),
+        ({"vocab_size": "3"}, "vocab_size: .*; got 3; expected 287 or more"),
+        ({"vocab_size": "-1"}, "vocab_size: out of range; got -1"),
+        ({"root": "ftp://x"}, "root: no storage backend for this scheme; got ftp://x"),
+        ({"root": "build/x"}, "root: is on a disk of each pod's own; got build/x"),
+        ({"root": "file:///x"}, "root: is on a disk"),
+        ({"root": ""}, "root: is empty"),
+        ({"raw": "http://x/y"}, "raw: no storage backend"),
+        ({"prefix_config_path": "https://x/rules.yaml"}, "prefix_config_path: no storage backend"),
+        ({"max_reject_fraction": "2"}, "max_reject_fraction: out of range"),
+        ({"source_options": "gsm8k.nothing=1"}, "source_options"),
+        ({"sources": ""}, "sources: is empty"),
+        ({"context_size": "0"}, "context_size: out of range"),
+        ({"min_resp_length": "-1"}, "min_resp_length: out of range"),
+        ({"seed": "-1"}, "seed: out of range"),
+        ({"output_path": "{fingerprint}/x"}, "output_path"),
+        ({"workers": "0"}, "workers: out of range"),
+        ({"workers": str(MOST_SHARES + 1)}, "workers: out of range"),
+    ],
+)
+def test_what_a_stage_would_refuse_is_refused_before_it_is_submitted(
+    made_by: type[Any], options: dict[str, str], said: str
+) -> None:
+    more = {"cron": "0 3 * * *"} if made_by is command.ScheduleConfig else {}
+    config = cli.build(command.with_pipeline(made_by), submission(**options, **more))
+    with pytest.raises(UsageError, match=said):
+        command.check(config)
+
+
+def test_a_submission_is_read_and_refused_without_kfp() -> None:
+    code = (
+        "import sys; from pipelines.submit import __main__ as c; from pairmill import cli; "
+        f"c.check(cli.build(c.with_pipeline(c.SubmitConfig), {submission()!r})); print('kfp' in sys.modules)"
+    )
+    assert python("-c", code).stdout == "False\n"
 
 
 def test_every_exit_code_is_in_the_help_and_in_the_document() -> None:
