@@ -69,6 +69,8 @@ class _JsonFormatter(logging.Formatter):
             line[key] = _scrubbed(value)
         if record.exc_text:
             line["exception"] = record.exc_text
+        # Kubeflow's API shows this key of a line that is JSON, and an empty line where it is missing.
+        line["log"] = "\n".join(line[key] for key in ("message", "exception") if key in line)
         return escaped_json(json.dumps(line, ensure_ascii=False))
 
 

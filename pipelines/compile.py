@@ -12,6 +12,8 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 import dataclasses
+import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -61,7 +63,9 @@ class CompileConfig(ImageConfig):
     form: Literal["ir", "manifests"] = option(
         "ir", help="ir: what the UI and the SDK take; manifests: Pipeline and PipelineVersion objects, for GitOps"
     )
-    version: str = option("", help="with form=manifests, the name of the PipelineVersion; empty = the pipeline's name")
+    version: str = option(
+        "", help="with form=manifests, the name of the PipelineVersion; empty = the pipeline's name and a digest of it"
+    )
     namespace: str = option("", help="with form=manifests, the namespace of both objects; empty = kubectl's")
     docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
     component: str = option("", help=f"a component alone, one of {', '.join(STAGES)}")
@@ -92,12 +96,10 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
 def _written(target: Path, config: CompileConfig) -> Path:
     from pairmill import kfp
 
-    if config.image:
+    if config.image and config.image != os.environ.get(kfp.IMAGE_VARIABLE):
         # kfp builds a component's container while its module is imported.
+        assert "components.fetch.component" not in sys.modules, "components have another image already"
         os.environ[kfp.IMAGE_VARIABLE] = config.image
-    from kfp import compiler
-    from kfp.compiler.compiler_utils import KubernetesManifestOptions
-
     made: Any
     if config.component:
         from importlib import import_module
@@ -107,20 +109,50 @@ def _written(target: Path, config: CompileConfig) -> Path:
         from pipelines.pretraining import build
 
         made = build(config.placement(), fan_out=config.fan_out, docs=config.docs)
-    given: dict[str, Any] = {}
-    if config.form == "manifests":
-        objects = KubernetesManifestOptions(
-            pipeline_version_name=config.version or None,
-            namespace=config.namespace or None,
-            include_pipeline_manifest=True,
-        )
-        given = {"kubernetes_manifest_format": True, "kubernetes_manifest_options": objects}
+    content = _compiled(made)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content if config.form == "ir" else _manifests(made, content, config))
+    return target
+
+
+def _compiled(made: Any, **options: Any) -> bytes:
+    from kfp import compiler
+
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pipeline.yaml"
-        compiler.Compiler().compile(made, str(file), **given)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(file.read_bytes())
-    return target
+        compiler.Compiler().compile(made, str(file), **options)
+        return file.read_bytes()
+
+
+def digest(compiled: bytes) -> str:
+    """sha256 of a compiled pipeline and of what belongs to its platform, however they are written down."""
+    import yaml
+
+    documents = list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return hashlib.sha256(json.dumps(documents, sort_keys=True).encode()).hexdigest()
+
+
+def mark(compiled: bytes) -> str:
+    """What the description of a version says, by which it is known to hold this pipeline."""
+    return f"sha256:{digest(compiled)}"
+
+
+def _manifests(made: Any, content: bytes, config: CompileConfig) -> bytes:
+    """Pipeline and PipelineVersion. A version is immutable: another content needs another name."""
+    import yaml
+    from kfp.compiler.compiler_utils import KubernetesManifestOptions
+
+    name = config.version or f"{made.pipeline_spec.pipeline_info.name}-{digest(content)[:12]}"
+    options = KubernetesManifestOptions(
+        pipeline_version_name=name,
+        pipeline_version_display_name=name,
+        namespace=config.namespace or None,
+        include_pipeline_manifest=True,
+    )
+    manifests = _compiled(made, kubernetes_manifest_format=True, kubernetes_manifest_options=options)
+    pipeline, version = yaml.safe_load_all(manifests)
+    version["spec"]["description"] = mark(content)
+    return yaml.safe_dump_all([pipeline, version], sort_keys=True).encode()
 
 
 def main() -> int:

@@ -15,7 +15,6 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
 import contextlib
 import dataclasses
-import inspect
 import io
 import json
 import subprocess
@@ -31,7 +30,7 @@ from typing import Any
 from components.sample.config import FINGERPRINT
 from pairmill import cli, launcher, log, prefixes, storage
 from pairmill.errors import PairmillError
-from pairmill.stage import option
+from pipelines import parameters
 
 
 @dataclass
@@ -141,50 +140,28 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def config_class(pipeline: Any) -> type[Any]:
-    """The pipeline's parameters as an options class, for the same parsing and ``--help`` that stages have."""
-    function = pipeline.pipeline_func
-    texts = {item.arg_name: item.description for item in _docstring(function).params}
-    fields: list[tuple[str, Any, Any]] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        default = dataclasses.MISSING if parameter.default is inspect.Parameter.empty else parameter.default
-        fields.append((name, parameter.annotation, option(default, help=texts.get(name) or "")))
-    made = dataclasses.make_dataclass("Pipeline", fields, kw_only=True)
-    made.__doc__ = _docstring(function).short_description
-    return made
-
-
-def _docstring(function: Any) -> Any:
-    import docstring_parser
-
-    return docstring_parser.parse(function.__doc__ or "")
-
-
-_PLACES = ("raw", "root", "output_path", "prefix_config_path")
-
-
 def main() -> int:
     """Command line."""
-    from pipelines.placement import Placement
-    from pipelines.pretraining import build
-
     given = sys.argv[1:]
-    # Processes share the work here, and kfp's local loops hand every value of a task before them the loop's item.
-    pipeline = build(Placement(retries=0))
-    options = config_class(pipeline)
 
     def work() -> None:
         start = time.monotonic()
-        arguments = dataclasses.asdict(cli.build(options, cli.split(given)))
-        for name in _PLACES:
+        arguments = dataclasses.asdict(cli.build(parameters.Parameters, cli.split(given)))
+        for name in parameters.PLACES:
             # The default may be absent. As an absolute path it would be one that somebody gave, which may not.
             if arguments[name] and arguments[name] != prefixes.DEFAULT:
                 arguments[name] = storage.normalise(arguments[name], name)
+        parameters.stage_configs(arguments)
+        from pipelines.placement import Placement
+        from pipelines.pretraining import build
+
+        # Processes share the work here, and kfp's local loops hand every value of a task before them the loop's item.
+        pipeline = build(Placement(retries=0))
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))
         _show(runs, arguments, time.monotonic() - start)
 
-    return cli.program("pipelines.local", "local", options, given, work)
+    return cli.program("pipelines.local", "local", parameters.Parameters, given, work)
 
 
 def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> None:

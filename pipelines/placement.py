@@ -25,8 +25,10 @@ _VARIABLES = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_CLOUD_PROJECT",
     "STORAGE_EMULATOR_HOST",
-    "HF_TOKEN",
 )
+# Only these ask the Hub, and its token is in a secret of its own: a secret that is mounted shows all of its keys.
+_OF_THE_HUB = ("fetch",)
+_HUB_VARIABLE = "HF_TOKEN"
 # Kubeflow's own store, for minio://; not as AWS_*, which would go before a pod's own identity.
 _KUBEFLOWS = "mlpipeline-minio-artifact"
 _KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
@@ -54,8 +56,9 @@ class Placement:
     tolerations: list[str] = option(
         [], help="taints of nodes to run on nevertheless, as key=value:NoSchedule or key:NoSchedule"
     )
-    secret: str = option(
-        "pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_*, HF_TOKEN or key files; need not exist"
+    secret: str = option("pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_* or key files; need not exist")
+    hub_secret: str = option(
+        "pairmill-hub", help="Kubernetes secret with HF_TOKEN, which fetch alone is given; need not exist"
     )
 
     def __post_init__(self) -> None:
@@ -93,6 +96,8 @@ class Placement:
         if self.secret:
             kubernetes.use_secret_as_env(task, self.secret, {name: name for name in _VARIABLES}, optional=True)
             kubernetes.use_secret_as_volume(task, self.secret, SECRETS, optional=True)
+        if self.hub_secret and stage in _OF_THE_HUB:
+            kubernetes.use_secret_as_env(task, self.hub_secret, {_HUB_VARIABLE: _HUB_VARIABLE}, optional=True)
         for key, value in self._selected():
             kubernetes.add_node_selector(task, key, value)
         for key, value, effect in self._tolerated():

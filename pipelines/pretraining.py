@@ -1,22 +1,21 @@
 """The pipeline, and nothing else: which stage feeds which."""
 
-# No postponed annotations here: kfp reads the signature's types themselves.
-import functools
+from __future__ import annotations
+
+import dataclasses
 import inspect
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 from kfp import dsl
 
 from components.clean.component import clean
-from components.clean.config import CleanConfig
 from components.fetch.component import fetch
-from components.fetch.config import FetchConfig
 from components.sample.component import sample
-from components.sample.config import SampleConfig
 from components.tokenize.component import tokenize
 from components.train_tokenizer.component import train_tokenizer
-from components.train_tokenizer.config import TrainTokenizerConfig
-from pairmill.kfp import default
+from pairmill.stage import default_of
+from pipelines import parameters
 from pipelines.placement import Placement
 
 NAME = "pairmill-pretraining"
@@ -41,76 +40,60 @@ def build(placement: Placement, *, fan_out: bool = False, docs: str = "") -> Any
             another pipeline.
         docs: address below which the repository's files can be read, for links; empty = their paths alone.
     """
-    signature = inspect.signature(_line)
-    hidden = {"placement"} if fan_out else {"placement", "workers"}
-    shown = [item for name, item in signature.parameters.items() if name not in hidden]
-    function = functools.partial(_line, placement) if fan_out else functools.partial(_line, placement, workers=1)
-    functools.update_wrapper(function, _line)
-    function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    given = parameters.of(fan_out)
+    hints = get_type_hints(given)
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                item.name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                annotation=hints[item.name],
+                default=inspect.Parameter.empty if default_of(item) is dataclasses.MISSING else default_of(item),
+            )
+            for item in dataclasses.fields(given)
+        ]
+    )
+
+    def line(*values: Any) -> None:
+        _line(placement, SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments}))
+
+    # kfp reads both.
+    line.__signature__ = signature  # type: ignore[attr-defined]
+    line.__doc__ = _documentation(given)
     name, title = NAME, "Pretraining data"
     if fan_out:
         name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
-    description = _description({item.name for item in shown}, docs)
-    return dsl.pipeline(function, name=name, display_name=title, description=description)
+    return dsl.pipeline(line, name=name, display_name=title, description=_description(given, docs))
 
 
-def _description(shown: set[str], docs: str) -> str:
+def _documentation(given: type[Any]) -> str:
+    texts = [f"    {item.name}: {item.metadata['help']}" for item in dataclasses.fields(given)]
+    return "\n".join([f"{given.__doc__}\n", "Args:", *texts])
+
+
+def _description(given: type[Any], docs: str) -> str:
     """What the interface shows beside the graph, in Markdown: the parameters by groups, and where to read on."""
-    import docstring_parser
-
-    texts = {item.arg_name: item.description for item in docstring_parser.parse(_line.__doc__ or "").params}
+    texts = {item.name: item.metadata["help"] for item in dataclasses.fields(given)}
     lines = [_PURPOSE]
     for group, names in _GROUPS.items():
         lines.append(f"\n**{group}**\n")
-        lines += [f"- `{name}`: {' '.join((texts[name] or '').split())}" for name in names if name in shown]
+        lines += [f"- `{name}`: {texts[name]}" for name in names if name in texts]
     pages = [f"[{title}]({docs.rstrip('/')}/{page})" if docs else f"{title}: {page}" for title, page in _PAGES.items()]
     return "\n".join([*lines, "", ", ".join(pages)])
 
 
-def _line(
-    placement: Placement,
-    root: str,
-    raw: str = default(FetchConfig, "raw"),
-    sources: str = default(FetchConfig, "sources"),
-    source_options: str = default(CleanConfig, "source_options"),
-    max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
-    vocab_size: int = default(TrainTokenizerConfig, "vocab_size"),
-    prefix_config_path: str = default(SampleConfig, "prefix_config_path"),
-    epochs: int = default(SampleConfig, "epochs"),
-    context_size: int = default(SampleConfig, "context_size"),
-    min_resp_length: int = default(SampleConfig, "min_resp_length"),
-    seed: int = default(SampleConfig, "seed"),
-    output_path: str = "",
-    profile: str = default(CleanConfig, "profile"),
-    workers: int = 4,
-) -> None:
-    """Every stage, from raw files to epochs.
-
-    Args:
-        root: project folder or URI; every result goes below it.
-        raw: folder or URI with raw files that are there already, one folder per source; other sources are fetched.
-        sources: sources to train on, by name or as YAML files, joined by commas; all = every one that has a folder in
-            raw, or without raw every known one.
-        source_options: options of single sources, as source.option=value, joined by commas.
-        max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the run.
-        vocab_size: size of the vocabulary, special tokens and alphabet included.
-        prefix_config_path: rules that say how much of each task is sampled.
-        epochs: number of epochs.
-        context_size: longest row in tokens, one more than the trainer's context.
-        min_resp_length: shortest response in tokens, its end token included.
-        seed: seed of every random draw.
-        output_path: folder for the sampled arrays; empty on a cluster, where the nodes make them.
-        profile: pairmill, or data_io for the reference's bytes.
-        workers: pods that share the work of each of clean, train_tokenizer and tokenize.
-    """
+def _line(placement: Placement, given: Any) -> None:
+    """Every stage; ``given`` has the parameters."""
     # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
-    alone = isinstance(workers, int)
+    alone = isinstance(given.workers, int)
 
     def placed(component: Any, suffix: str = "", **inputs: Any) -> Any:
-        task = placement.apply(component(**inputs), component.name.replace("-", "_"))
+        stage = component.name.replace("-", "_")
+        taken = {name: getattr(given, name) for name in parameters.TAKEN[stage]}
+        task = placement.apply(component(**taken, **inputs), stage)
         return task.set_display_name(component.name.replace("-", " ").capitalize() + suffix)
 
-    fetched = placed(fetch, root=root, raw=raw, sources=sources, split=workers)
+    fetched = placed(fetch, split=given.workers)
 
     def shared(component: Any, lineage: dict[str, Any], **inputs: Any) -> Any:
         # It finds the shares done; what one of them left undone it does itself.
@@ -121,47 +104,15 @@ def _line(
             task.after(worker)
         return task
 
-    cleaned = shared(
-        clean,
-        {"raw_manifest": fetched.outputs["manifest"]},
-        root=root,
-        raw=fetched.outputs["output"],
-        sources=sources,
-        source_options=source_options,
-        max_reject_fraction=max_reject_fraction,
-        profile=profile,
-    )
-    trained = shared(
-        train_tokenizer,
-        {"rows_manifest": cleaned.outputs["manifest"]},
-        root=root,
-        rows=cleaned.outputs["output"],
-        vocab_size=vocab_size,
-        prefix_config_path=prefix_config_path,
-        seed=seed,
-        profile=profile,
-    )
+    cleaned = shared(clean, {"raw_manifest": fetched.outputs["manifest"]}, raw=fetched.outputs["output"])
+    trained = shared(train_tokenizer, {"rows_manifest": cleaned.outputs["manifest"]}, rows=cleaned.outputs["output"])
     tokenized = shared(
         tokenize,
         {"rows_manifest": cleaned.outputs["manifest"], "tokenizer_manifest": trained.outputs["manifest"]},
-        root=root,
         rows=cleaned.outputs["output"],
         tokenizer=trained.outputs["output"],
-        profile=profile,
     )
-    placed(
-        sample,
-        root=root,
-        tokenized_path=tokenized.outputs["output"],
-        tokenized_manifest=tokenized.outputs["manifest"],
-        output_path=output_path,
-        prefix_config_path=prefix_config_path,
-        epochs=epochs,
-        context_size=context_size,
-        min_resp_length=min_resp_length,
-        seed=seed,
-        profile=profile,
-    )
+    placed(sample, tokenized_path=tokenized.outputs["output"], tokenized_manifest=tokenized.outputs["manifest"])
 
 
 pretraining = build(Placement())

@@ -2,6 +2,7 @@
 
 It keeps pipelines, versions, experiments, runs and recurring runs as the server does, in the shapes of the recorded
 objects and of kfp_server_api's models, and plays runs from a script: one frame for every time that a run is asked for.
+Tasks are listed as by a stock installation, which wraps every template in a retry, unless a node says otherwise.
 
     with ApiServer() as server:
         server.add_run("r1", [frame("RUNNING", Node("clean", "RUNNING")), frame("SUCCEEDED")])
@@ -14,8 +15,10 @@ import socket
 import ssl
 import threading
 import uuid
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from email.parser import BytesParser
 from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,16 +30,21 @@ WORKFLOW = "pairmill-x7k2p"
 
 
 def node_id(*place: str) -> str:
-    """The id that Argo gives a node of the workflow (FNV-1a of its place)."""
-    value = 2166136261
-    for byte in ".".join((WORKFLOW, *place)).encode():
-        value = ((value ^ byte) * 16777619) % 2**32
-    return f"{WORKFLOW}-{value}"
+    """The id of a node of the workflow: nothing that could be derived from its place."""
+    return f"{WORKFLOW}-{zlib.crc32(repr(place).encode())}"
 
 
 @dataclass(frozen=True)
 class Node:
-    """A task in a run: ``loop`` and ``index`` put it into an iteration, ``attempts`` are those of a retried task."""
+    """A task in a run.
+
+    Args:
+        state: of the task; empty = it is left out, ``DRIVER FAILED`` = so it is because its driver failed.
+        executor: of its pod where that is another one.
+        loop: with ``index`` the iteration that it is in.
+        attempts: states of its pods; empty = one.
+        stock: whether its installation wraps every template in a retry.
+    """
 
     name: str
     state: str
@@ -46,6 +54,7 @@ class Node:
     attempts: tuple[str, ...] = ()
     start: str = "2026-11-21T01:00:00Z"
     end: str = "2026-11-21T01:01:05Z"
+    stock: bool = True
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -53,51 +62,85 @@ class Node:
         return ("root", *inside, self.name)
 
     @property
+    def pods(self) -> tuple[str, ...]:
+        """States of its pods, as far as they have numbers."""
+        return self.attempts or ((self.executor or self.state,) if self.stock else ())
+
+    @property
     def log_node(self) -> str:
         """The node whose log tells of it."""
-        last = f"executor({len(self.attempts) - 1})" if self.attempts else "executor"
+        if self.state == "DRIVER FAILED":
+            return node_id(*self.place[:-1], f"{self.name}-driver", *(["(0)"] if self.stock else []))
+        last = f"executor({len(self.pods) - 1})" if self.pods else "executor"
         return node_id(*self.place, last)
+
+
+class _Entries:
+    """Task details; ``stock``: a node that is not an attempt has the attempts below it, and one called like it."""
+
+    def __init__(self, stock: bool) -> None:
+        self._stock = stock
+        self.found: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def add(
+        self,
+        place: tuple[str, ...],
+        now: str | None,
+        children: Sequence[tuple[str, ...]] = (),
+        like: Node | None = None,
+        start: str = "",
+        *,
+        alone: bool = False,
+    ) -> None:
+        if self._stock and not alone and now is not None:
+            # Recorded: the one around it is never PENDING.
+            self.add(place, "RUNNING" if now == "PENDING" else now, [(*place, "(0)")], like, start, alone=True)
+            self.add((*place, "(0)"), now, children, like, start, alone=True)
+            return
+        name = "".join(place[-2:]) if place[-1] == "(0)" else place[-1]
+        known = self.found.setdefault(place, {"display_name": name, "child_tasks": []})
+        known.update({"run_id": "", "task_id": str(uuid.uuid5(uuid.NAMESPACE_OID, ".".join(place)))})
+        known.update({"create_time": "2026-11-21T01:00:00Z", "start_time": start or (like.start if like else None)})
+        known["end_time"] = like.end if like and now not in {"RUNNING", "PENDING"} else "1970-01-01T00:00:00Z"
+        known["state"] = now
+        known["child_tasks"] += [{"pod_name": node_id(*child)} for child in children]
+
+
+def _later(time: str) -> str:
+    """A few seconds later: under load a task's pods begin so much later than the task."""
+    return (datetime.fromisoformat(time) + timedelta(seconds=4)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def frame(state: str, *nodes: Node, history: Sequence[str] = (), finished: bool | None = None) -> dict[str, Any]:
     """A run as the server returns it at one moment."""
     ended = state not in {"PENDING", "RUNNING", "CANCELING"} if finished is None else finished
-    entries: dict[tuple[str, ...], dict[str, Any]] = {}
-
-    def entry(place: tuple[str, ...], now: str | None, *children: tuple[str, ...], like: Node | None = None) -> None:
-        known = entries.setdefault(place, {"display_name": place[-1], "child_tasks": []})
-        known.update({"run_id": "", "task_id": str(uuid.uuid5(uuid.NAMESPACE_OID, ".".join(place)))})
-        known.update(
-            {"create_time": "2026-11-21T01:00:00Z", "start_time": like.start if like else known.get("start_time")}
-        )
-        known["end_time"] = like.end if like and now not in {"RUNNING", "PENDING"} else "1970-01-01T00:00:00Z"
-        known["state"] = now
-        known["child_tasks"] += [{"pod_name": node_id(*child)} for child in children]
-
-    entry((WORKFLOW,), state, ("root-driver",))
-    entry(("root-driver",), "SUCCEEDED", ("root",))
+    entries = _Entries(all(node.stock for node in nodes))
+    entries.add((WORKFLOW,), state, [("root-driver",)])
+    entries.add(("root-driver",), "SUCCEEDED", [("root",)])
+    entries.add(("root",), state, [(*node.place[:-1], f"{node.name}-driver") for node in nodes[:1]])
     for node in nodes:
         place, above = node.place, node.place[:-1]
         driver = (*above, f"{node.name}-driver")
-        entry(above, "RUNNING", driver)
         if node.loop:
             loop, turns, turn = place[:2], (*place[:2], "iteration-iterations"), place[:3]
-            entry(("root",), "RUNNING", (*loop[:1], f"{node.loop}-driver"))
-            entry((*loop[:1], f"{node.loop}-driver"), "SUCCEEDED", loop)
-            entry(loop, "RUNNING", (*loop, "iteration-driver"))
-            entry((*loop, "iteration-driver"), "SUCCEEDED", turns)
-            entry(turns, "RUNNING", turn)
-            entry(turn, "RUNNING", (*turn, "iteration-item-driver"))
-            entry((*turn, "iteration-item-driver"), "SUCCEEDED", (*turn, "iteration-item"))
-        entry(driver, "SUCCEEDED" if node.state != "DRIVER FAILED" else "FAILED", place)
+            entries.add(loop, "RUNNING", [(*loop, "iteration-driver")])
+            entries.add((*loop, "iteration-driver"), "SUCCEEDED", [turns])
+            # Not a template's, so it is not wrapped.
+            entries.add(turns, "RUNNING", [turn], alone=True)
+            entries.add(turn, "RUNNING", [(*turn, "iteration-item-driver")])
+            entries.add((*turn, "iteration-item-driver"), "SUCCEEDED", [(*turn, "iteration-item")])
+            entries.add((*turn, "iteration-item"), "RUNNING", [driver])
+        entries.add(driver, "SUCCEEDED" if node.state != "DRIVER FAILED" else "FAILED", [place])
         if node.state in {"", "DRIVER FAILED"}:
-            entry(place, None)
+            entries.add(place, None)
             continue
-        entry(place, node.state, (*place, "executor"), like=node)
-        attempts = [(*place, f"executor({number})") for number in range(len(node.attempts))]
-        entry((*place, "executor"), "RUNNING" if attempts else node.executor or node.state, *attempts, like=node)
-        for attempt, outcome in zip(attempts, node.attempts, strict=True):
-            entry(attempt, outcome, like=node)
+        entries.add(place, node.state, [(*place, "executor")], node)
+        attempts = [(*place, f"executor({number})") for number in range(len(node.pods))]
+        now = node.executor or node.state
+        around = "RUNNING" if attempts and now == "PENDING" else now
+        entries.add((*place, "executor"), around, attempts, node, _later(node.start), alone=True)
+        for attempt, outcome in zip(attempts, node.pods, strict=True):
+            entries.add(attempt, outcome, like=node, start=_later(node.start), alone=True)
     past = [{"update_time": "2026-11-21T01:00:00Z", "state": each} for each in history or ("PENDING", "RUNNING", state)]
     return {
         "display_name": "a run",
@@ -106,7 +149,7 @@ def frame(state: str, *nodes: Node, history: Sequence[str] = (), finished: bool 
         "finished_at": "2026-11-21T01:02:00Z" if ended else "1970-01-01T00:00:00Z",
         "state": state,
         "state_history": past,
-        "run_details": {"task_details": list(entries.values())},
+        "run_details": {"task_details": sorted(entries.found.values(), key=lambda entry: entry["task_id"])},
     }
 
 
@@ -144,6 +187,18 @@ class _Fault:
     skip: int
     body: str
     then: Callable[[], object]
+
+
+def read_log(archived: bytes) -> bytes:
+    """What the server makes of a pod's log: of a line that is a JSON object the text of its ``log`` alone."""
+    lines = []
+    for line in archived.splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        lines.append(str(found.get("log", "")).encode() if isinstance(found, dict) else line)
+    return b"".join(line + b"\n" for line in lines)
 
 
 class _Refusal(Exception):
@@ -279,10 +334,11 @@ class ApiServer:
             case ("POST", "recurringruns", job, ("enable" | "disable") as verb):
                 self._job(job)["status"] = f"{verb.upper()}D"
                 return {}
-            case ("GET", "", "apis", "v1alpha1", "runs", _, "nodes", node, "log"):
+            case ("GET", "", "apis", "v1alpha1", "runs", run, "nodes", node, "log"):
                 if node not in self.logs:
-                    raise _Refusal(500, "the log is gone")
-                return self.logs[node]
+                    gone = f"BadRequestError: Failed to read logs for run {run}: NoSuchKey: The key does not exist."
+                    return {"error_message": gone, "error_details": gone}
+                return read_log(self.logs[node])
         raise _Refusal(404, f"{method} {request.path} is not known")
 
     def _find(self, items: list[dict[str, Any]], request: Request) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ def fetch(
         workers: downloads at the same time; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.
-        split: shares in which later stages are to do their work, at most 64.
+        split: shares in which later stages are to do their work, at most 20.
         output: URI of the finished folder, an index of the raw data.
         fingerprint: its content identity.
         shares: the shares of split, for a loop over pods; none for one.

@@ -12,7 +12,6 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 import dataclasses
-import signal
 import sys
 import tempfile
 import time
@@ -22,13 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pairmill import cli
+from pairmill import cli, storage
 from pairmill.errors import UsageError
 from pairmill.log import event
-from pairmill.runner import interrupts_held
 from pairmill.stage import MOST_SHARES, option
 from pipelines.compile import CompileConfig, ImageConfig
-from pipelines.placement import Placement
+from pipelines.parameters import Parameters, of, stage_configs
 from pipelines.submit.server import Server, ServerConfig
 from pipelines.submit.watch import WatchConfig, watch
 
@@ -104,15 +102,12 @@ class RecurringConfig(_Config):
 
 def with_pipeline(base: type[Any]) -> type[Any]:
     """Options of ``base``, of what is compiled in, and the pipeline's own parameters as one class."""
-    from pipelines.local import config_class
-    from pipelines.pretraining import build
-
     known = {item.name for item in dataclasses.fields(base)}
-    more = [item for item in dataclasses.fields(ImageConfig) if item.name not in known]
-    hints = get_type_hints(ImageConfig)
-    added = {item.name: (item.name, hints[item.name], _field(item)) for item in more}
-    parameters = config_class(build(Placement(), fan_out=True))
-    added.update({item.name: (item.name, item.type, _field(item)) for item in dataclasses.fields(parameters)})
+    added: dict[str, tuple[str, Any, Any]] = {}
+    for more in (ImageConfig, Parameters):
+        hints = get_type_hints(more)
+        items = [item for item in dataclasses.fields(more) if item.name not in known]
+        added.update({item.name: (item.name, hints[item.name], _field(item)) for item in items})
     about = "pods that share the work of each of clean, train_tokenizer and tokenize; 1 = the pipeline without loops"
     added["workers"] = ("workers", int, option(1, help=about))
     made = dataclasses.make_dataclass(base.__name__, added.values(), bases=(base,), kw_only=True)
@@ -125,37 +120,42 @@ def _field(item: dataclasses.Field[Any]) -> Any:
     return option(default, help=item.metadata["help"])
 
 
+def check(config: Any) -> None:
+    """Refuse what a pod would refuse hours later.
+
+    Raises:
+        UsageError: an option of a stage is out of range, or a place cannot be reached by pods.
+    """
+    if not 1 <= config.workers <= MOST_SHARES:
+        raise UsageError("out of range", where="workers", got=str(config.workers), expected=f"1 to {MOST_SHARES}")
+    stage_configs(dataclasses.asdict(config))
+    if storage.scheme(config.root) == "file":
+        raise UsageError(
+            "is on a disk of each pod's own",
+            where="root",
+            got=config.root,
+            expected="the URI of a bucket's folder",
+        )
+
+
 def compiled(config: Any, folder: str) -> Path:
     """The pipeline, compiled for the image of ``config``.
 
     Raises:
-        UsageError: an option of the pipeline is out of range.
+        UsageError: an option is out of range.
     """
-    import concurrent.futures
-    import multiprocessing
-
     from pipelines import compile as compiler
 
-    if not 1 <= config.workers <= MOST_SHARES:
-        raise UsageError("out of range", where="workers", got=str(config.workers), expected=f"1 to {MOST_SHARES}")
-    target = Path(folder) / "pipeline.yaml"
+    check(config)
     given = {item.name: getattr(config, item.name) for item in dataclasses.fields(ImageConfig)}
-    chosen = CompileConfig(output=str(target), fan_out=config.workers > 1, **given)
-    # kfp fixes a component's image when its module is imported, and here it was: for the pipeline's parameters.
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        with interrupts_held():
-            made = pool.submit(compiler.run, chosen)
-        (path,) = made.result()
+    target = Path(folder) / "pipeline.yaml"
+    (path,) = compiler.run(CompileConfig(output=str(target), fan_out=config.workers > 1, **given))
     return path
 
 
 def parameters(config: Any) -> dict[str, Any]:
     """The pipeline's parameters among the options."""
-    from pipelines.pretraining import build
-
-    pipeline = build(Placement(), fan_out=config.workers > 1)
-    return {name: getattr(config, name) for name in pipeline.component_spec.inputs or {}}
+    return {item.name: getattr(config, item.name) for item in dataclasses.fields(of(config.workers > 1))}
 
 
 def _publish(config: Any) -> tuple[Server, Any, str]:

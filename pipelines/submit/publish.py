@@ -7,7 +7,6 @@ an answer that was lost, end well.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import random
@@ -66,8 +65,10 @@ def upload(server: Server, compiled: Path, name: str) -> Version:
     """
     import yaml
 
+    from pipelines import compile as compiler
+
     content = compiled.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
+    mark = compiler.mark(content)
     (info, *_) = yaml.safe_load_all(content)
     pipeline_name, about = info["pipelineInfo"]["name"], info["pipelineInfo"].get("description", "")
     pipeline = _ensure(
@@ -93,9 +94,8 @@ def upload(server: Server, compiled: Path, name: str) -> Version:
         method = server.uploads.upload_pipeline_version
         return server.call(method, str(compiled), name=wanted, pipelineid=pipeline.pipeline_id, description=mark)
 
-    # The server keeps the specification in a form of its own; the description keeps the digest of the file.
-    mark = f"sha256:{digest}"
-    for wanted in (name, f"{name}-{digest[:8]}"):
+    # The server keeps the specification in a form of its own; the description keeps its digest.
+    for wanted in (name, f"{name}-{compiler.digest(content)[:8]}"):
         found = _ensure(server, partial(find, wanted), partial(make, wanted))
         if found.description == mark:
             return Version(wanted, pipeline.pipeline_id, found.pipeline_version_id)

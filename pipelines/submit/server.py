@@ -1,7 +1,7 @@
 """The API server of Kubeflow Pipelines: how it is reached, and what its refusals mean.
 
 The generated client is asked directly. ``kfp.Client`` around it takes namespace and cookies from a file in HOME and may
-write it, prints links on stdout, logs traces while it looks for the server, and waits for an answer for ever.
+write it, prints links on stdout, waits for an answer for ever, and its wait for a run never ends at CANCELED.
 """
 
 from __future__ import annotations
@@ -173,6 +173,8 @@ class Server:
     def log_tail(self, run: str, node: str) -> str:
         """The end of the log of a node of the workflow, which may be gone: the API has it in v1alpha1 only.
 
+        The server decodes each line that is a JSON object, and gives its key ``log`` or an empty line.
+
         Raises:
             PairmillError: it cannot be had.
         """
@@ -197,7 +199,11 @@ class Server:
                         break
         except (self.models.ApiException, urllib3.exceptions.HTTPError, UnicodeDecodeError) as error:
             raise self._error(getattr(error, "status", 0), getattr(error, "body", None)) from None
-        return self._safe(tail.decode("utf-8", "replace"))
+        text = self._safe(tail.decode("utf-8", "replace"))
+        # Where there is no log the server answers 200, and says so in place of it.
+        if refused := _message(text, "error_message"):
+            raise InputError(refused.partition(":")[0], where=self.host, got=refused)
+        return text
 
     def _error(self, status: int, body: Any) -> PairmillError:
         got, said = f"status {status}", self._safe(_message(body))
@@ -250,12 +256,11 @@ def _token_source(file: str) -> Callable[[], str] | None:
     return read
 
 
-def _message(body: Any) -> str:
+def _message(body: Any, *keys: str) -> str:
     """What the server says, in its own words: gRPC's status as JSON, or the upload's own form."""
-    text = str(body or "")
     try:
-        said = json.loads(text)
+        said = json.loads(str(body or ""))
     except ValueError:
         return ""
-    found = said.get("message") or said.get("error_message") or said.get("error") if isinstance(said, dict) else ""
-    return str(found or "")[:500]
+    found = [said.get(key) for key in keys or ("message", "error_message", "error")] if isinstance(said, dict) else []
+    return str(next(filter(None, found), ""))[:500]

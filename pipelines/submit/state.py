@@ -1,33 +1,33 @@
 """What a run object of Kubeflow Pipelines says: how the run ended, and the tasks that a person knows.
 
-The REST API lists every node of the Argo workflow (drivers, loops, executors, the pods' own entries) without saying
-where each stands. Argo derives a node's id from its place, so the place is found by hashing: `NodeID` in
-github.com/argoproj/argo-workflows, workflow/common/util.go.
+The REST API lists every node of the workflow under the name that Argo displays: drivers, loops, retries and pods beside
+the tasks, and no entry says which other one it belongs to. A stock installation wraps every template in a retry, so
+each task is listed as ``fetch`` and, for each attempt, as ``fetch(0)``. Tasks are told by their names and times alone:
+how Argo makes the ids of its nodes is not part of any API.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
+
+from pipelines.compile import STAGES
 
 SUCCEEDED, FAILED, SKIPPED, PENDING, RUNNING = "SUCCEEDED", "FAILED", "SKIPPED", "PENDING", "RUNNING"
 CANCELING, CANCELED = "CANCELING", "CANCELED"
 GOES_ON = frozenset({"", PENDING, RUNNING, CANCELING, "PAUSED", "RUNTIME_STATE_UNSPECIFIED"})
 KNOWN = GOES_ON | {SUCCEEDED, FAILED, SKIPPED, CANCELED}
 
-# Names that the compiler and the backend give to what is no task of ours.
-_NOISE = re.compile(
-    r"(root|for-loop-\d+|iteration-(item|iterations)|condition(-branches)?-\d+|exit-handler-\d+(\.onExit)?)"
-)
-_ITERATION = re.compile(r"iteration-iterations\((\d+):")
-_ATTEMPT = re.compile(r"executor(\((\d+)\))?")
-_DRIVER = "-driver"
-
-Place = tuple[str, ...]
+_DRIVER, _EXECUTOR = "-driver", "executor"
+_ATTEMPT = re.compile(r"(.+)\((\d+)\)")
+# What kfp's compiler calls DAGs that are no task of the pipeline.
+_AROUND = re.compile(r"root|iteration-item|(for-loop|condition|condition-branches|exit-handler)-\d+")
+_STAGES = frozenset(stage.replace("_", "-") for stage in STAGES)
 
 
 class Verdict(Enum):
@@ -46,10 +46,10 @@ class Task:
 
     Args:
         key: the entry's id.
-        label: stage and worker indices, as ``clean[3]``.
+        label: its name, with a number where several are called alike: ``clean[3]`` is the fourth that began.
         state: RUNNING only once its program runs; PENDING while its pod waits for a node or an image.
         seconds: from its start to its end, or to now.
-        node: whose log tells of it; empty if it never had a pod.
+        node: of a task that ended, the pod whose log says how; empty if the server does not say.
     """
 
     key: str
@@ -80,40 +80,26 @@ def verdict(run: Any) -> Verdict | None:
 
 
 def tasks(run: Any, now: datetime) -> list[Task]:
-    """The tasks of the run (a ``V2beta1Run``) that have begun, in the order of their start.
-
-    Where the server's ids are none of Argo's, tasks have no index, and those around others are among them.
-    """
-    entries = [entry for entry in _details(run) if entry.display_name]
-    ids = {child.pod_name for entry in entries for child in entry.child_tasks or []}
-    if not ids:
-        return []
-    workflow = min(ids).rsplit("-", 1)[0]
-    places = _places(workflow, {entry.display_name for entry in entries} - {workflow}, ids)
-    node_of = {place: node for node, place in places.items()}
-    waiting = _waiting(entries, places)
-    found = []
-    for entry in entries:
-        name, state = entry.display_name, entry.state or ""
-        place = _place(entry, places)
-        if not state or name == workflow or _ATTEMPT.fullmatch(name):
-            continue
-        if name.endswith(_DRIVER):
-            if state != FAILED:
-                continue
-            label, node = f"{_label((*place[:-1], name[: -len(_DRIVER)]))} (driver)", node_of.get(place, "")
-        else:
-            node = _executor(place, node_of) if places else next((c.pod_name for c in entry.child_tasks or []), "")
-            if _ITERATION.match(name) or _NOISE.fullmatch(name) or (not node and state != SKIPPED):
-                continue
-            label = _label(place)
-        if state == RUNNING and entry.start_time in waiting:
-            state = PENDING
-        found.append((entry.start_time or _EPOCH, label, entry, state, node))
-    found.sort(key=lambda item: (item[0], item[1]))
+    """The tasks of the run (a ``V2beta1Run``) that have begun, and drivers that failed, in the order of their start."""
+    details = list(run.run_details.task_details or []) if run.run_details else []
+    entries = [entry for entry in details if entry.display_name and entry.state]
+    newest = sorted(_newest(entries), key=_order)
+    drivers = {entry.display_name.removesuffix(_DRIVER) for entry in entries if entry.display_name.endswith(_DRIVER)}
+    shown = [one for one in newest if _name(one) in drivers and not _AROUND.fullmatch(_name(one))]
+    failed_drivers = [one for one in newest if _name(one).endswith(_DRIVER) and one.state == FAILED]
+    waiting = _waiting(entries, shown)
+    nodes = {**_executors(entries, newest, shown), **_attempts(entries, failed_drivers)}
+    labels = _labels(shown)
+    labels.update({one.task_id: f"{_name(one).removesuffix(_DRIVER)} (driver)" for one in failed_drivers})
     return [
-        Task(entry.task_id, label, state, _seconds(entry, now if state in GOES_ON else start), node)
-        for start, label, entry, state, node in found
+        Task(
+            key=entry.task_id,
+            label=labels[entry.task_id],
+            state=PENDING if entry.task_id in waiting else entry.state,
+            seconds=_seconds(entry, now),
+            node=nodes.get(entry.task_id, ""),
+        )
+        for entry in sorted([*shown, *failed_drivers], key=_order)
     ]
 
 
@@ -125,73 +111,93 @@ def settled(found: Iterable[Task]) -> bool:
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-def _details(run: Any) -> list[Any]:
-    return list(run.run_details.task_details or []) if run.run_details else []
+def _name(entry: Any) -> str:
+    """The name without the number of an attempt."""
+    match = _ATTEMPT.fullmatch(entry.display_name)
+    return str(match[1] if match else entry.display_name)
 
 
-def _seconds(entry: Any, now: datetime) -> float:
-    start = entry.start_time
-    end = entry.end_time if entry.end_time and entry.end_time.year > 1970 else now
-    return max((end - start).total_seconds(), 0.0) if start else 0.0
+def _number(entry: Any) -> int:
+    match = _ATTEMPT.fullmatch(entry.display_name)
+    return int(match[2]) if match else -1
 
 
-def _node_id(workflow: str, place: Place) -> str:
-    value = 0x811C9DC5  # FNV-1a, 32 bits
-    for byte in ".".join((workflow, *place)).encode():
-        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return f"{workflow}-{value}"
+def _start(entry: Any) -> datetime:
+    started: datetime = entry.start_time or _EPOCH
+    return started
 
 
-def _places(workflow: str, names: set[str], ids: set[str]) -> dict[str, Place]:
-    """The place below the workflow of every id: names from level to level, each tried below each known place."""
-    found: dict[str, Place] = {}
-    # A node with no entry of its own yet is known by its driver.
-    known = names | {name[: -len(_DRIVER)] for name in names if name.endswith(_DRIVER)} | {"root", "executor"}
-    level: list[Place] = [()]
-    while level:
-        tried = {_node_id(workflow, (*place, name)): (*place, name) for place in level for name in sorted(known)}
-        new = {node: place for node, place in tried.items() if node in ids and node not in found}
-        found.update(new)
-        level = list(new.values())
+def _order(entry: Any) -> tuple[datetime, str, str]:
+    return _start(entry), entry.display_name, entry.task_id
+
+
+def _newest(entries: Sequence[Any]) -> list[Any]:
+    """Of entries that are called alike those around the attempts, which have the newest one's state."""
+    found: dict[str, dict[int, list[Any]]] = {}
+    for entry in entries:
+        found.setdefault(_name(entry), {}).setdefault(_number(entry), []).append(entry)
+    return [entry for numbered in found.values() for entry in numbered.get(-1) or numbered[max(numbered)]]
+
+
+def _labels(shown: Sequence[Any]) -> dict[str, str]:
+    """Labels by the entries' ids. The server does not say which iteration of its loop a task is in."""
+    counts, numbers, found = Counter(map(_name, shown)), Counter[str](), {}
+    for entry in shown:
+        name = _name(entry)
+        # kfp calls a stage that is in its loop and behind it "clean-2" and "clean".
+        stage = re.sub(r"-\d+$", "", name)
+        if stage != name and stage in _STAGES:
+            label = f"{stage}[{numbers[name]}]"
+        else:
+            label = name if counts[name] == 1 else f"{name}[{numbers[name]}]"
+        numbers[name] += 1
+        found[entry.task_id] = label
     return found
 
 
-def _place(entry: Any, places: dict[str, Place]) -> Place:
-    """Where an entry stands: its children are below it, or beside it (behind a driver stands what it drives)."""
-    name = entry.display_name
-    for child in entry.child_tasks or []:
-        place = places.get(child.pod_name, ())
-        for depth in range(len(place) - 1, 0, -1):
-            if place[depth - 1] == name:
-                return place[:depth]
-        if place:
-            return (*place[:-1], name)
-    return (name,)
+def _waiting(entries: Sequence[Any], shown: Sequence[Any]) -> set[str]:
+    """Ids of the tasks whose pods wait: to Kubeflow these tasks are RUNNING.
+
+    A waiting pod is that of the task that began last before it. Among the workers of a loop that may be another one
+    that runs; how many wait is right in any case.
+    """
+    pods = [one for one in entries if _name(one) == _EXECUTOR and one.state == PENDING]
+    running = [one for one in shown if one.state == RUNNING]
+    found: set[str] = set()
+    for pod in sorted(pods, key=_order):
+        before = [one for one in running if _start(one) <= _start(pod) and one.task_id not in found]
+        if before:
+            found.add(max(before, key=_order).task_id)
+    return found
 
 
-def _executor(place: Place, node_of: dict[Place, str]) -> str:
-    """The node of the last attempt of the task at ``place``."""
-    attempts = [place_ for place_ in node_of if place_[: len(place)] == place and len(place_) == len(place) + 1]
-    numbered = [(match, node_of[found]) for found in attempts if (match := _ATTEMPT.fullmatch(found[-1]))]
-    return max(numbered, key=lambda item: int(item[0][2] or -1))[1] if numbered else ""
+def _executors(entries: Sequence[Any], newest: Sequence[Any], shown: Sequence[Any]) -> dict[str, str]:
+    """Pods of the tasks that ended, by the tasks' ids: of those that are retried the last attempt's."""
+    if not any(_name(one) == _EXECUTOR and _number(one) >= 0 for one in entries):
+        return {one.task_id: _last_child(one) for one in shown}
+    found = {}
+    for state in (SUCCEEDED, FAILED):
+        ended = [one for one in shown if one.state == state]
+        executors = [one for one in newest if _name(one) == _EXECUTOR and one.state == state]
+        # Both in the order of their start: no entry says whose executor it is, and of tasks that began in one second
+        # the logs may be exchanged. A task that was tried again as a whole leaves an executor for each attempt.
+        pairs = zip(reversed(ended), reversed(executors), strict=False)
+        found.update({task.task_id: _last_child(executor) for task, executor in pairs})
+    return found
 
 
-def _label(place: Place) -> str:
-    names = [name for name in place if not _NOISE.fullmatch(name) and not _ITERATION.match(name)]
-    indices = [match[1] for name in place if (match := _ITERATION.match(name))]
-    if indices:
-        # A component that stands before its loop and in it is called "clean" and "clean-2"; the index says enough.
-        names[-1:] = [re.sub(r"-\d+$", "", name) for name in names[-1:]]
-    return ".".join(names) + "".join(f"[{index}]" for index in indices) if names else place[-1]
+def _attempts(entries: Sequence[Any], drivers: Sequence[Any]) -> dict[str, str]:
+    """Pods of drivers that failed. Where a driver is not retried it is the pod itself, and its id is nowhere."""
+    retried = {_name(one) for one in entries if _number(one) >= 0}
+    return {one.task_id: _last_child(one) for one in drivers if _name(one) in retried}
 
 
-def _waiting(entries: list[Any], places: dict[str, Place]) -> set[datetime]:
-    """Starts of which every executor is PENDING. Nothing else links an executor to its task than their common start."""
-    states: dict[datetime, set[str]] = {}
-    for entry in entries:
-        # With retries, `executor` is the node above the attempts, and RUNNING while the first of them is PENDING.
-        below = [places.get(child.pod_name, ("",))[-1] for child in entry.child_tasks or []]
-        above = any(_ATTEMPT.fullmatch(name) for name in below)
-        if _ATTEMPT.fullmatch(entry.display_name) and entry.start_time and not above:
-            states.setdefault(entry.start_time, set()).add(entry.state or "")
-    return {start for start, found in states.items() if found == {PENDING}}
+def _last_child(entry: Any) -> str:
+    children = entry.child_tasks or []
+    return str(children[-1].pod_name or "") if children else ""
+
+
+def _seconds(entry: Any, now: datetime) -> float:
+    ended = entry.end_time if entry.state not in GOES_ON else None
+    end = ended if ended and ended.year > 1970 else now
+    return max((end - entry.start_time).total_seconds(), 0.0) if entry.start_time else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import re
 import signal
 import sys
 import time
@@ -209,7 +210,8 @@ class _Watcher:
         if verdict is Verdict.SUCCEEDED:
             event(f"run {self._run} succeeded", run=self._run, state=run.state)
             return
-        failed = [task for task in tasks if task.state == state.FAILED]
+        # What a termination ended has nothing to tell.
+        failed = [task for task in tasks if task.state == state.FAILED and verdict is not Verdict.CANCELED]
         for task in failed[:_LOGS]:
             self._show_log(task)
         if len(failed) > _LOGS:
@@ -229,8 +231,8 @@ class _Watcher:
 
     def _show_log(self, task: Task) -> None:
         try:
-            lines = self._server.log_tail(self._run, task.node).splitlines() if task.node else []
-            reason = "it left no log"
+            lines = told(self._server.log_tail(self._run, task.node)) if task.node else []
+            reason = "it left no log" if task.node else "the server does not say which log is its"
         except PairmillError as error:
             lines, reason = [], f"its log cannot be had ({error.what}, {error.got})"
         if not lines:
@@ -238,6 +240,27 @@ class _Watcher:
             return
         text = "\n".join(f"  {line[:2000]}" for line in lines[-_LOG_LINES:])
         event(f"{task.label} failed; the end of its log:\n{text}", level=logging.ERROR, task=task.label)
+
+
+# Of Kubeflow's driver and launcher, which write into the log of the program that they start.
+_GO = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ \S+:\d+\] ?(.*)")
+_EXIT = re.compile(r"(Component failed to execute successfully|failed to execute component): exit status \d+")
+
+
+def told(log: str) -> list[str]:
+    """The lines of a task's log that are its program's, and why the launcher failed it if the program did not."""
+    found, dumped = [], False
+    for line in log.splitlines():
+        if match := _GO.fullmatch(line):
+            # What is dumped as JSON over several lines ends with its closing brace.
+            dumped = match[2].endswith("{")
+            if match[1] in "EF" and not _EXIT.fullmatch(match[2]):
+                found.append(match[2])
+        elif dumped:
+            dumped = line != "}"
+        elif line.strip():
+            found.append(line)
+    return found or [match[2] for line in log.splitlines() if (match := _GO.fullmatch(line)) and match[1] in "EF"]
 
 
 class _Lines:

@@ -19,6 +19,7 @@ from components.sample.core import _outcome as sample_outcome
 from pairmill import kfp as ours
 from pairmill import launcher, stagecli
 from pairmill.manifest import Ledger, Manifest
+from pairmill.stage import MOST_SHARES
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
@@ -114,7 +115,21 @@ def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
     assert pipeline["metadata"] == {"name": "pairmill-pretraining-parallel", "namespace": "team"}
     assert version["metadata"] == {"name": "v1-0123456", "namespace": "team"}
     assert version["spec"]["pipelineName"] == "pairmill-pretraining-parallel"
+    assert version["spec"]["displayName"] == "v1-0123456"
     assert [version["spec"]["pipelineSpec"], version["spec"]["platformSpec"]] == documents(PARALLEL)
+
+
+def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
+    # A PipelineVersion is immutable: Kubeflow refuses a second one of its name with another content.
+    names = []
+    for options in ((), ("namespace=team",), ("memory=9Gi",), (f"image=registry.example/pairmill@{DIGEST}",)):
+        pipeline, version = yaml.safe_load_all(compiled(tmp_path, "form=manifests", *options))
+        assert pipeline["metadata"]["name"] == version["spec"]["pipelineName"] == "pairmill-pretraining"
+        names.append(version["metadata"]["name"])
+        assert version["spec"]["displayName"] == names[-1]
+    assert all(re.fullmatch("pairmill-pretraining-[0-9a-f]{12}", name) for name in names)
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
 
 
 @pytest.mark.parametrize(
@@ -414,6 +429,40 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
     assert inspected == 2 * len(STAGES) + len(SHARED)
 
 
+def test_only_what_asks_the_hub_has_its_token() -> None:
+    for file in (COMPILED, PARALLEL):
+        platform = documents(file)[1]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        having = set()
+        for name, one in platform.items():
+            secrets = {
+                pair["envVar"]: given["secretName"] for given in one["secretAsEnv"] for pair in given["keyToEnv"]
+            }
+            mounted = {given["secretName"] for given in one["secretAsVolume"]}
+            # Every key of a secret that is mounted is a file.
+            assert mounted == {"pairmill-storage"}
+            if "HF_TOKEN" in secrets:
+                having.add(name)
+                assert secrets["HF_TOKEN"] == "pairmill-hub"
+        assert having == {"exec-fetch"}
+
+
+def test_the_most_shares_fit_into_a_workflow_object(parallel: dict[str, Any]) -> None:
+    # Measured on a stock installation, whose every template is wrapped in a retry: docs/decisions/0013-fan-out.md.
+    measured_bytes, measured_shares, limit = 194_000, 3, 1 << 20
+
+    def nodes(shares: int) -> int:
+        found = 2 * 3  # the workflow, the driver of its root, and the root, each with its attempt
+        for task in tasks(parallel).values():
+            # Driver, task and executor; of a loop its driver, itself, what groups its iterations, and in each of these
+            # the iteration, its driver, what is in it, and that one's driver, task and executor.
+            found += 5 + 12 * shares if "parameterIterator" in task else 6
+        return found
+
+    assert (nodes(2), nodes(3)) == (123, 159)
+    most = nodes(MOST_SHARES) * measured_bytes / nodes(measured_shares)
+    assert most < 0.9 * limit < nodes(MOST_SHARES + 1) * measured_bytes / nodes(measured_shares)
+
+
 def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
     compiled(
         tmp_path,
@@ -424,6 +473,7 @@ def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
         "retries=0",
         "timeout_hours=2",
         "secret=",
+        "hub_secret=",
     )
     spec, platform = documents(tmp_path / "made.yaml")
     found = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]

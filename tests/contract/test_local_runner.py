@@ -3,6 +3,7 @@
 It leans on private names of kfp 2.17: the first tests notice when they move.
 """
 
+import dataclasses
 import importlib.metadata
 import inspect
 import json
@@ -301,6 +302,10 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
         (["raw=x", "root=y", "epoch=3"], "did you mean 'epochs'?"),
         (["raw=x", "root=nfs://server/x"], "nfs://"),
         (["raw=x", "root=y", "epochs=many"], "epochs"),
+        # Not by the last stage, after all others have done their work.
+        (["raw=x", "root=y", "epochs=0"], "epochs: out of range"),
+        (["raw=x", "root=y", "vocab_size=3"], "vocab_size: is smaller"),
+        (["raw=x", "root=y", "profile=nonsense"], "profile: "),
     ],
 )
 def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list[str], said: str) -> None:
@@ -310,12 +315,11 @@ def test_the_pipelines_options_are_checked_like_those_of_a_stage(arguments: list
 
 
 def test_help_shows_every_parameter_of_the_pipeline() -> None:
-    from pipelines.placement import Placement
-    from pipelines.pretraining import build
+    from pipelines.parameters import Parameters
 
     done = python("-m", "pipelines.local", "--help")
     assert (done.returncode, done.stderr) == (0, "")
-    names = list(inspect.signature(build(Placement()).pipeline_func).parameters)
+    names = [item.name for item in dataclasses.fields(Parameters)]
     assert len(names) >= 10
     for name in names:
         assert f"\n  {name}  (" in done.stdout

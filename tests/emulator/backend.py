@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import math
 import re
 import secrets
 import threading
@@ -29,6 +30,8 @@ SUCCEEDED, FAILED, SKIPPED, OMITTED = "SUCCEEDED", "FAILED", "SKIPPED", "OMITTED
 
 # What the launcher notes beside an artifact, so that a consumer's launcher finds the store.
 _SESSION = '{"Provider":"minio","Params":{"fromEnv":"true"}}'
+
+_DEADLINE = "Pod was active longer than the specified deadline"
 
 
 def load(path: Path | str) -> list[Spec]:
@@ -104,6 +107,8 @@ class Backend:
         after: called with each attempt when its pod has ended.
         second: seconds that a second of back-off or of a timeout takes.
         pods: most programs that run at a time, None: no limit.
+        stock: whether Argo has the default that Kubeflow ships, a retry of every template by the policy OnError: it
+            merges into the policy of a task, which names none, and only pods that were deleted are tried again.
     """
 
     objects: Objects
@@ -115,6 +120,7 @@ class Backend:
     after: Callable[[Attempt], None] = _nothing
     second: float = 1.0
     pods: int | None = None
+    stock: bool = False
 
     def __post_init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -366,8 +372,9 @@ class _Work:
 
     def _pods(self, execution: Execution, plan: Plan) -> Outputs:
         """Pods of a task, one after another until one succeeds or there are no more retries."""
-        policy = plan.policy
-        wait, longest = (_seconds(policy.get(key, "0s")) for key in ("backoffDuration", "backoffMaxDuration"))
+        policy = plan.policy or ({"maxRetryCount": 2, "backoffFactor": 1} if self.backend.stock else {})
+        wait = _seconds(policy.get("backoffDuration", "0s"))
+        longest = _seconds(policy["backoffMaxDuration"]) if "backoffMaxDuration" in policy else math.inf
         begin = time.monotonic()
         for index in itertools.count():
             node = f"{execution.node}.executor" + (f"({index})" if policy else "")
@@ -377,7 +384,8 @@ class _Work:
             except LauncherError:
                 # The maximum is that of all attempts together.
                 spent = (time.monotonic() - begin) / self.backend.second + wait
-                if index == policy.get("maxRetryCount", 0) or self.run.terminated or spent > longest:
+                last = index == policy.get("maxRetryCount", 0) or self.run.terminated or spent > longest
+                if last or (self.backend.stock and not self._deleted(node)):
                     raise
                 time.sleep(wait * self.backend.second)
                 wait *= policy["backoffFactor"]
@@ -385,6 +393,10 @@ class _Work:
                 self.run.nodes[node] = SUCCEEDED
                 return made
         raise AssertionError("a count has no end")
+
+    def _deleted(self, node: str) -> bool:
+        """Whether somebody deleted the pod: to Argo an error, where all else is a failure."""
+        return any(one.node == node and one.deleted not in {"", _DEADLINE} for one in self.run.attempts)
 
     def _pod(self, node: str, execution: Execution, index: int, plan: Plan) -> Outputs:
         backend, job, settings = self.backend, self.run.job, plan.settings
@@ -407,7 +419,7 @@ class _Work:
             if self.run.terminated:
                 raise LauncherError("terminated")
             self.run.attempts.append(attempt)
-            deadline = threading.Timer(seconds, attempt.delete, ["Pod was active longer than the specified deadline"])
+            deadline = threading.Timer(seconds, attempt.delete, [_DEADLINE])
             if seconds:
                 deadline.start()
             try:

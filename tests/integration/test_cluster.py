@@ -24,6 +24,7 @@ def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: 
         secrets={"pairmill-storage": secret},
         second=0.01,
         pods=4,
+        stock=True,
     )
     with StandIn(backend) as server:
         given = {"KFP": server.url, "IMAGE": "localhost/pairmill-pipeline:none", "ROOT": f"{s3}/tests"}

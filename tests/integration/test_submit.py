@@ -20,6 +20,8 @@ import yaml
 from apiserver import WORKFLOW, ApiServer, Node, frame
 from helpers import REPOSITORY, environment, until
 
+from pairmill.stage import MOST_SHARES
+
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
 SECRET = "s3cr3t-b3ar3r-t0k3n"
@@ -108,18 +110,49 @@ def test_an_unknown_state_is_waited_through(server: ApiServer) -> None:
 
 def test_a_failed_task_is_shown_with_the_end_of_its_log(server: ApiServer) -> None:
     workers = [Node("encode", "FAILED" if n == 1 else "SUCCEEDED", loop="for-loop-2", index=n) for n in range(3)]
-    retried = Node("train", "FAILED", attempts=("FAILED", "FAILED"))
+    retried = Node("train", "FAILED", attempts=("FAILED", "FAILED"), start="2026-11-21T01:00:30Z")
     broken = Node("late", "DRIVER FAILED")
     server.logs[workers[1].log_node] = b"".join(b"line %d\n" % n for n in range(20_000))
     server.logs[retried.log_node] = b"second try\n"
     done = watch(server, [frame("RUNNING", *workers), frame("FAILED", *workers, retried, broken)])
     assert done.code == 6
-    logs = [text for text in done.said if " failed; " in text and not text.startswith("run")]
+    logs = {text.partition(" ")[0]: text.splitlines() for text in done.said if " failed; " in text}
     expected = [f"  line {n}" for n in range(19_980, 20_000)]
-    assert logs[0].splitlines() == ["late (driver) failed; its log cannot be had (the log is gone, status 500)"]
-    assert logs[1].splitlines() == ["encode[1] failed; the end of its log:", *expected]
-    assert logs[2].splitlines() == ["train failed; the end of its log:", "  second try"]
-    assert done.said[-1].startswith("run r1: failed; failed tasks: late (driver), encode[1], train; see http")
+    (label,) = (label for label in logs if label.startswith("encode"))
+    assert logs[label] == [f"{label} failed; the end of its log:", *expected]
+    assert logs["train"] == ["train failed; the end of its log:", "  second try"]
+    # Where there is no log the server answers 200, and a message in place of it.
+    (said,) = logs["late"]
+    assert said.startswith("late (driver) failed; its log cannot be had (BadRequestError, BadRequestError: Failed to")
+    assert set(done.said[-1].partition("; see http")[0].partition("failed tasks: ")[2].split(", ")) == {
+        "late (driver)",
+        "train",
+        label,
+    }
+
+
+def test_the_reason_of_a_failure_reaches_who_submitted(server: ApiServer) -> None:
+    failed = Node("fetch", "FAILED")
+    said = "fetch: raw: is missing or empty; got s3://corpus/nothing"
+    lines = [
+        "I1122 06:20:05.759209      21 main.go:67] Setting log level to: '1'",
+        json.dumps({"time": "2026-11-22T06:20:06Z", "severity": "ERROR", "message": said, "exit_code": 3, "log": said}),
+        "E1122 06:20:06.462351      21 launcher_v2.go:449] Component failed to execute successfully: exit status 3",
+        'I1122 06:20:06.466716      21 object_store.go:231] uploadFile(localFilePath="/minio/x", blobFilePath="x")',
+        "F1122 06:20:06.504467      21 main.go:59] failed to execute component: exit status 3",
+    ]
+    server.logs[failed.log_node] = "\n".join(lines).encode()
+    done = watch(server, [frame("FAILED", Node("fetch", "FAILED"))])
+    assert done.code == 6
+    assert done.said[-2] == f"fetch failed; the end of its log:\n  {said}"
+    assert done.said[-1].startswith("run r1: failed; failed tasks: fetch; see http")
+
+
+def test_a_canceled_run_asks_for_no_logs(server: ApiServer) -> None:
+    done = watch(server, [frame("FAILED", Node("clean", "FAILED"), history=CANCELED_HISTORY)])
+    assert done.code == 7
+    assert "failed" not in " ".join(done.said[1:]).replace("clean: FAILED", "")
+    assert not server.asked("GET", "/apis/v1alpha1/*")
 
 
 def test_a_line_for_every_change_and_none_for_drivers(server: ApiServer) -> None:
@@ -545,7 +578,12 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([IMAGE, "root=gs://b/p", "workers=65"], "workers: out of range; got 65; expected 1 to 64"),
+        ([IMAGE, "root=gs://b/p", f"workers={MOST_SHARES + 1}"], f"workers: out of range; got {MOST_SHARES + 1}; exp"),
+        ([IMAGE, "root=gs://b/p", "epochs=0"], "epochs: out of range; got 0"),
+        ([IMAGE, "root=gs://b/p", "profile=nonsense"], "profile: "),
+        ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is smaller"),
+        ([IMAGE, "root=ftp://b/p"], "root: no storage backend for this scheme; got ftp://b/p"),
+        (["schedule", IMAGE, "root=gs://b/p", "cron=0 3 * * *", "epochs=0"], "epochs: out of range; got 0"),
         (["image=registry.example/pairmill:latest", "root=gs://b/p"], "image: is not named by digest"),
         ([IMAGE], "root: required option missing"),
         ([IMAGE, "root=gs://b/p", "epoch=3"], "did you mean 'epochs'?"),
@@ -557,7 +595,7 @@ def test_a_wrong_submission_is_refused(server: ApiServer, options: list[str], sa
     done = submit(server, *options)
     assert (done.code, done.stdout) == (2, "")
     assert said in done.said[-1]
-    assert not server.runs
+    assert not server.requests
 
 
 # --- recurring runs -------------------------------------------------------------------------------------------------
@@ -627,4 +665,5 @@ print(json.dumps([client.get_run(run.run_id).state, listed.status, done.state, n
     assert done.returncode == 0, done.stderr
     state, status, ended, names = json.loads(done.stderr.splitlines()[-1])
     assert (state, status, ended) == ("SUCCEEDED", "DISABLED", "SUCCEEDED")
-    assert {WORKFLOW, "root-driver", "root", "clean-driver", "clean", "executor"} == set(names)
+    tasks = [WORKFLOW, "root-driver", "root", "clean-driver", "clean"]
+    assert {*tasks, *(f"{name}(0)" for name in tasks), "executor", "executor(0)"} == set(names)

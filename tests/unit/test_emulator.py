@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.emulator import Backend, Folder, Process, expressions, values
+from tests.emulator import Attempt, Backend, Folder, Process, expressions, values
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,22 @@ def test_the_longest_duration_limits_all_attempts_together(tmp_path: Path) -> No
     assert run.state == "FAILED"
     # They begin after 0, 1 and 3 seconds; the next would after 7.
     assert [attempt.index for attempt in run.attempts] == [0, 1, 2]
+
+
+def test_a_stock_installation_tries_deleted_pods_again_and_programs_that_fail_never(tmp_path: Path) -> None:
+    policy = {"maxRetryCount": 2, "backoffDuration": "1s", "backoffFactor": 2.0, "backoffMaxDuration": "9s"}
+    for given in ({"retryPolicy": policy}, {}):
+        backend = Backend(Folder(tmp_path / "objects"), Process(), tmp_path / "pods", second=0.01, stock=True)
+        run = backend.run([program("sh", "-c", "exit 3", **given)])
+        assert (run.state, [attempt.node for attempt in run.attempts]) == ("FAILED", ["root.one.executor(0)"])
+
+        def delete_the_first(attempt: Attempt) -> None:
+            if attempt.index == 0:
+                attempt.delete("somebody")
+
+        backend.started = delete_the_first
+        run = backend.run([program("sleep", "0.5", **given)])
+        assert (run.state, [attempt.index for attempt in run.attempts]) == ("SUCCEEDED", [0, 1])
 
 
 def test_secrets_and_volumes_reach_the_program(tmp_path: Path) -> None:
