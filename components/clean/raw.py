@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.clean.card import CARD, CARD_BYTES
 from components.clean.origin import Given
 from components.clean.source import Source
 from pairmill import manifest as manifests
@@ -38,11 +39,11 @@ class RawFolder:
     about: dict[str, Any] = field(default_factory=dict)
 
     def card(self) -> str:
-        """The data set's card, or empty."""
-        if "README.md" not in self.sizes:
+        """The head of the data set's card, or empty."""
+        if CARD not in self.sizes:
             return ""
-        uri = storage.join(self.uri, "README.md")
-        return storage.store_for(uri).read(uri).decode("utf-8", "replace")
+        uri = storage.join(self.uri, CARD)
+        return storage.store_for(uri).read_range(uri, 0, CARD_BYTES).decode("utf-8", "replace")
 
     def digest(self, paths: list[str]) -> None:
         """Make sure that the digests of these files are known."""
