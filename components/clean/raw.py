@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.clean.card import CARD, CARD_BYTES
 from components.clean.origin import Given
 from components.clean.source import Source
 from pairmill import manifest as manifests
@@ -47,11 +48,11 @@ class RawFolder:
         self.promised = set(self.digests)
 
     def card(self) -> str:
-        """The data set's card, or empty."""
-        if "README.md" not in self.sizes:
+        """The head of the data set's card, or empty."""
+        if CARD not in self.sizes:
             return ""
-        uri = storage.join(self.uri, "README.md")
-        return storage.store_for(uri).read(uri).decode("utf-8", "replace")
+        uri = storage.join(self.uri, CARD)
+        return storage.store_for(uri).read_range(uri, 0, CARD_BYTES).decode("utf-8", "replace")
 
     def digest(self, paths: list[str], *, verify: bool = False) -> None:
         """Make sure that the digests of these files are known; ``verify``: what a manifest says of them is compared.

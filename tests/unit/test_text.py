@@ -1,11 +1,14 @@
 """What sources share: idioms of texts, which files of a Hub data set make a split, and which splits are taken."""
 
+import random
+import re
+import time
 from typing import Any
 
 import pytest
 
 from components.clean import text
-from components.clean.card import hub_split, matching
+from components.clean.card import configs_of, hub_split, matching
 from components.clean.source import Malformed, SourceOptions
 from components.clean.splits import BenchmarkOnly, TrainAndValidation, TrainOnly, files_by_split
 from pairmill.errors import InputError, UsageError
@@ -276,6 +279,115 @@ def test_hub_split_refuses_a_card_that_is_no_yaml(listed: str) -> None:
 def test_hub_split_refuses_one_split_in_two_formats() -> None:
     with pytest.raises(InputError, match=r"several formats; got train.jsonl, train.parquet; expected one"):
         hub_split(["train.jsonl", "train.parquet"], "", "train")
+
+
+def the_old_glob(pattern: str) -> re.Pattern[str]:
+    """Patterns as they were matched before: right, but in time that grows exponentially with their stars."""
+    pieces = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
+    return re.compile("".join(pieces.get(part) or re.escape(part) for part in parts) + r"\Z")
+
+
+def test_a_pattern_means_what_it_means_on_the_hub() -> None:
+    rng = random.Random(7)
+    paths = ["".join(rng.choices("ab/.", k=rng.randrange(9))) for _ in range(150)]
+    for _ in range(1500):
+        pattern = "".join(rng.choices(["a", "b", "/", ".", "*", "**", "**/", "?", "[", "é"], k=rng.randrange(7)))
+        old = the_old_glob(pattern)
+        assert set(matching([pattern], paths)) == {path for path in paths if old.match(path)}, pattern
+
+
+@pytest.mark.parametrize("pattern", ["**/*" * 20 + "!", "*a" * 500 + "!", "**a*?" * 300 + "b", "**" * 2000 + "!"])
+def test_matching_takes_no_longer_for_a_pattern_of_many_stars(pattern: str) -> None:
+    started = time.process_time()
+    assert matching([pattern], [f"{'a' * 60}/{'a' * 60}/{number}.jsonl" for number in range(100)]) == ()
+    assert time.process_time() - started < 2
+
+
+def alias_bomb(levels: int = 24) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, levels)]
+    return "\n".join([*lines, f"configs: [*a{levels - 1}]"])
+
+
+def merge_bomb(levels: int = 24) -> str:
+    lines = ["a0: &a0 {k: v}"]
+    lines += [f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, levels)]
+    return "\n".join(lines)
+
+
+LISTED = "configs:\n- config_name: default\n  data_files:\n"
+
+
+@pytest.mark.parametrize(
+    ("front", "said"),
+    [
+        (alias_bomb(), r"line 1.*anchor or an alias"),
+        (merge_bomb(), r"line 1.*anchor or an alias"),
+        ("a: {<<: {b: c}}", r"line 1.*merge key"),
+        ("a: *nobody", "anchor or an alias"),
+        ("[" * 100_000, "deep"),
+        ("a:\n" + "\n".join("  " * depth + "- b:" for depth in range(1, 200)), "deep"),
+        ("a: " + "x" * (1 << 20), r"larger than .*1048576"),
+        ("a: !!python/object/apply:os.system [ls]", "tag"),
+        ("a: !mine b", "tag"),
+        ("a: b\n--- \nc: d", "several YAML documents"),
+        ("a: \x07", "YAML"),
+        ("- a", r"got a list.*expected a mapping"),
+        ("text", r"got the text.*expected a mapping"),
+        ("? [a, b]\n: c", "key"),
+        ("? {a: b}\n: c", "key"),
+        ("configs: 5", r"configs.*got the text.*expected a list"),
+        ("configs: 2020-13-45", r"configs.*got the text.*expected a list"),
+        ("configs: {config_name: default}", r"configs.*got a mapping.*expected a list"),
+        ("configs: [default]", r"configs.*got the text.*expected a mapping"),
+        ("configs: [null]", r"configs.*got nothing.*expected a mapping"),
+        ("configs: [[]]", r"configs.*got a list.*expected a mapping"),
+        ("configs: [{config_name: null}]", r"config_name.*got nothing.*expected a text"),
+        ("configs: [{config_name: [a]}]", r"config_name.*got a list.*expected a text"),
+        ("configs: [{config_name: {a: b}}]", r"config_name.*got a mapping.*expected a text"),
+        ("configs: [{default: [true]}]", r"default.*got a list.*expected true or false"),
+        ("configs: [{default: 5}]", r"default.*got the text '5'.*expected true or false"),
+        ("configs: [{data_files: {train: x}}]", r"data_files.*got a mapping.*expected a text or a list"),
+        ("configs: [{data_files: {split: train, path: x}}]", r"data_files.*got a mapping.*expected a text or a list"),
+        ("configs: [{data_files: [[x]]}]", r"data_files.*got a list.*expected"),
+        ("configs: [{data_files: [null]}]", r"data_files.*got nothing.*expected"),
+        (LISTED + "  - {path: x}", r"split.*got nothing.*expected a text"),
+        (LISTED + "  - {split: null, path: x}", r"split.*got nothing.*expected a text"),
+        (LISTED + "  - {split: [train], path: x}", r"split.*got a list.*expected a text"),
+        (LISTED + "  - {split: {a: b}, path: x}", r"split.*got a mapping.*expected a text"),
+        (LISTED + "  - {split: train}", r"path.*got nothing.*expected a text or a list"),
+        (LISTED + "  - {split: train, path: null}", r"path.*got nothing.*expected a text or a list"),
+        (LISTED + "  - {split: train, path: {a: b}}", r"path.*got a mapping.*expected a text or a list"),
+        (LISTED + "  - {split: train, path: [null]}", r"path.*got nothing.*expected a text"),
+        (LISTED + "  - {split: train, path: [[x]]}", r"path.*got a list.*expected a text"),
+        (LISTED + "  - {split: train, path: '" + "*a" * 40_000 + "'}", "pattern"),
+    ],
+)
+def test_a_card_of_any_shape_is_read_or_refused_by_its_name(front: str, said: str) -> None:
+    started = time.process_time()
+    with pytest.raises(InputError, match=rf"(?s)README\.md.*{said}"):
+        hub_split(["train.jsonl"], f"---\n{front}\n---\n", "train")
+    configs_of(f"---\n{front}\n---\n")
+    assert time.process_time() - started < 2
+
+
+def test_what_a_card_names_is_text_whatever_it_looks_like() -> None:
+    for name in ("2024", "2024-13-45", "no", "1:30", "0x1F", "1e3", "null"):
+        quoted = f'"{name}"' if name == "null" else name
+        listed = f"---\nconfigs:\n- config_name: {quoted}\n  data_files:\n  - {{split: {quoted}, path: a.csv}}\n---\n"
+        assert configs_of(listed) == [(name, False)]
+        assert hub_split(["a.csv"], listed, name, name) == ("a.csv",)
+    assert configs_of("---\nconfigs: [{config_name: a, default: yes}, {config_name: b, default: false}]\n---\n") == [
+        ("a", True),
+        ("b", False),
+    ]
+
+
+def test_front_matter_without_an_end_is_none_unless_the_card_was_too_long_to_be_read_whole() -> None:
+    assert hub_split(["train.jsonl"], "---\nconfigs: 5\n", "train") == ("train.jsonl",)
+    with pytest.raises(InputError, match=r"README\.md.*larger than"):
+        hub_split(["train.jsonl"], "---\n" + "# x\n" * 300_000, "train")
 
 
 # --- which splits ---------------------------------------------------------------------------------------------------
