@@ -51,7 +51,7 @@ KEYS = (
 """All keys; beside the required ones a file has ``hub``, ``files`` or both."""
 
 # Raised when an unchanged YAML file gives other rows than before.
-_MEANING = 1
+_MEANING = 2
 _LARGEST = 64 << 10
 _LONGEST_NAME = 100
 _LINES = (".jsonl", ".json", ".csv")
