@@ -518,7 +518,7 @@ def fill_prefixlm(
 class Pattern:
     """A regular expression that is searched in time linear in the text, whatever the pattern.
 
-    Its language is that of the crate `regex`: Python's `re` without back-references and look-around, Unicode by default.
+    Its language is that of the crate `regex`: as of Python's `re`, without back-references and look-around.
 
     Args:
         pattern: as written, of Unicode text.
