@@ -515,6 +515,27 @@ def fill_prefixlm(
     """
 
 @final
+class Pattern:
+    """A regular expression that is searched in time linear in the text, whatever the pattern.
+
+    Its language is that of the crate `regex`: as of Python's `re`, without back-references and look-around.
+
+    Args:
+        pattern: as written, of Unicode text.
+
+    Raises:
+        ValueError: not such an expression, or one that takes more than 8 MiB when it is compiled; says where.
+    """
+
+    def __new__(cls, pattern: str) -> Pattern: ...
+    def found_in(self, text: str) -> bool:
+        """Whether it is found anywhere in the text.
+
+        Raises:
+            UnicodeEncodeError: the text holds an unpaired surrogate.
+        """
+
+@final
 class Mt19937:
     """torch's random numbers on a CPU, for permutations. Its draws follow each other; threads take turns.
 

@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import gc
 import importlib.metadata
+import logging
 import os
 import re
 import signal
@@ -44,7 +45,7 @@ class Outcome:
         stdout: the stage's result, written to stdout as it is.
         parameters: Kubeflow output parameters.
         metrics: numbers that compare well between runs.
-        report: gives the one for people; only Kubeflow asks for it here.
+        report: gives the one for people.
         manifest: bytes of the manifest artifact.
         metadata: of the manifest artifact; text and small numbers only.
         reused: whether nothing had to be done.
@@ -86,10 +87,14 @@ def main(
         refuse_unknown(arguments, commands or {})
         task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
         outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
+        report = outcome.report()
         if task is not None:
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
-            task.write(outcome.parameters, outcome.metrics, outcome.report(), outcome.manifest, metadata)
+            task.write(outcome.parameters, outcome.metrics, report, outcome.manifest, metadata)
+        # Whoever sees the terminal alone has to see them; of a folder that is reused as well.
+        for line in report.look_at:
+            log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
         _summary(stage, outcome)
         sys.stdout.write(outcome.stdout)
         sys.stdout.flush()

@@ -399,7 +399,7 @@ def _encode_by_library(tokenizer: Tokenizer, texts: list[str], where: str) -> En
         except Exception as error:
             raise InputError(
                 "the tokenizers library fails on a text",
-                where=f"{where}, one of the rows {start} to {min(start + rows, len(texts)) - 1}",
+                where=f"{where}, one of the rows {start + 1} to {min(start + rows, len(texts))}",
                 got=str(error),
             ) from error
         ids += [encoding.ids for encoding in batch]

@@ -73,7 +73,7 @@ class _Text:
         self._place += 1
 
     def value(self, number: int) -> Any:
-        """Parse the value that begins at the character that ``peek`` showed; ``number`` is its row, for messages."""
+        """Parse the value that begins at the character that ``peek`` showed; ``number`` is its row, from 0."""
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._place)
@@ -94,9 +94,9 @@ class _Text:
             return value
 
     def error(self, got: str, number: int, place: int | None = None) -> InputError:
-        """What to raise for the row ``number``."""
+        """What to raise for the row ``number``, from 0."""
         line = self._line + self._buffer.count("\n", 0, self._place if place is None else place)
-        return InputError("is not valid JSON", where=f"{self._uri} row {number} (line {line})", got=got)
+        return InputError("is not valid JSON", where=f"{self._uri} row {number + 1} (line {line})", got=got)
 
     def _more(self) -> None:
         raw = self._file.read(max(_CHUNK, len(self._buffer) - self._place))
@@ -123,7 +123,7 @@ def objects(uri: str, start: int = 0, number: int = 0, file: BinaryIO | None = N
         file: a reader of the file, where it is open; it is closed.
 
     Raises:
-        InputError: with row (0-based) and line (1-based): malformed JSON, NaN or Infinity, or no UTF-8.
+        InputError: with row and line, both from 1: malformed JSON, NaN or Infinity, or no UTF-8.
     """
     with _Text(uri, _STRICT, start, file) as text:
         while text.peek():
@@ -137,7 +137,7 @@ def array(uri: str, file: BinaryIO | None = None) -> Iterator[Any]:
     ``file`` is a reader of it, where it is open; it is closed.
 
     Raises:
-        InputError: with element (0-based) and line (1-based): malformed JSON, no array, or no UTF-8.
+        InputError: with element and line, both from 1: malformed JSON, no array, or no UTF-8.
     """
     with _Text(uri, _LENIENT, 0, file) as text:
         if text.peek() != "[":

@@ -75,7 +75,7 @@ def refuse_nulls(batch: Batch, uri: str, names: Sequence[str] = FIELDS) -> None:
         if column.null_count:
             row = batch.start + column.is_null().index(True).as_py()
             raise InputError(
-                f"{name} is null", where=f"{uri} row {row}", expected="text", hint="clean the data set again"
+                f"{name} is null", where=f"{uri} row {row + 1}", expected="text", hint="clean the data set again"
             )
 
 
@@ -319,13 +319,13 @@ def parquet_batches(
                 start += len(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(
-            "is damaged", where=f"{uri} row {start} or later", got=str(error).splitlines()[0], hint="copy it again"
+            "is damaged", where=f"{uri} row {start + 1} or later", got=str(error).splitlines()[0], hint="copy it again"
         ) from error
     if start != expected:
         # A damaged footer can end a row group early, and nothing is raised for it.
         raise InputError(
             "is damaged",
-            where=f"{uri} row {start}",
+            where=f"{uri} row {start + 1}",
             got=f"{start} rows",
             expected=f"{expected} by its footer",
             hint="copy it again",
@@ -343,7 +343,7 @@ def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
                 try:
                     column[row].as_py()
                 except UnicodeDecodeError as error:
-                    where = f"{uri} row {start + row}"
+                    where = f"{uri} row {start + row + 1}"
                     raise InputError(f"{name} is not UTF-8", where=where, got=str(error)) from error
             raise
 
@@ -438,7 +438,7 @@ def _read_jsonl_on(uri: str, offset: int, start: int, file: BinaryIO) -> Iterato
     rows: list[Row] = []
     size = 0
     for index, item in enumerate(jsonstream.objects(uri, offset, start, file), start):
-        row = _row_of(item, f"{uri} row {index}")
+        row = _row_of(item, f"{uri} row {index + 1}")
         rows.append(row)
         size += len(row.instruction or "") + len(row.response or "")
         if size >= _ARROW_BYTES or len(rows) >= BATCH_ROWS:
@@ -456,7 +456,7 @@ def _batch(uri: str, start: int, rows: list[Row]) -> Batch:
     except UnicodeEncodeError as error:
         for index, row in enumerate(rows):
             if any("\ud800" <= character <= "\udfff" for character in "".join(map(str, row))):
-                raise InputError("an unpaired surrogate is no text", where=f"{uri} row {start + index}") from error
+                raise InputError("an unpaired surrogate is no text", where=f"{uri} row {start + index + 1}") from error
         raise
 
 

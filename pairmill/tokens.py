@@ -199,7 +199,7 @@ class Task:
                     row = int(ends.argmax())
                     raise InputError(
                         "a span ends behind the tokens",
-                        where=f"{self.uri} row {first + row}",
+                        where=f"{self.uri} row {first + row + 1}",
                         got=str(int(ends[row])),
                         expected=f"<= {length}",
                     )

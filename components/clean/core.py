@@ -24,7 +24,19 @@ from components.clean.raw import RawFolder
 from components.clean.readers import count
 from components.clean.report import report_of
 from components.clean.sink import SEGMENTS, Sink
-from components.clean.source import Context, Malformed, Source, Unit, checked, whole
+from components.clean.source import (
+    WITHHELD,
+    Context,
+    Finding,
+    Malformed,
+    Note,
+    Source,
+    Unit,
+    checked,
+    parts_of,
+    whole,
+)
+from components.clean.watch import Watch, refuse_missed
 from pairmill import storage
 from pairmill.content import Content
 from pairmill.errors import InputError, InternalError, UsageError
@@ -34,8 +46,8 @@ from pairmill.report import Report
 from pairmill.rows import Row
 from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 
-_EXAMPLES = 10
-_WITHHELD = "withheld_split"
+_REASONS = 10
+_FILES_NAMED = 3
 _SAMPLES = 3
 _SAMPLE_TEXT = 600
 _FILES_PER_SHARD = 4096
@@ -198,13 +210,13 @@ class Clean(Stage[CleanConfig]):
             return gather.process(shard.payload, out)
         work: _Work = shard.payload
         source: Source = plan_context[0][work.source]
-        ledger, tally = Ledger(), _Tally()
-        rejects = _Rejects(out, work)
+        ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
+        rejects = _Rejects(out, work, source)
         context = Context(config.profile, work.tag)
         for piece in work.withheld:
             ledger.rows_in += count(piece, source, config.profile)
         if ledger.rows_in:
-            ledger.drop(_WITHHELD, ledger.rows_in)
+            ledger.drop(WITHHELD, ledger.rows_in)
         data: dict[str, Any] = {"source": work.source, "output": work.output}
         with ExitStack() as stack:
             stack.enter_context(rejects)
@@ -221,7 +233,7 @@ class Clean(Stage[CleanConfig]):
                     )
                 )
                 for piece in work.pieces:
-                    _clean(source, piece, context, sink, ledger, tally, rejects)
+                    _clean(source, piece, context, sink, ledger, tally, watch, rejects)
         if work.output:
             # Pairs, because a record's keys are sorted, and the order in which labels were first seen counts.
             data |= (
@@ -233,45 +245,47 @@ class Clean(Stage[CleanConfig]):
             "rejects": rejects.count,
             "refused": rejects.refused,
             "reject_file": work.rejects,
-            "examples": rejects.examples,
+            "reasons": rejects.reasons,
             "samples": tally.samples,
+            "missed": watch.missed(),
         }
         data |= {"instruction_bits": tally.instruction_bits, "response_bits": tally.response_bits}
         return ledger, data
 
     def accept(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> None:
         allowed = 0.0 if config.profile == "data_io" else config.max_reject_fraction
+        sources, _ = plan.context
         for source, ledger in _by_source(records).items():
-            mine = [record.data for record in records if record.data["source"] == source]
-            rejects = sum(data["refused"] for data in mine)
-            looked_at = ledger.rows_in - ledger.dropped.get(_WITHHELD, 0)
-            if rejects > allowed * looked_at:
-                found = [example for data in mine for example in data["examples"]][:_EXAMPLES]
-                examples = [f"{one['file']} {one['place']}: {one['reason']}" for one in found]
-                doubt = " or in doubt" if rejects > sum(data["rejects"] for data in mine) else ""
-                more = "" if config.profile == "data_io" else f", more than {allowed:g} of them"
-                raise InputError(
-                    f"{rejects} of {looked_at} records of {source} are malformed{doubt}{more}",
-                    where=self.name,
-                    got="; ".join(examples) + ("; …" if rejects > len(examples) else ""),
-                    hint="mend the raw data"
-                    + ("" if config.profile == "data_io" else ", or raise max_reject_fraction= to go on without them"),
-                )
-            aside = sum(data["rejects"] for data in mine)
-            if aside:
-                files = [data["reject_file"] for data in mine if data["rejects"]]
-                event(
-                    f"clean: {aside} malformed records of {source} are put aside in {files[0]}"
-                    + (f" and {len(files) - 1} more" if len(files) > 1 else ""),
-                    level=logging.WARNING,
-                    source=source,
-                )
+            mine = [record for record in records if record.data["source"] == source]
+            refuse_missed(source, sources[source].watched, [record.data["missed"] for record in mine], ledger.rows_in)
+            refused = sum(record.data["refused"] for record in mine)
+            looked_at = ledger.rows_in - ledger.dropped.get(WITHHELD, 0)
+            if refused > allowed * looked_at:
+                raise self._too_many(config, sources[source], mine, refused, looked_at)
             if ledger.rows_in == 0 and config.profile == "pairmill":
                 raise InputError(f"the files of {source} hold no record", where=self.name, hint="check the raw data")
-            if ledger.rows_in and not ledger.rows_kept:
-                reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(ledger.dropped.items()))
-                hint = "; name it in sources= to take them" if _WITHHELD in ledger.dropped else ""
-                event(f"clean: nothing of {source} is kept: {reasons}{hint}", level=logging.WARNING, source=source)
+
+    def _too_many(
+        self, config: CleanConfig, source: Source, records: list[ShardRecord], refused: int, looked_at: int
+    ) -> InputError:
+        reasons = [one for one in _reasons(record.data for record in records) if one["refused"]]
+        doubt = " or in doubt" if refused > sum(record.data["rejects"] for record in records) else ""
+        more = "" if config.profile == "data_io" else f", more than {config.max_reject_fraction:g} of them"
+        # A refused run publishes nothing: what its shards put aside is in their cache.
+        shards = storage.join(storage.normalise(config.root, "root"), self.folder or self.name, "shards")
+        files = [
+            storage.join(shards, record.key, record.data["reject_file"]) for record in records if record.data["rejects"]
+        ]
+        writes = list(dict.fromkeys(one["write"] for one in reasons if one["write"]))
+        mend = [f"write in {source.described_in}: {' or '.join(writes[:_REASONS])}"] if writes else []
+        mend += ["mend the raw data"] if len(writes) < len(reasons) else []
+        mend += [] if config.profile == "data_io" else ["raise max_reject_fraction= to go on without them"]
+        return InputError(
+            f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}",
+            where=self.name,
+            got="; ".join(map(_said, reasons[:_REASONS])) + ("; …" if len(reasons) > _REASONS else ""),
+            hint=f"each of them is in {_named(files)}; " + ", or ".join(mend),
+        )
 
     def gather(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
         sources, _ = plan.context
@@ -306,7 +320,7 @@ class Clean(Stage[CleanConfig]):
             sources[name] = {
                 "ledger": ledger.__dict__,
                 "rejects": sum(data["rejects"] for data in mine),
-                "reject_examples": [example for data in mine for example in data["examples"]][:_EXAMPLES],
+                "reject_reasons": _reasons(mine),
                 "reject_files": [data["reject_file"] for data in mine if data["rejects"]],
                 "instruction_bits": _sums(data["instruction_bits"] for data in mine),
                 "response_bits": _sums(data["response_bits"] for data in mine),
@@ -328,11 +342,21 @@ class Clean(Stage[CleanConfig]):
 
 
 def _clean(
-    source: Source, piece: Piece, context: Context, sink: Sink, ledger: Ledger, tally: _Tally, rejects: _Rejects
+    source: Source,
+    piece: Piece,
+    context: Context,
+    sink: Sink,
+    ledger: Ledger,
+    tally: _Tally,
+    watch: Watch,
+    rejects: _Rejects,
 ) -> None:
     parse, profile, add, measure = source.parse, context.profile, sink.add, tally.add
+    look, sought = watch.look, watch.open
     for place, record in source.read(piece, profile):
         ledger.rows_in += 1
+        if sought:
+            look(record)
         parsed = record if isinstance(record, Malformed) else parse(record, context)
         if type(parsed) is Row and whole(parsed):  # most records: this is the inner loop of the stage
             ledger.rows_kept += 1
@@ -347,6 +371,9 @@ def _clean(
                 add(label, row, measure(ledger.rows_out, row))
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
+            for part in parts_of(parsed):
+                if isinstance(part, Note):
+                    ledger.note(part.what, part.times)
         else:
             drop = drops[0]
             ledger.drop(drop.reason)
@@ -357,12 +384,13 @@ def _clean(
 class _Rejects:
     """The file of malformed records, made when the first one comes."""
 
-    def __init__(self, out: Writer, work: _Work) -> None:
-        self._out, self._work = out, work
+    def __init__(self, out: Writer, work: _Work, source: Source) -> None:
+        self._out, self._work, self._source = out, work, source
         self._stack = ExitStack()
         self._file: Any = None
         self.count = self.refused = 0
-        self.examples: list[dict[str, str]] = []
+        self.reasons: dict[str, dict[str, Any]] = {}
+        """By reason: how many, for how many they count, and the first one with what was found."""
 
     def add(self, piece: Piece, place: int | str, why: Malformed, record: Any) -> None:
         """Put a record aside."""
@@ -370,18 +398,30 @@ class _Rejects:
             local = self._stack.enter_context(self._out.create(self._work.rejects))
             self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
         path = f"{self._work.source}/{piece.path}"
-        where = f"row {place}" if isinstance(place, int) else f"member {place}"
-        where = where.encode("utf-8", "backslashreplace").decode()
+        # Readers count from 0; a person, and whatever shows the file to one, counts from 1.
+        row = place + 1 if isinstance(place, int) else None
+        where = _writable(f"member {place}" if row is None else f"row {row}")
+        unread = isinstance(record, Malformed)
         self.count += 1
         self.refused += why.weight
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append({"file": path, "place": where, "reason": why.reason})
+        if why.reason not in self.reasons:
+            finding = Finding("") if unread else self._source.explain(record, why)
+            self.reasons[why.reason] = {
+                "count": 0,
+                "refused": 0,
+                "file": path,
+                "place": where,
+                "found": _writable(finding.found),
+                "write": _writable(finding.write),
+            }
+        self.reasons[why.reason]["count"] += 1
+        self.reasons[why.reason]["refused"] += why.weight
         line = {
             "file": path,
-            "row": place if isinstance(place, int) else None,
+            "row": row,
             "place": where,
             "reason": why.reason,
-            "record": None if isinstance(record, Malformed) else repr(record)[:2000],
+            "record": None if unread else repr(record)[:2000],
         }
         # Escapes keep what is no Unicode writable.
         self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
@@ -411,6 +451,33 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
 def _sorted(sources: Iterable[Source]) -> list[Source]:
     """By name: the order in which they were asked for is no content."""
     return sorted(sources, key=lambda source: source.name)
+
+
+def _writable(text: str) -> str:
+    """Text with escapes for what is not Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _reasons(shards: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Why records of some shards are malformed: each reason with its counts and its first record; most come first."""
+    found: dict[str, dict[str, Any]] = {}
+    for data in shards:
+        for reason, one in data["reasons"].items():
+            known = found.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0})
+            known["count"] += one["count"]
+            known["refused"] += one["refused"]
+    return sorted(found.values(), key=lambda one: (-one["count"], one["reason"]))
+
+
+def _said(one: dict[str, Any]) -> str:
+    example = f"{one['file']} {one['place']}: {one['reason']}"
+    found = [f"found {one['found']}"] * bool(one["found"]) + [f"{one['count']:,} such"] * (one["count"] > 1)
+    return example + (f" ({', '.join(found)})" if found else "")
+
+
+def _named(files: list[str]) -> str:
+    rest = len(files) - _FILES_NAMED
+    return ", ".join(files[:_FILES_NAMED]) + (f" and {rest} files of other shards" if rest > 0 else "")
 
 
 def _by_source(records: list[ShardRecord]) -> dict[str, Ledger]:

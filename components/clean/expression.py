@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from pairmill._native import Pattern
 from pairmill.errors import UsageError
 
 MISSING: Final = object()
@@ -33,6 +34,8 @@ _STEP = re.compile(
     | \[(?P<key>[\w-]+)=(?P<value>[\w-]+|{_QUOTED})\]""",
     re.VERBOSE,
 )
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_PLAIN = re.compile(r"[\w-]+")
 _PATHS = "a path such as question, meta.language, messages[0].content, messages[role=user].content, ['a column']"
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 
@@ -46,6 +49,10 @@ class First(NamedTuple):
 
     key: str
     value: str
+
+    def fits(self, item: Any) -> bool:
+        """Whether this is such an element."""
+        return isinstance(item, dict) and item.get(self.key) == self.value
 
 
 Step = str | int | First
@@ -79,22 +86,57 @@ class Path:
         assert isinstance(self.steps[0], str)
         return self.steps[0]
 
+    def reach(self, record: Any) -> tuple[int, Any]:
+        """How many of the steps lead somewhere, and what stands where the last of them leads."""
+        value = record
+        for depth, step in enumerate(self.steps):
+            below = _below(value, step)
+            if below is MISSING:
+                return depth, value
+            value = below
+        return len(self.steps), value
+
+    def up_to(self, depth: int) -> str:
+        """Its first ``depth`` steps as they are written."""
+        return "".join(_written(step) for step in self.steps[:depth]).removeprefix(".")
+
+    def instead(self, depth: int, step: Step) -> Path:
+        """The path with another step in the place of the one at ``depth``."""
+        steps = (*self.steps[:depth], step, *self.steps[depth + 1 :])
+        return Path("".join(map(_written, steps)).removeprefix("."), steps)
+
     def find(self, record: Any) -> Any:
         """What stands there: MISSING if the path leads nowhere, None if it meets a null."""
         value = record
         for step in self.steps:
             if value is None:
                 return None
-            if isinstance(step, str):
-                value = value.get(step, MISSING) if isinstance(value, dict) else MISSING
-            elif not isinstance(value, list):
+            value = _below(value, step)
+            if value is MISSING:
                 return MISSING
-            elif isinstance(step, int):
-                value = value[step] if -len(value) <= step < len(value) else MISSING
-            else:
-                fits = (item for item in value if isinstance(item, dict) and item.get(step.key) == step.value)
-                value = next(fits, MISSING)
         return value
+
+
+def _below(value: Any, step: Step) -> Any:
+    if isinstance(step, str):
+        return value.get(step, MISSING) if isinstance(value, dict) else MISSING
+    if not isinstance(value, list):
+        return MISSING
+    if isinstance(step, int):
+        return value[step] if -len(value) <= step < len(value) else MISSING
+    return next((item for item in value if step.fits(item)), MISSING)
+
+
+def _written(step: Step) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if isinstance(step, First):
+        return f"[{step.key}={step.value if _PLAIN.fullmatch(step.value) else _quoted(step.value)}]"
+    return f".{step}" if _PLAIN.fullmatch(step) else f"[{_quoted(step)}]"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if "'" in text else f"'{text}'"
 
 
 def _step(found: re.Match[str]) -> Step:
@@ -159,10 +201,14 @@ class Expression:
         self.text = text
         compiler = _Compiler(text)
         self._run = compiler.condition(compiler.tree, 0)
-        self.columns = tuple(dict.fromkeys(compiler.columns))
+        self.paths = tuple(compiler.paths)
+        """What it reads."""
+        self.asked = tuple(compiler.asked)
+        """What it asks for with ``has``: it need not be there."""
+        self.columns = tuple(dict.fromkeys(path.column for path in (*self.paths, *self.asked)))
         """The record's fields that it reads."""
-        self.optional = tuple(dict.fromkeys(compiler.optional))
-        """Those of them that it asks for with ``has``: they need not be there."""
+        self.optional = tuple(dict.fromkeys(path.column for path in self.asked))
+        """Those of them that it asks for: they need not be there."""
 
     # What is compiled does not cross process borders; its text does.
     def __reduce__(self) -> tuple[type[Expression], tuple[str]]:
@@ -192,8 +238,8 @@ class _Compiler:
             raise UsageError("the expression is empty")
         # In parentheses an expression may go over several lines.
         self._text = f"(\n{text}\n)"
-        self.columns: list[str] = []
-        self.optional: list[str] = []
+        self.paths: list[Path] = []
+        self.asked: list[Path] = []
         try:
             # Python warns of some mistakes; what is wrong is refused here.
             with warnings.catch_warnings():
@@ -325,14 +371,8 @@ class _Compiler:
             here = inner
 
     def _read(self, path: Path) -> _Part:
-        self.columns.append(path.column)
-        find = path.find
-
-        def run(record: Any) -> Any:
-            value = find(record)
-            return None if value is MISSING else value
-
-        return _Part(run, ANY)
+        self.paths.append(path)
+        return _Part(lambda record: None if (value := path.find(record)) is MISSING else value, ANY)
 
     def _call(self, node: ast.Call, depth: int) -> _Part:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -347,16 +387,17 @@ class _Compiler:
             return self._read(self._path(node))
         if name == "has":
             path = self._path(arguments[0])
-            run = self._read(path).run
-            self.optional.append(path.column)
-            return _Part(lambda record: run(record) is not None, BOOLEAN)
+            self.asked.append(path)
+            present = self._read(path).run
+            self.paths.pop()
+            return _Part(lambda record: present(record) is not None, BOOLEAN)
         if name == "contains":
             return _Part(self._membership(arguments[1], arguments[0], depth, negated=False), BOOLEAN)
         if name == "matches":
-            search = self._pattern(arguments[1]).search
+            pattern = self._pattern(arguments[1])
             text = self._of(arguments[0], depth, (TEXT,)).run
             return _Part(
-                lambda record: (found := _text(text(record))) is not None and search(found) is not None, BOOLEAN
+                lambda record: (found := _text(text(record))) is not None and _found_in(pattern, found), BOOLEAN
             )
         if name in {"startswith", "endswith"}:
             test = str.startswith if name == "startswith" else str.endswith
@@ -370,7 +411,7 @@ class _Compiler:
         value = self._of(arguments[0], depth, taken).run
         return _Part(lambda record: None if (found := value(record)) is None else function(found), kind)
 
-    def _pattern(self, node: ast.expr) -> re.Pattern[str]:
+    def _pattern(self, node: ast.expr) -> Pattern:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             raise self._wrong("is no pattern", node, expected="a regular expression in quotes")
         written = self._source(node)
@@ -378,11 +419,16 @@ class _Compiler:
             # Python reads '\b' as a backspace.
             raise self._wrong("the pattern's backslashes are lost", node, expected=f"r{written}")
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return re.compile(node.value)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise self._wrong(f"is no regular expression ({error})", node, expected="as Python's re takes") from error
+            # As in Python a backslash takes the meaning from a sign; to the engine these two are ends of words.
+            return Pattern(_ESCAPED.sub(lambda found: found[0].replace("\\<", "<").replace("\\>", ">"), node.value))
+        except ValueError as error:
+            reason, place = _complaint(str(error))
+            raise self._wrong(
+                f"is not a valid pattern ({reason})",
+                node,
+                expected="a regular expression without look-around and back-references (docs/sources.md)",
+                hint=place,
+            ) from error
 
     def _source(self, node: ast.expr) -> str:
         return ast.get_source_segment(self._text, node) or ""
@@ -390,6 +436,21 @@ class _Compiler:
     def _wrong(self, what: str, node: ast.expr, *, expected: str, hint: str = "", kind: str = "") -> UsageError:
         got = _short(self._source(node)) + (f", {kind}" if kind else "")
         return UsageError(what, got=got, expected=expected, hint=hint)
+
+
+def _complaint(said: str) -> tuple[str, str]:
+    """What the engine says of a pattern: the reason, and the place, which it marks below a pattern of one line."""
+    lines = said.splitlines()
+    reason = lines[-1].removeprefix("error: ").strip()
+    marked = len(lines) == 4 and "^" in lines[2]
+    return reason, f"look at character {lines[2].index('^') - 3} of the pattern" if marked else ""
+
+
+def _found_in(pattern: Pattern, text: str) -> bool:
+    try:
+        return pattern.found_in(text)
+    except UnicodeEncodeError:  # an unpaired surrogate
+        return pattern.found_in(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def _short(text: str) -> str:

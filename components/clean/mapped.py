@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 from components.clean.card import COMPRESSED, configs_of, hub_split, matching, suffix_of, unnamed_split
-from components.clean.expression import MISSING, Expression, Failed, Path
+from components.clean.expression import MISSING, Expression, Failed, First, Path, Step
 from components.clean.names import safe_name
 from components.clean.origin import Given, Hub, HubRows, Origin
-from components.clean.source import Context, Drop, Malformed, Parsed, Source, Unit
+from components.clean.source import (
+    FURTHER_TURNS,
+    Context,
+    Drop,
+    Finding,
+    Malformed,
+    Note,
+    Parsed,
+    Source,
+    Unit,
+    shown,
+)
 from components.clean.sources import SOURCES
+from components.clean.watch import Watched, kind_of, names_at, nearest
 from pairmill import storage
 from pairmill.errors import InputError, UsageError
 from pairmill.manifest import canonical
@@ -51,7 +64,7 @@ KEYS = (
 """All keys; beside the required ones a file has ``hub``, ``files`` or both."""
 
 # Raised when an unchanged YAML file gives other rows than before.
-_MEANING = 1
+_MEANING = 2
 _LARGEST = 64 << 10
 _LONGEST_NAME = 100
 _LINES = (".jsonl", ".json", ".csv")
@@ -69,10 +82,12 @@ class Text:
     """A text made of a record: what stands at a path, or a template's words around what stands at its paths.
 
     Args:
+        written: as it stands in the file.
         parts: words and paths, in order.
         template: numbers are taken too, as Python prints them.
     """
 
+    written: str
     parts: tuple[str | Path, ...]
     template: bool
 
@@ -80,7 +95,7 @@ class Text:
     def parse(cls, text: str) -> Text:
         """Raises UsageError, without a place, for a wrong path or a brace without its other."""
         if "{" not in text and "}" not in text:
-            return cls((Path.parse(text),), template=False)
+            return cls(text, (Path.parse(text),), template=False)
         parts: list[str | Path] = []
         end = 0
         for found in _TEMPLATE.finditer(text):
@@ -93,7 +108,7 @@ class Text:
             else:
                 expected = "{path}, or {{ and }} for braces themselves"
                 raise UsageError("a brace without its other", got=repr(text), expected=expected)
-        made = cls((*parts, text[end:]), template=True)
+        made = cls(text, (*parts, text[end:]), template=True)
         if not made.paths:
             raise UsageError("says the same for every record", got=repr(text), expected="a {path} in it")
         return made
@@ -107,13 +122,14 @@ class Text:
         """The text, or why there is none."""
         texts = []
         for part in self.parts:
-            text = part if isinstance(part, str) else self._at(part, record)
+            text = part if isinstance(part, str) else self.at(part, record)
             if isinstance(text, Malformed):
                 return text
             texts.append(text)
         return "".join(texts)
 
-    def _at(self, path: Path, record: Any) -> str | Malformed:
+    def at(self, path: Path, record: Any) -> str | Malformed:
+        """What one of its paths adds to the text, or why there is nothing to add."""
         value = path.find(record)
         if isinstance(value, str):
             return value
@@ -123,6 +139,10 @@ class Text:
             return Malformed(f"null_{path.text}")
         printed = _printed(value) if self.template else None
         return Malformed(f"{path.text}_is_no_text") if printed is None else printed
+
+    def instead(self, path: Path, other: str) -> str:
+        """As it would be written with another path, or another text, in the place of one of its paths."""
+        return self.written.replace(f"{{{path.text}}}", f"{{{other}}}") if self.template else other
 
 
 def _printed(value: Any) -> str | None:
@@ -155,6 +175,45 @@ def load(given: str) -> Source:
     return Mapped(_File(uri, _entries(uri, store.read(uri))))
 
 
+@dataclass(frozen=True)
+class _Chat:
+    """A conversation of which a row takes a request and its answer: both are said by elements of one list."""
+
+    messages: Path
+    request: Step
+    answer: Step
+
+    @classmethod
+    def of(cls, instruction: Text, response: Text) -> _Chat | None:
+        """The list that both texts read a field of an element of, if there is one."""
+        for asked in instruction.paths:
+            for answered in response.paths:
+                pairs = zip(asked.steps, answered.steps, strict=False)
+                depth = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
+                steps = asked.steps[depth : depth + 2], answered.steps[depth : depth + 2]
+                if depth and all(len(two) == 2 and not isinstance(two[0], str) for two in steps):
+                    messages = Path(asked.up_to(depth), asked.steps[:depth])
+                    return cls(messages, steps[0][0], steps[1][0])
+        return None
+
+    def further_turns(self, record: Any) -> int:
+        """Turns that no row is made of. A turn is a request and its answer."""
+        messages = self.messages.find(record)
+        if not isinstance(messages, list):
+            return 0
+        if isinstance(self.answer, First):
+            return max(0, sum(map(self.answer.fits, messages)) - 1)
+        first, *_, last = sorted(_place_of(step, messages) for step in (self.request, self.answer))
+        return first // 2 + (len(messages) - 1 - last) // 2
+
+
+def _place_of(step: Step, messages: list[Any]) -> int:
+    if isinstance(step, First):
+        return next(place for place, message in enumerate(messages) if step.fits(message))
+    assert isinstance(step, int)
+    return step % len(messages)
+
+
 class Mapped(Source):
     """One row per record that ``where`` wants."""
 
@@ -169,8 +228,11 @@ class Mapped(Source):
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
         self._output = file.output(name)
-        condition = self._condition.paths if isinstance(self._condition, Text) else []
-        needed = [path.column for path in (*self._instruction.paths, *self._response.paths, *condition)]
+        self._chat = _Chat.of(self._instruction, self._response)
+        self._texts = {"instruction": self._instruction, "response": self._response}
+        if isinstance(self._condition, Text):
+            self._texts["condition"] = self._condition
+        needed = [path.column for text in self._texts.values() for path in text.paths]
         asked_for = self._where.optional if self._where else ()
         needed += [column for column in (self._where.columns if self._where else ()) if column not in asked_for]
         meaning = [
@@ -187,9 +249,22 @@ class Mapped(Source):
             citation=file.text("citation", _UNSTATED),
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(column for column in asked_for if column not in needed),
+            described_in=file.uri,
+            watched=tuple(self._watched(file)),
             # Shards know a source by name and version, so another meaning is another version.
             version=int(hashlib.sha256(canonical([_MEANING, meaning])).hexdigest()[:12], 16),
         )
+
+    def _watched(self, file: _File) -> Iterator[Watched]:
+        asked = self._where.asked if self._where else ()
+        read = [("where", path) for path in (self._where.paths if self._where else ())]
+        read += [(key, path) for key, text in self._texts.items() for path in text.paths]
+        known: set[tuple[Step, ...]] = {path.steps for path in asked}
+        for key, path in read:
+            if path.steps not in known:
+                known.add(path.steps)
+                below = tuple(one for one in asked if one.steps == path.steps[: len(one.steps)])
+                yield Watched(path, file.place(key), below)
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         if self._patterns:
@@ -226,7 +301,62 @@ class Mapped(Source):
         if isinstance(condition, Malformed):
             return condition
         tags = _tags(condition)
-        return Malformed("unknown_condition") if _wrong_tag(tags) is not None else Row(",".join(tags), *texts)
+        if _wrong_tag(tags) is not None:
+            return Malformed("unknown_condition")
+        row = Row(",".join(tags), *texts)
+        further = self._chat.further_turns(record) if self._chat else 0
+        return (row, Note(FURTHER_TURNS, further)) if further else row
+
+    def explain(self, record: Any, why: Malformed) -> Finding:
+        if why.reason == "not_an_object":
+            return Finding(kind_of(record))
+        if why.reason == "where_failed":
+            return self._explain_where(record)
+        for key, text in self._texts.items():
+            for path in text.paths:
+                found = text.at(path, record)
+                if isinstance(found, Malformed) and found == why:
+                    return self._explain_text(record, key, text, path)
+        if why.reason == "unknown_condition" and isinstance(self._condition, Text):
+            return Finding(shown(self._condition.of(record)), f"condition: some of {', '.join(TAGS)}")
+        return Finding(shown(record))
+
+    def _explain_where(self, record: Any) -> Finding:
+        """What does not go together, and the condition that takes texts for the numbers that they say if it helps."""
+        assert self._where is not None
+        try:
+            self._where.holds(record)
+        except Failed as error:
+            text = " ".join(self._where.text.split())
+            for path in self._where.paths:
+                if isinstance(path.find(record), str):
+                    alone = rf"(?<![\w.'\"(]){re.escape(path.text)}(?![\w.'\"\[(])"
+                    text = re.sub(alone, lambda found: f"number({found[0]})", text)
+            try:
+                Expression(text).holds(record)
+            except (Failed, UsageError):
+                return Finding(str(error))
+            return Finding(str(error), _line("where", text))
+        return Finding(shown(record))
+
+    def _explain_text(self, record: Any, key: str, text: Text, path: Path) -> Finding:
+        """What stands at a path that finds no text, and the line that reads what is there, if a line can."""
+        depth, value = path.reach(record)
+        if depth < len(path.steps):
+            near = nearest(path, depth, names_at(value, path.steps[depth]))
+            if near is not None:
+                return Finding(kind_of(value), _line(key, text.instead(path, near.text)))
+            return Finding(kind_of(value), _line("where", self._and(f"has({_in_where(path)})")))
+        if value is None:
+            return Finding("null", _line("where", self._and(f"has({_in_where(path)})")))
+        if _printed(value) is not None and not text.template:
+            return Finding(f"the number {value}", _line(key, f"{{{path.text}}}"))
+        inside = _text_inside(value)
+        line = _line(key, text.instead(path, path.text + inside)) if inside else ""
+        return Finding(kind_of(value) if isinstance(value, bool | dict | list) else shown(value), line)
+
+    def _and(self, condition: str) -> str:
+        return f"{condition} and ({' '.join(self._where.text.split())})" if self._where else condition
 
     def _split(self, split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
         if isinstance(self.origin, HubRows):
@@ -265,6 +395,45 @@ class Mapped(Source):
             )
 
 
+def _line(key: str, value: str) -> str:
+    """A line of a YAML file; quotes where the value alone would be read as something else."""
+    import yaml
+
+    try:
+        plain = yaml.safe_load(value) == value
+    except yaml.YAMLError:
+        plain = False
+    return f"{key}: {value if plain else json.dumps(value, ensure_ascii=False)}"
+
+
+def _in_where(path: Path) -> str:
+    """A path as an expression takes it."""
+    try:
+        read = Expression(f"has({path.text})").asked
+    except UsageError:
+        read = ()
+    return path.text if read and read[0].steps == path.steps else f"path({path.text!r})"
+
+
+def _text_inside(value: Any) -> str:
+    """The steps from a list or an object to the first text in it; empty = there is none near."""
+    if isinstance(value, list) and value:
+        if isinstance(value[0], str):
+            return "[0]"
+        roles = (
+            f"[{key}=assistant]" for key in ("role", "from") if any(First(key, "assistant").fits(m) for m in value)
+        )
+        inside = _text_inside(value[0]) if isinstance(value[0], dict) else ""
+        if isinstance(value[0], dict):
+            inside = next((f".{key}" for key in ("content", "value") if isinstance(value[0].get(key), str)), inside)
+        return next(roles, "[0]") + inside if inside else ""
+    if isinstance(value, dict):
+        return next(
+            (f".{key}" for key, one in value.items() if isinstance(one, str) and re.fullmatch(r"[\w-]+", key)), ""
+        )
+    return ""
+
+
 def _tags(condition: str) -> list[str]:
     return [tag.strip() for tag in condition.split(",")]
 
@@ -283,14 +452,17 @@ class _File:
     """The entries of a YAML file, checked as they are asked for. Everything wrong is a UsageError with its place."""
 
     def __init__(self, uri: str, entries: dict[str, _Entry]) -> None:
-        self._uri, self._entries = uri, entries
+        self.uri, self._entries = uri, entries
         missing = [key for key in REQUIRED if key not in entries]
         if missing:
             raise UsageError("required key missing", where=uri, got=", ".join(entries), expected=", ".join(missing))
 
     def wrong(self, key: str, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
-        where = f"{self._uri} line {self._entries[key].line}, {key}"
-        return UsageError(what, where=where, got=got, expected=expected, hint=hint)
+        return UsageError(what, where=self.place(key), got=got, expected=expected, hint=hint)
+
+    def place(self, key: str) -> str:
+        """Where an entry stands."""
+        return f"{self.uri} line {self._entries[key].line}, {key}"
 
     def text(self, key: str, default: str = "") -> str:
         if key not in self._entries:
@@ -408,7 +580,7 @@ class _File:
             return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
         if not patterns:
             expected = "hub: owner/name, or files: patterns"
-            raise UsageError("says nowhere where the data is", where=self._uri, expected=expected)
+            raise UsageError("says nowhere where the data is", where=self.uri, expected=expected)
         folder, below = self._folder(patterns)
         return Given(folder, below), below
 
@@ -446,7 +618,7 @@ class _File:
         if "://" in pattern:
             root, parts = _uri_parts(pattern)
         elif not pattern.startswith("/"):
-            root, folder = _uri_parts(storage.parent_of(self._uri))
+            root, folder = _uri_parts(storage.parent_of(self.uri))
             parts = [*folder, *parts]
         found: list[str] = []
         for part in parts:

@@ -10,12 +10,13 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from components.clean.card import COMPRESSED, suffix_of
+from components.clean.names import meant
 from components.clean.pieces import Piece
 from components.clean.source import Malformed, Reader, Record, Source
 from pairmill import compressed, jsonstream, rows
@@ -82,9 +83,14 @@ def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
                 where=uri,
                 got=", ".join(schema.names),
                 expected=", ".join(source.fields),
-                hint=f"is this the data set that {source.name} stands for?",
+                hint=_meant(name, schema.names) or f"is this the data set that {source.name} stands for?",
             )
     return [name for name in schema.names if name in source.fields or name in source.optional]
+
+
+def _meant(column: str, names: Iterable[str]) -> str:
+    close = meant(column, names)
+    return f"did you mean {close!r}?" if close else ""
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Any]:
@@ -184,6 +190,7 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
                     where=piece.uri,
                     got=", ".join(map(str, header)),
                     expected=", ".join(source.fields),
+                    hint=_meant(missing[0], header),
                 )
         elif isinstance(fields, Malformed):
             yield number, fields

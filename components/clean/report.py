@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.clean.source import FURTHER_TURNS, WITHHELD
 from pairmill.manifest import Ledger, Manifest
 from pairmill.report import (
     Bars,
@@ -37,15 +38,18 @@ def report_of(manifest: Manifest) -> Report:
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
     malformed = {name: one["rejects"] for name, one in sources.items()}
-    empty = [name for name, one in ledgers.items() if not one.rows_kept]
+    empty = [f"{name} ({_reasons_of(one)})" for name, one in ledgers.items() if not one.rows_kept]
     few = [name for name, one in ledgers.items() if 0 < one.rows_kept < _FEW * one.rows_in]
     odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
+    turns = {name: one.notes.get(FURTHER_TURNS, 0) for name, one in ledgers.items()}
+    chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
     look_at = [
         said
         for names, said in (
             (empty, f"Nothing is kept of {names_said(empty)}."),
             (few, f"Less than half is kept of {names_said(few)}."),
-            (odd, f"Malformed records: {names_said(odd)}."),
+            (odd, f"Malformed records: {names_said(odd)}. They are put aside in rejects/."),
+            (chats, f"Further turns of conversations are left out: {names_said(chats)}. A row is made of the first."),
         )
         if names
     ]
@@ -91,7 +95,7 @@ def report_of(manifest: Manifest) -> Report:
                 "records",
             ),
             *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
-            *_counts("Noted of records that were kept", ledger.notes),
+            *_notes(ledger),
             *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
             _licences(sources),
             _files(outputs),
@@ -105,32 +109,49 @@ def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: boo
     share, malformed = Percent.of(ledger.rows_kept, ledger.rows_in), one["rejects"]
     blocks: list[Block] = [
         *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
-        *_counts("Noted of records that were kept", ledger.notes),
+        *_notes(ledger),
         Histogram("Length of instructions", _bins(one["instruction_bits"]), "characters", "rows"),
         Histogram("Length of responses", _bins(one["response_bits"]), "characters", "rows"),
         Samples("Sample rows", one["samples"], tag="condition"),
     ]
     if malformed:
-        shown = [(example["file"], example["place"], example["reason"]) for example in one["reject_examples"]]
         files: list[str] = one["reject_files"]
         where = files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1} files more"
-        which = "all of them" if len(shown) == malformed else f"{len(shown)} of {malformed:,}"
         blocks.append(
             Table(
                 "Malformed records",
-                ("File", "Place", "Reason"),
-                shown,
-                f"Here are {which}. {where} holds each with its file, place, reason and content.",
+                ("Reason", "Records", "First", "Found", "A line that helps"),
+                [
+                    (why["reason"], why["count"], f"{why['file']} {why['place']}", why["found"], why["write"])
+                    for why in one["reject_reasons"]
+                ],
+                f"{where} holds each with its file, place, reason and content.",
             )
         )
     parts = [f"{ledger.rows_in:,} in", f"{share} kept", f"{ledger.rows_out:,} rows out"]
     return Section(name, blocks, " · ".join(parts + [f"{malformed:,} malformed"] * bool(malformed)), unfolded)
 
 
-def _counts(title: str, counts: Mapping[str, int], colour: int = 0) -> list[Block]:
+def _reasons_of(ledger: Ledger) -> str:
+    """Why nothing of a source is kept."""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(ledger.dropped.items()))
+    named = "; named in sources= they are taken" if WITHHELD in ledger.dropped else ""
+    return f"{reasons or 'no record'}{named}"
+
+
+def _notes(ledger: Ledger) -> list[Block]:
+    records = {what: count for what, count in ledger.notes.items() if what != FURTHER_TURNS}
+    turns = {"left out": ledger.notes[FURTHER_TURNS]} if FURTHER_TURNS in ledger.notes else {}
+    return [
+        *_counts("Noted of records that were kept", records),
+        *_counts("Further turns of conversations", turns, unit="turns"),
+    ]
+
+
+def _counts(title: str, counts: Mapping[str, int], colour: int = 0, unit: str = "records") -> list[Block]:
     """A chart, the largest count first; none of nothing."""
     bars = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Bars(title, bars, "records", colour)] if bars else []
+    return [Bars(title, bars, unit, colour)] if bars else []
 
 
 def _bins(bits: Sequence[int]) -> list[tuple[str, int]]:

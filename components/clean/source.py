@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pairmill.stage import Profile
 
 if TYPE_CHECKING:
     from components.clean.pieces import Piece
+    from components.clean.watch import Watched
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,33 @@ class Malformed(Drop):
     weight: int = 1
 
 
+WITHHELD = "withheld_split"
+"""The reason under which records of splits that are not trained on are counted."""
+
+
+class Note(NamedTuple):
+    """Something that happened to a record that is kept, counted beside its rows."""
+
+    what: str
+    times: int
+
+
+FURTHER_TURNS = "further_turns"
+"""What is noted of a conversation: its turns, a request and its answer each, behind the one that makes the row."""
+
+
+class Finding(NamedTuple):
+    """What a person is told of a malformed record.
+
+    Args:
+        found: what there was instead; empty = nothing that can be shown.
+        write: the line of the source's description that takes such records, or leaves them out; empty = none does.
+    """
+
+    found: str
+    write: str = ""
+
+
 class To(NamedTuple):
     """A row and the label of the output that it belongs to, where a unit has one output per label."""
 
@@ -43,7 +72,7 @@ class To(NamedTuple):
     row: Row
 
 
-Parsed = Row | To | Drop | Sequence[Row | To | Drop]
+Parsed = Row | To | Drop | Sequence[Row | To | Drop | Note]
 """What ``parse`` answers. Of a sequence rows are written; a drop beside a row is noted, drops alone drop the record."""
 
 
@@ -116,7 +145,9 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
     """
     found: list[tuple[str, Row]] = []
     drops: list[Drop] = []
-    for part in [parsed] if isinstance(parsed, Row | To | Drop) else parsed:
+    for part in parts_of(parsed):
+        if isinstance(part, Note):
+            continue
         if isinstance(part, Drop):
             drops.append(part)
             continue
@@ -134,10 +165,26 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
     return found, drops
 
 
+def parts_of(parsed: Parsed) -> Sequence[Row | To | Drop | Note]:
+    """What ``parse`` answered as a sequence."""
+    return [parsed] if isinstance(parsed, Row | To | Drop) else parsed
+
+
 def whole(row: Row) -> bool:
     """Whether both texts are there, say something and are Unicode."""
     _, instruction, response = row
     return bool(instruction and response and _says_something(instruction) and _says_something(response))
+
+
+_SHOWN = 120
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist, _BRIEF.maxstring = 3, 8, 4, _SHOWN // 2
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value as Python writes it; a long one is not written out."""
+    text = _BRIEF.repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 def _says_something(text: str) -> bool:
@@ -182,6 +229,10 @@ class Source(ABC):
     """Fields that ``parse`` reads; of Parquet these columns alone are read, and must be there. Empty: all."""
     optional: ClassVar[tuple[str, ...]] = ()
     """Further fields, read where they are there."""
+    described_in: ClassVar[str] = ""
+    """URI of the file that describes the source; empty: its class does."""
+    watched: ClassVar[tuple[Watched, ...]] = ()
+    """Paths that some record of the source has to have."""
     lines_per_record: ClassVar[int] = 1
     """Of a file of lines: large ones are cut between records."""
 
@@ -192,6 +243,10 @@ class Source(ABC):
     @abstractmethod
     def parse(self, record: Any, context: Context) -> Parsed:
         """Rows of one raw record, as its reader gives it. Pure; a record of another shape is Malformed."""
+
+    def explain(self, record: Any, why: Malformed) -> Finding:
+        """What is wrong with a malformed record, in words. Called once for each reason of a shard."""
+        return Finding(shown(record))
 
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

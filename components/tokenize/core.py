@@ -323,18 +323,18 @@ def _rows_named(uri: str, start: int, context: _Context) -> Iterator[None]:
         row, tag = error.args
         raise InputError(
             f"condition {tag!r} is unknown",
-            where=f"{uri} row {start + row}",
+            where=f"{uri} row {start + row + 1}",
             expected=", ".join(sorted(context.conditions)),
             hint="mend the row, or name the tag with conditions=",
         ) from error
     except _native.RowError as error:
         row, what, got = error.args
-        raise InputError(what, where=f"{uri} row {start + row}", got=got) from error
+        raise InputError(what, where=f"{uri} row {start + row + 1}", got=got) from error
     except _native.RowPanic as error:
         row, said = error.args
         raise InternalError(
             "the encoder panicked",
-            where=f"{uri} row {start + row}",
+            where=f"{uri} row {start + row + 1}",
             got=said,
             hint="this is a defect of pairmill, please report it with the row",
         ) from error

@@ -502,7 +502,7 @@ def test_malformed_raw_line(world: World, tmp_path: Path, reason: str) -> None:
     expected = {"cut": "invalid_json", "deep": "invalid_json"}.get(reason, reason)
     root = tmp_path / "root"
     done = try_(world, "clean", root, raw=tmp_path / "raw")
-    refused(done, INPUT, f"gsm8k_train/train.jsonl row 5: {expected}", "1 of 10 records", root=root)
+    refused(done, INPUT, f"gsm8k_train/train.jsonl row 6: {expected}", "1 of 10 records", root=root)
 
     done = try_(world, "clean", root, raw=tmp_path / "raw", max_reject_fraction=0.5)
     folder = tools.folder(done)
@@ -513,7 +513,7 @@ def test_malformed_raw_line(world: World, tmp_path: Path, reason: str) -> None:
     (reject,) = (folder / "rejects" / "data" / "gsm8k_train.jsonl.jsonl").read_text().splitlines()
     origin = json.loads(reject)
     assert origin.keys() == {"file", "row", "place", "reason", "record"}
-    assert (origin["file"], origin["row"], origin["place"]) == ("gsm8k_train/train.jsonl", 5, "row 5")
+    assert (origin["file"], origin["row"], origin["place"]) == ("gsm8k_train/train.jsonl", 6, "row 6")
     assert origin["reason"] == expected
     # What could not be read cannot be shown; what could is.
     unreadable = expected in {"invalid_json", "invalid_utf8"}
@@ -529,7 +529,7 @@ def test_null_in_raw_parquet(world: World, tmp_path: Path) -> None:
     values[7]["answer"] = None
     tools.write_gsm8k(tmp_path / "raw" / "gsm8k_train" / "train.parquet", values)
     done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw")
-    refused(done, INPUT, "gsm8k_train/train.parquet row 7: null_answer", root=tmp_path / "root")
+    refused(done, INPUT, "gsm8k_train/train.parquet row 8: null_answer", root=tmp_path / "root")
 
 
 def test_raw_parquet_without_a_column(world: World, tmp_path: Path) -> None:
@@ -550,7 +550,7 @@ def test_raw_parquet_without_a_column(world: World, tmp_path: Path) -> None:
 def test_raw_parquet_of_other_columns(world: World, tmp_path: Path, columns: dict[str, Any], reason: str) -> None:
     tools.write_table(tmp_path / "raw" / "gsm8k_train" / "train.parquet", columns)
     done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw")
-    refused(done, INPUT, f"gsm8k_train/train.parquet row 0: {reason}", root=tmp_path / "root")
+    refused(done, INPUT, f"gsm8k_train/train.parquet row 1: {reason}", root=tmp_path / "root")
 
 
 @pytest.mark.parametrize(
@@ -559,26 +559,26 @@ def test_raw_parquet_of_other_columns(world: World, tmp_path: Path, columns: dic
         (
             "dmmath/train-easy/add.txt",
             b"1 + 1?\n2\n2 + 2?\n",
-            "dmmath/train-easy/add.txt row 2: question_without_answer",
+            "dmmath/train-easy/add.txt row 3: question_without_answer",
         ),
         (
             "dmmath/train-easy/add.txt",
             b"1 + 1?\n2\n\n4\n2 + 2?\n4\n",
-            "dmmath/train-easy/add.txt row 3: out_of_step_behind_an_empty_line",
+            "dmmath/train-easy/add.txt row 4: out_of_step_behind_an_empty_line",
         ),
-        ("dmmath/train-easy/add.txt", b"1 + 1?\n2\n2 + \xff?\n4\n", "dmmath/train-easy/add.txt row 2: invalid_utf8"),
-        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,\xff\n", "sudoku/train.csv row 1: invalid_utf8"),
-        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2\n", "sudoku/train.csv row 1: not_four_fields"),
-        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,3\n", "sudoku/train.csv row 1: not_81_cells"),
+        ("dmmath/train-easy/add.txt", b"1 + 1?\n2\n2 + \xff?\n4\n", "dmmath/train-easy/add.txt row 3: invalid_utf8"),
+        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,\xff\n", "sudoku/train.csv row 2: invalid_utf8"),
+        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2\n", "sudoku/train.csv row 2: not_four_fields"),
+        ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,3\n", "sudoku/train.csv row 2: not_81_cells"),
         ("sudoku/train.csv", b'source,question,answer,rating\nx,"' + b"1" * 200_000, "train.csv line 2: is not CSV"),
-        ("scibench/thermo.json", b'[{"problem_text": "a"}, {"problem', "thermo.json row 1 (line 1): is not valid JSON"),
-        ("scibench/thermo.json", b'[{"problem_text": "a"} {}]', "thermo.json row 1 (line 1): is not valid JSON"),
-        ("scibench/thermo.json", b'[{"problem_text": "a"}] x', "thermo.json row 1 (line 1): is not valid JSON"),
+        ("scibench/thermo.json", b'[{"problem_text": "a"}, {"problem', "thermo.json row 2 (line 1): is not valid JSON"),
+        ("scibench/thermo.json", b'[{"problem_text": "a"} {}]', "thermo.json row 2 (line 1): is not valid JSON"),
+        ("scibench/thermo.json", b'[{"problem_text": "a"}] x', "thermo.json row 2 (line 1): is not valid JSON"),
         ("scibench/thermo.json", b'[\n"\xff"]', "thermo.json line 2: is not UTF-8"),
-        ("scibench/thermo.json", b"[" * 100_000, "thermo.json row 0 (line 1): is not valid JSON"),
-        ("scibench/thermo.json", b"[1, 2]", "scibench/thermo.json row 0: not_an_object"),
-        ("scibench/thermo.json", b'[{"problem_text": null}]', "scibench/thermo.json row 0: null_problem_text"),
-        ("scibench/thermo.json", b'[{"problem_text": "\\udc00", "answer_latex": "1"}]', "row 0: unpaired_surrogate"),
+        ("scibench/thermo.json", b"[" * 100_000, "thermo.json row 1 (line 1): is not valid JSON"),
+        ("scibench/thermo.json", b"[1, 2]", "scibench/thermo.json row 1: not_an_object"),
+        ("scibench/thermo.json", b'[{"problem_text": null}]', "scibench/thermo.json row 1: null_problem_text"),
+        ("scibench/thermo.json", b'[{"problem_text": "\\udc00", "answer_latex": "1"}]', "row 1: unpaired_surrogate"),
     ],
 )
 def test_malformed_raw_file(world: World, tmp_path: Path, path: str, data: bytes, said: str) -> None:
@@ -603,21 +603,21 @@ HEADER = b"source,question,answer,rating\n"
             "dmmath/train-easy/add.txt",
             b"1 + 1?\n2\n2 + \xff?\n4\n3 + 3?\n\xff\n4 + 4?\n8\n",
             2,
-            {2: "invalid_utf8", 4: "invalid_utf8"},
+            {3: "invalid_utf8", 5: "invalid_utf8"},
         ),
         (
             "dmmath/train-easy/add.txt",
             b"1 + 1?\n2\n\n4\n2 + 2?\n4\n",
             1,
-            {3: "out_of_step_behind_an_empty_line", 5: "question_without_answer"},
+            {4: "out_of_step_behind_an_empty_line", 6: "question_without_answer"},
         ),
         (
             "sudoku/train.csv",
             HEADER + PUZZLE + b"x,1,2,\xff\n" + PUZZLE + b"x,1,2\nx,1,2,3\n\n" + PUZZLE,
             3,
-            {2: "invalid_utf8", 4: "not_four_fields", 5: "not_81_cells", 6: "not_four_fields"},
+            {3: "invalid_utf8", 5: "not_four_fields", 6: "not_81_cells", 7: "not_four_fields"},
         ),
-        ("scibench/thermo.json", json.dumps([*tools.scibench(2), 5]).encode(), 2, {2: "not_an_object"}),
+        ("scibench/thermo.json", json.dumps([*tools.scibench(2), 5]).encode(), 2, {3: "not_an_object"}),
     ],
 )
 def test_bad_records_are_put_aside(
@@ -629,7 +629,8 @@ def test_bad_records_are_put_aside(
     target.write_bytes(data)
     source = path.split("/")[0]
     wrong = f"{len(aside)} of {kept + len(aside)} records of {source} are malformed"
-    places = [f"{path} row {row}: {reason}" for row, reason in aside.items()]
+    first = {reason: row for row, reason in reversed(aside.items())}
+    places = [f"{path} row {row}: {reason}" for reason, row in first.items()]
     done = try_(world, "clean", root, raw=tmp_path / "raw")
     refused(done, INPUT, f"{wrong}, more than 0.001 of them", *places, "raise max_reject_fraction=", root=root)
     if "out_of_step_behind_an_empty_line" not in aside.values():
@@ -747,18 +748,18 @@ ROW = {"condition": "direct", "instruction": "a", "response": "b"}
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"condition": "direct", "instruction": }', "row 2 (line 3): is not valid JSON"),
-        ('{"condition": "direct", "instruc', "row 2 (line 3): is not valid JSON"),
-        ('{"condition": "direct", "instruction": NaN}', "row 2 (line 3): is not valid JSON"),
-        ("[" * 100_000, "row 2 (line 3): is not valid JSON"),
-        ({**ROW, "instruction": None}, "row 2: instruction is no text; got null"),
-        ({**ROW, "condition": None}, "row 2: condition is no text; got null"),
-        ({**ROW, "response": 4}, "row 2: response is no text; got int"),
-        ({"condition": "direct", "instruction": "a"}, "row 2: response is missing"),
-        ('{"condition":"direct","instruction":"a","response":"b","response":"c"}', "row 2: response is given twice"),
-        ('"a text"', "row 2: is not a JSON object"),
-        (["direct", "a"], "row 2: is not a JSON object"),
-        ('{"condition":"direct","instruction":"\\ud800","response":"b"}', "row 2: an unpaired surrogate"),
+        ('{"condition": "direct", "instruction": }', "row 3 (line 3): is not valid JSON"),
+        ('{"condition": "direct", "instruc', "row 3 (line 3): is not valid JSON"),
+        ('{"condition": "direct", "instruction": NaN}', "row 3 (line 3): is not valid JSON"),
+        ("[" * 100_000, "row 3 (line 3): is not valid JSON"),
+        ({**ROW, "instruction": None}, "row 3: instruction is no text; got null"),
+        ({**ROW, "condition": None}, "row 3: condition is no text; got null"),
+        ({**ROW, "response": 4}, "row 3: response is no text; got int"),
+        ({"condition": "direct", "instruction": "a"}, "row 3: response is missing"),
+        ('{"condition":"direct","instruction":"a","response":"b","response":"c"}', "row 3: response is given twice"),
+        ('"a text"', "row 3: is not a JSON object"),
+        (["direct", "a"], "row 3: is not a JSON object"),
+        ('{"condition":"direct","instruction":"\\ud800","response":"b"}', "row 3: an unpaired surrogate"),
     ],
 )
 def test_malformed_row(world: World, tmp_path: Path, name: str, line: object, said: str) -> None:
@@ -794,7 +795,7 @@ def test_null_in_parquet_rows(world: World, tmp_path: Path, name: str, field: st
     columns[field][17] = None
     path = tools.write_table(tmp_path / "rows" / "x.parquet", columns)
     done = try_(world, name, tmp_path / "root", rows=tmp_path / "rows")
-    refused(done, INPUT, f"{path} row 17: {field} is null", root=tmp_path / "root")
+    refused(done, INPUT, f"{path} row 18: {field} is null", root=tmp_path / "root")
 
     # The reference reads a null as an empty text.
     columns[field][17] = ""
@@ -813,7 +814,7 @@ def test_null_condition(world: World, tmp_path: Path) -> None:
     path = tools.write_table(tmp_path / "rows" / "x.parquet", columns)
     for profile, said in (("pairmill", "condition is null"), ("data_io", "condition '' is unknown")):
         done = try_(world, "tokenize", tmp_path / "root", rows=tmp_path / "rows", profile=profile)
-        refused(done, INPUT, f"{path} row 1: {said}", root=tmp_path / "root")
+        refused(done, INPUT, f"{path} row 2: {said}", root=tmp_path / "root")
 
 
 @pytest.mark.parametrize("condition", ["cott", "", "direct,", "direct, cot", "Direct"])
@@ -824,7 +825,7 @@ def test_unknown_condition(world: World, tmp_path: Path, condition: str, extensi
     path = tools.write_rows(tmp_path / "rows" / f"x.{extension}", values)
     done = try_(world, "tokenize", tmp_path / "root", rows=tmp_path / "rows")
     tag = next(tag for tag in condition.split(",") if tag not in {"direct", "cot"})
-    said = f"{path} row 21: condition {tag!r} is unknown"
+    said = f"{path} row 22: condition {tag!r} is unknown"
     refused(done, INPUT, said, "expected cot, direct, noisy, synth", root=tmp_path / "root")
 
 
@@ -834,7 +835,7 @@ def test_other_files_are_committed(world: World, tmp_path: Path) -> None:
     worse = rows_file(tmp_path / "rows" / "worse.jsonl", "{")
     root = tmp_path / "root"
     done = try_(world, "tokenize", root, rows=tmp_path / "rows", workers=2)
-    refused(done, INPUT, "2 of 3 shards failed", f"{bad} row 2", f"{worse} row 2", root=root)
+    refused(done, INPUT, "2 of 3 shards failed", f"{bad} row 3", f"{worse} row 3", root=root)
     assert len(tools.records(root, "tokenize")) == 1
     for path in (bad, worse):
         rows_file(path, ROW)

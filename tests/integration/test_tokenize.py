@@ -225,6 +225,6 @@ def test_a_panic_names_file_and_row(world: World, tmp_path: Path, monkeypatch: p
     ((_, error),) = caught.value.failures
     assert isinstance(error, InternalError)
     assert str(error) == (
-        f"{path} row 450: the encoder panicked; got row is bad at rust/core/src/x.rs:1:2; "
+        f"{path} row 451: the encoder panicked; got row is bad at rust/core/src/x.rs:1:2; "
         "this is a defect of pairmill, please report it with the row"
     )

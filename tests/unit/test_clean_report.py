@@ -19,7 +19,7 @@ def source(
     dropped: dict[str, int] | None = None,
     notes: dict[str, int] | None = None,
     rejects: int = 0,
-    examples: list[tuple[str, str, str]] | None = None,
+    reasons: list[tuple[str, int, str, str, str, str]] | None = None,
 ) -> dict[str, Any]:
     dropped = {"proof_question": 75, "null_response": 25} if dropped is None else dropped
     ledger = Ledger(kept + sum(dropped.values()), kept, kept * 2, dropped, notes or {})
@@ -27,9 +27,10 @@ def source(
     return {
         "ledger": ledger.__dict__,
         "rejects": rejects,
-        "reject_examples": [
-            dict(zip(("file", "place", "reason"), one, strict=True)) for one in examples or [("f", "row 1", "b")]
-        ][:10],
+        "reject_reasons": [
+            dict(zip(("reason", "count", "file", "place", "found", "write"), one, strict=True))
+            for one in reasons or [("b", 1, "f", "row 1", "null", "")]
+        ],
         "reject_files": ["rejects/data/a.jsonl.jsonl", "rejects/data/b.jsonl.jsonl"] if rejects else [],
         "instruction_bits": [0, 0, 0, 12, 0, 1788, 0, 0],
         "response_bits": [3, 4, 1793, *[0] * 20],
@@ -121,20 +122,22 @@ def test_samples_stand_as_they_are_and_are_no_markup() -> None:
 
 
 def test_malformed_records_stand_with_their_origin_at_their_source() -> None:
-    many = [(f"first/part <{number}>.parquet", f"row {number:04}", "null_response") for number in range(12)]
-    odd = [("second/amps.tar.gz", "member math/x row 3: y.txt", "unpaired_surrogate")]
-    page = report_of(
-        manifest({"first": source(rejects=37, examples=many), "second": source(rejects=1, examples=odd)})
-    ).html()
-    first, second = section(page, "first"), section(page, "second")
-    assert "<td>first/part &lt;9&gt;.parquet</td><td>row 0009</td><td>null_response</td>" in first
-    assert "part &lt;10&gt;" not in first
-    assert "10 of 37" in first
-    assert "rejects/data/a.jsonl.jsonl and 1 files more" in first
+    many = [
+        ("null_response", 36, "first/part <9>.parquet", "row 9", "null", "where: has(response)"),
+        ("response_is_no_text", 1, "first/part <10>.parquet", "row 12", "a list of 2", "response: response[0]"),
+    ]
+    odd = [("unpaired_surrogate", 1, "second/amps.tar.gz", "member math/x row 3: y.txt", "'\\ud800'", "")]
+    page = report_of(manifest({"first": source(rejects=37, reasons=many), "second": source(rejects=1, reasons=odd)}))
+    first, second = section(page.html(), "first"), section(page.html(), "second")
     # Columns with a long cell may break anywhere.
-    cells = re.sub(r'<td class="w">', "<td>", second)
-    assert "<td>second/amps.tar.gz</td><td>member math/x row 3: y.txt</td><td>unpaired_surrogate</td>" in cells
-    assert "all of them" in second
+    first, second = (re.sub(r'<td class="w">', "<td>", one) for one in (first, second))
+    assert (
+        '<td>null_response</td><td class="n">36</td><td>first/part &lt;9&gt;.parquet row 9</td><td>null</td>'
+        "<td>where: has(response)</td>"
+    ) in first
+    assert "<td>a list of 2</td><td>response: response[0]</td>" in first
+    assert "rejects/data/a.jsonl.jsonl and 1 files more" in first
+    assert "<td>second/amps.tar.gz member math/x row 3: y.txt</td>" in second
     assert "Malformed records" not in section(report_of(manifest({"third": source()})).html(), "third")
 
 
@@ -164,7 +167,7 @@ def test_every_licence_and_citation_is_in_one_table() -> None:
 
 def test_two_thousand_files_and_nasty_texts_stay_readable() -> None:
     worst = {"condition": "synth,noisy,cot", "instruction": "<&>\"'" * 120, "response": "🧮" * 600}
-    one = source(rejects=90, examples=[("x" * 200, "row 1", "null_response")] * 10) | {
+    one = source(rejects=90, reasons=[("null_response", 9, "x" * 200, "row 1", "y" * 200, "z" * 200)] * 10) | {
         "samples": [worst] * 3,
         "instruction_bits": [7] * 24,
         "response_bits": [7] * 24,
@@ -187,7 +190,9 @@ def test_two_thousand_files_and_nasty_texts_stay_readable() -> None:
 def test_the_text_has_tables_only() -> None:
     sources = {
         "first": source(
-            notes={"code (one answer left out)": 55}, rejects=1, examples=[("first/a|b", "row 7", "null_response")]
+            notes={"code (one answer left out)": 55},
+            rejects=1,
+            reasons=[("null_response", 1, "first/a|b", "row 7", "null", "")],
         ),
         "second": source(dropped={}),
     }
@@ -211,7 +216,7 @@ def test_the_text_has_tables_only() -> None:
         "| second | 900 | 900 | 0 | 0 | 1,800 | 100% |",
         "| proof_question | 75 |",
         "| code (one answer left out) | 55 |",
-        "| first/a\\|b | row 7 | null_response |",
+        "| null_response | 1 | first/a\\|b row 7 | null |  |",
         "| data/a.jsonl | 1,800 |",
     ):
         assert line in text.splitlines()

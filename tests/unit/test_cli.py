@@ -45,7 +45,7 @@ def outcome(**changed: Any) -> Outcome:
         "stdout": "the result\n",
         "parameters": {"output": "/x", "rows": 5},
         "metrics": {"rows": 5},
-        "report": Report("t"),
+        "report": lambda: Report("t"),
         "manifest": b"{}",
     }
     return Outcome(**{**values, **changed})
@@ -373,6 +373,21 @@ def test_a_stage_started_with_a_typing_error_says_what_was_meant(stage: str) -> 
     assert "did you mean 'root'?" in json.loads(line)["message"]
 
 
+def test_what_to_look_at_is_a_warning_at_the_end_of_every_stage(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAIRMILL_LOG", "json")
+    look_at = ["Nothing is kept of a (3 filtered_by_where).", "Malformed records: b (1)."]
+    for reused in (False, True):
+        made = outcome(report=lambda: Report("t", look_at=look_at), reused=reused)
+        assert cli.main("toy", Options, lambda _, made=made: made, ["place=x"]) == 0  # type: ignore[misc]
+        *warnings, last = map(json.loads, capsys.readouterr().err.splitlines())
+        assert [(line["severity"], line["message"]) for line in warnings] == [
+            ("WARNING", f"toy: {line}") for line in look_at
+        ]
+        assert last["severity"] == "INFO"
+
+
 def toy(tmp_path: Path) -> list[str]:
     for name in ("source", "marks"):
         (tmp_path / name).mkdir()
@@ -438,7 +453,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pairmill import cli\nfrom pairmill.report import Report\n"
         "from components.clean.config import CleanConfig\n"
-        "out = cli.Outcome('x' * 1_000_000, {}, {}, Report('t'), b'')\n"
+        "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
         "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out))"
     )
     process = subprocess.Popen(

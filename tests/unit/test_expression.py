@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import time
 from typing import Any
 
 import pytest
@@ -362,7 +363,12 @@ def test_huge_numbers_fail_rather_than_break() -> None:
         ("len(*x) == 1", "not of this language"),
         ("matches(x, y)", "is no pattern"),
         ("matches(x, 5)", "is no pattern"),
-        ("matches(x, '(')", "no regular expression"),
+        ("matches(x, '(')", "unclosed group.*character 1 of"),
+        (r"matches(x, r'(\w)-\1')", "not a valid pattern.*backreferences.*character 6 of"),
+        (r"matches(x, r'a(?P<b>c)(?P=b)')", "not a valid pattern.*character"),
+        ("matches(x, '(?<=a)b')", "not a valid pattern.*look-around.*character 1 of"),
+        ("matches(x, 'a(?!b)')", "not a valid pattern.*look-around.*character 2 of"),
+        (r"matches(x, r'\w{9}{999}')", "not a valid pattern.*size limit"),
         (r"matches(x, '\bsky')", "r'"),
         ("x == 1\0", "is no expression"),
     ],
@@ -370,6 +376,40 @@ def test_huge_numbers_fail_rather_than_break() -> None:
 def test_what_is_not_of_the_language_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Expression(text)
+
+
+CATASTROPHES = [r"(a+)+$", r"(a|a)*$", r"(a|aa)+$", r"^(a*)*b", r"(.*a){12}$", r"(\w+\s*)+:", r"(a?){40}a{40}$"]
+
+
+@pytest.mark.parametrize("pattern", CATASTROPHES)
+def test_no_pattern_takes_longer_than_its_text(pattern: str) -> None:
+    """Python's ``re`` takes more than a lifetime for most of these."""
+    start = time.monotonic()
+    Expression(f"matches(x, r'{pattern}')").holds({"x": "a" * 50_000 + "!"})
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "found"),
+    [
+        (r"^\w+$", "schön_1", True),
+        (r"\bключ\b", "вот ключ.", True),
+        (r"^\d$", "\u0663", True),
+        (r"^\s$", "\u3000", True),
+        (r"(?i)STRASSE|ΣΊΣΥΦΟΣ", "σίσυφος", True),
+        (r"^a.c$", "a\nc", False),
+        (r"(?s)^a.c$", "a\nc", True),
+        (r"(?m)^c$", "a\nc", True),
+        (r"c$", "c\n", False),
+        (r"\<think\>", "a <think> b", True),
+        (r"\\<b", r"\b", False),
+        (r"\.\*\$\-\#\&", ".*$-#&", True),
+        (r"x", "\ud800 x", True),
+        (r"^x", "\ud800x", False),
+    ],
+)
+def test_what_patterns_mean(pattern: str, text: str, found: bool) -> None:
+    assert Expression(f"matches(x, r'{pattern}')").holds({"x": text}) is found
 
 
 def test_an_expression_names_its_columns() -> None:

@@ -90,27 +90,27 @@ def test_an_unpaired_surrogate_is_handed_on_as_one(tmp_path: Path) -> None:
     assert objects(tmp_path, '"\\ud800"') == ["\ud800"]
 
 
-LINES = '{"a":1}\n{"a":\n2}\n'  # rows 0 and 1 on lines 1 to 3
+LINES = '{"a":1}\n{"a":\n2}\n'  # rows 1 and 2 on lines 1 to 3
 
 
 @pytest.mark.parametrize(
     ("bad", "place", "said"),
     [
-        ("NaN", "row 2 (line 4)", "NaN is not JSON"),
-        ('{"a":Infinity}', "row 2 (line 4)", "Infinity is not JSON"),
-        ('\n{"a":[-Infinity]}', "row 2 (line 5)", "-Infinity is not JSON"),
-        ("{'a':1}", "row 2 (line 4)", "Expecting property name"),
-        ('{"a":1', "row 2 (line 4)", "Expecting ',' delimiter"),
-        ('{"a":\n\n"x', "row 2 (line 6)", "Unterminated string"),
-        ('{"a":"line\nfeed"}', "row 2 (line 4)", "Invalid control character"),
-        ('{"a":1}}', "row 3 (line 4)", "Expecting value"),
-        ('{"a":1},{"a":2}', "row 3 (line 4)", "Expecting value"),
-        ("\ufeff{}", "row 2 (line 4)", "Expecting value"),
-        ("nul", "row 2 (line 4)", "Expecting value"),
-        ("{} x\n{}", "row 3 (line 4)", "Expecting value"),
-        ("1" * 5000, "row 2 (line 4)", "digits"),
-        ('{"a" 1}', "row 2 (line 4)", "Expecting ':' delimiter"),
-        ('"\\x"', "row 2 (line 4)", "escape"),
+        ("NaN", "row 3 (line 4)", "NaN is not JSON"),
+        ('{"a":Infinity}', "row 3 (line 4)", "Infinity is not JSON"),
+        ('\n{"a":[-Infinity]}', "row 3 (line 5)", "-Infinity is not JSON"),
+        ("{'a':1}", "row 3 (line 4)", "Expecting property name"),
+        ('{"a":1', "row 3 (line 4)", "Expecting ',' delimiter"),
+        ('{"a":\n\n"x', "row 3 (line 6)", "Unterminated string"),
+        ('{"a":"line\nfeed"}', "row 3 (line 4)", "Invalid control character"),
+        ('{"a":1}}', "row 4 (line 4)", "Expecting value"),
+        ('{"a":1},{"a":2}', "row 4 (line 4)", "Expecting value"),
+        ("\ufeff{}", "row 3 (line 4)", "Expecting value"),
+        ("nul", "row 3 (line 4)", "Expecting value"),
+        ("{} x\n{}", "row 4 (line 4)", "Expecting value"),
+        ("1" * 5000, "row 3 (line 4)", "digits"),
+        ('{"a" 1}', "row 3 (line 4)", "Expecting ':' delimiter"),
+        ('"\\x"', "row 3 (line 4)", "escape"),
     ],
 )
 def test_what_is_no_json_is_refused_with_row_and_line(
@@ -126,12 +126,12 @@ def test_what_is_no_json_is_refused_with_row_and_line(
 def test_values_before_an_error_are_given(tmp_path: Path) -> None:
     stream = jsonstream.objects(put(tmp_path, "1\n2\n}"))
     assert [next(stream), next(stream)] == [1, 2]
-    with pytest.raises(InputError, match=r"row 2 \(line 3\)"):
+    with pytest.raises(InputError, match=r"row 3 \(line 3\)"):
         next(stream)
 
 
 def test_a_byte_order_mark_is_no_json(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"row 0 \(line 1\)"):
+    with pytest.raises(InputError, match=r"row 1 \(line 1\)"):
         objects(tmp_path, b'\xef\xbb\xbf{"a":1}\n')
 
 
@@ -146,7 +146,7 @@ def test_what_is_no_utf8_is_refused_with_its_line(tmp_path: Path, chunk: int, li
 
 def test_deep_nesting_is_refused_and_does_no_harm(tmp_path: Path) -> None:
     for text in ("[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 100_000):
-        with pytest.raises(InputError, match=r"row 1 \(line 2\)"):
+        with pytest.raises(InputError, match=r"row 2 \(line 2\)"):
             objects(tmp_path, "1\n" + text)
 
 
@@ -228,7 +228,7 @@ def test_what_is_no_array_is_refused(tmp_path: Path, data: str, said: str) -> No
 
 
 def test_an_error_in_an_array_names_element_and_line(tmp_path: Path, chunk: int) -> None:
-    with pytest.raises(InputError, match=r"row 2 \(line 4\)"):
+    with pytest.raises(InputError, match=r"row 3 \(line 4\)"):
         array(tmp_path, '[\n{"a":1},\n{"a":2},\n{"a":}]')
     with pytest.raises(InputError, match="line 3: is not UTF-8"):
         array(tmp_path, b'[\n"a",\n"\xff"]')

@@ -14,18 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import REPOSITORY, python
 
-from components.clean import mapped
+from components.clean import core, mapped
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.clean.expression import FUNCTIONS
 from components.clean.origin import Given, Hub, HubRows
 from components.clean.pieces import Piece
+from components.clean.report import report_of
 from components.clean.source import Context, Drop, Malformed, Source, SourceOptions
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from components.tokenize.config import TokenizeConfig
 from pairmill import runner
-from pairmill.errors import InputError, PairmillError, UsageError
+from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
+from pairmill.manifest import Manifest
 from pairmill.rows import Row
 from pairmill.stage import default_of
 
@@ -636,7 +638,12 @@ def test_any_record_gives_a_row_or_a_reason(load: Load) -> None:
             ]
         for source in sources:
             found = parse(source, record)
-            assert isinstance(found, Row | Drop)
+            if not isinstance(found, Row | Drop):
+                found, further = found
+                assert further.what == "further_turns"
+                assert 0 < further.times < 3
+            if isinstance(found, Malformed):
+                assert isinstance(source.explain(record, found).found, str)
             seen[type(found).__name__] = seen.get(type(found).__name__, 0) + 1
             if isinstance(found, Row):
                 assert all(isinstance(text, str) for text in found)
@@ -756,3 +763,256 @@ def test_a_link_that_is_named_exactly_is_read(tmp_path: Path, place: str) -> Non
     with pytest.raises(PairmillError) as caught:
         clean(f"{folder}/a.jsonl")
     assert caught.value.exit_code == 3
+
+
+Cleaned = Callable[..., Manifest]
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Cleaned:
+    """Cleans records in one file, or in one of each name, by a YAML file of these keys."""
+
+    def cleaned(records: Any, options: dict[str, Any] | None = None, **keys: str) -> Manifest:
+        files = records if isinstance(records, dict) else {"a.jsonl": records}
+        for name, content in files.items():
+            path = tmp_path / "raw" / "mine" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if name.endswith(".parquet"):
+                pq.write_table(pa.Table.from_pylist(content), path)
+            elif name.endswith(".csv"):
+                rows = [list(content[0]), *(one.values() for one in content)]
+                path.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+            else:
+                path.write_text("".join(f"{one if isinstance(one, str) else json.dumps(one)}\n" for one in content))
+        values = dict(line.split(": ", 1) for line in FIVE_LINES.splitlines()) | {"files": "'**'"} | keys
+        del values["hub"]
+        values["files"] = f"['mine/*{Path(next(iter(files))).suffix}']"
+        description = tmp_path / "raw" / "mine.yaml"
+        description.write_text("".join(f"{key}: {value}\n" for key, value in values.items()))
+        place = {"raw": str(tmp_path / "raw"), "root": str(tmp_path / "root"), "sources": [str(description)]}
+        config = CleanConfig(**{"workers": 1, **place, **(options or {})})
+        return runner.run(Clean(), config).manifest
+
+    return cleaned
+
+
+GOOD: list[Any] = [{"question": f"q{number}", "answer": "a", "level": number, "tags": ["x"]} for number in range(4)]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"where": "levle >= 3"}, r"line 6, where: .*'levle'.*did you mean 'level'"),
+        ({"where": "not Level"}, r"'Level'.*did you mean 'level'"),
+        ({"where": "has(answer) and (has(other) or levle == 3)"}, "'levle'.*did you mean 'level'"),
+        ({"instruction": "qestion"}, "line 3, instruction: .*'qestion'.*did you mean 'question'"),
+        ({"response": "'A: {anwser}'"}, "line 4, response: .*'anwser'.*did you mean 'answer'"),
+        ({"condition": "'{knid}'"}, "line 2, condition: .*'knid'"),
+    ],
+)
+def test_a_path_that_no_record_has_is_an_error(clean: Cleaned, kind: str, keys: dict[str, str], said: str) -> None:
+    good = [{key: value for key, value in one.items() if key != "tags"} for one in GOOD]
+    options = {"max_reject_fraction": 1.0}
+    if kind == "jsonl":
+        with pytest.raises(InputError, match=f"{said}") as caught:
+            clean(good, options, **keys)
+        assert "question, answer, level" in str(caught.value)
+        assert "no record of mine has" in str(caught.value)
+    else:
+        # A table says which columns it has: the shard fails.
+        with pytest.raises(
+            StageFailure, match=r"column '\w+' is missing.*" + "|".join(re.findall("did .*", said))
+        ) as f:
+            clean({f"a.{kind}": good}, options, **keys)
+        assert f.value.exit_code == 3
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"where": "meta.langage == 'en'"}, "got language, n at meta;.*did you mean 'meta.language'"),
+        ({"where": "meta.language.code == 'en'"}, "got a text at meta.language;"),
+        (
+            {"response": "chat[role=asistant].content"},
+            r"got user, assistant at chat;.*'chat\[role=assistant\].content'",
+        ),
+        ({"response": "chat[1].contnet"}, r"did you mean 'chat\[1\].content'"),
+        ({"response": "chat[7].content"}, r"got a list of 2 at chat;"),
+        ({"response": "chat.content"}, r"got a list of 2 at chat;"),
+    ],
+)
+def test_a_path_within_a_field_that_no_record_has_is_an_error(
+    clean: Cleaned, keys: dict[str, str], said: str, suffix: str
+) -> None:
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    record = {"question": "q", "answer": "a", "meta": {"language": "en", "n": 1}, "chat": chat}
+    with pytest.raises(InputError, match=said):
+        clean({f"a.{suffix}": [record] * 3}, {"max_reject_fraction": 1.0}, **keys)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "has(levle) or level >= 0",
+        "not has(levle) or levle >= 3",
+        "not has(origin) or origin.site != 'x'",
+        "not has(tags[3])",
+        "level >= 0",
+    ],
+)
+def test_a_path_that_is_asked_for_may_be_in_no_record(clean: Cleaned, where: str) -> None:
+    assert clean(GOOD, where=where).ledger.rows_kept == 4
+
+
+def test_a_path_below_one_that_is_asked_for_is_missed_where_that_is_there(clean: Cleaned) -> None:
+    records = [*GOOD, {**GOOD[0], "origin": {"site": "x"}}]
+    assert clean(records, where="not has(origin) or origin.site != 'x'").ledger.rows_kept == 4
+    with pytest.raises(InputError, match=r"'origin\.stie'.*got site at origin;.*did you mean 'origin\.site'"):
+        clean(records, where="not has(origin) or origin.stie != 'x'")
+
+
+def test_one_record_of_any_shard_is_enough(clean: Cleaned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no shard sees alone is decided over all of them, by a run that goes on as well."""
+    monkeypatch.setattr(core, "PIECE_BYTES", 1)
+    files = {f"{number}.jsonl": [{"question": "q", "answer": "a"}, {"more": number}] for number in range(4)}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"got question, answer, more; expected .*one of the 8 records"):
+            clean(files, where="not rare")
+    files["3.jsonl"].append({"question": "q", "answer": "a", "rare": True})
+    manifest = clean(files, {"max_reject_fraction": 1.0}, where="not rare")
+    assert (len(manifest.shards), manifest.ledger.rows_kept) == (4, 4)
+
+
+def test_a_null_is_there_and_what_is_no_record_says_nothing(clean: Cleaned) -> None:
+    nulls = [{**one, "flag": None} for one in GOOD]
+    assert clean(nulls, where="not flag").ledger.rows_kept == 4
+    options = {"max_reject_fraction": 1.0}
+    assert clean(["5", "{", "[]"], options, where="not flag").ledger.dropped == {"not_an_object": 2, "invalid_json": 1}
+    with pytest.raises(InputError, match="hold no record"):
+        clean([], where="not flag")
+
+
+def test_what_a_record_of_a_thousand_names_says_stays_small(clean: Cleaned, tmp_path: Path) -> None:
+    records = [{**GOOD[0], **{f"{number}-{name}" * 50: 1 for name in range(100)}} for number in range(100)]
+    with pytest.raises(InputError) as caught:
+        clean(records, where="levle > 1")
+    assert len(str(caught.value)) < 4000
+    (record,) = tmp_path.glob("root/clean/shards/*/_RECORD.json")
+    assert record.stat().st_size < 20_000
+
+
+# Chats ----------------------------------------------------------------------------------------------------------------
+
+
+def turns(count: int, *, system: bool = False, unanswered: bool = False) -> dict[str, Any]:
+    said = [{"role": role, "content": f"{role} {n}"} for n in range(count) for role in ("user", "assistant")]
+    first = [{"role": "system", "content": "Be kind."}] * system
+    return {"messages": [*first, *said, *([{"role": "user", "content": "And?"}] * unanswered)]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "system"),
+    [
+        (CHAT, False),
+        (CHAT, True),
+        ({"instruction": "messages[0].content", "response": "messages[1].content"}, False),
+        ({"instruction": "messages[1].content", "response": "messages[2].content"}, True),
+        ({"instruction": "'Q: {messages[-2].content}'", "response": "'{messages[-1].content}'"}, False),
+        ({"instruction": "messages[role=user].content", "response": "messages[1].content"}, False),
+    ],
+)
+def test_further_turns_of_chats_are_counted(clean: Cleaned, keys: dict[str, str], system: bool) -> None:
+    chats = [turns(count, system=system) for count in (1, 2, 5, 1, 3)]
+    manifest = clean(chats, **keys)
+    assert (manifest.ledger.rows_kept, manifest.ledger.rows_out) == (5, 5)
+    assert manifest.ledger.notes == {"further_turns": 1 + 4 + 2}
+    report = report_of(manifest)
+    (said,) = report.look_at
+    assert said == "Further turns of conversations are left out: mine (7). A row is made of the first."
+    assert "7 turns" in report.html()
+
+
+def test_an_unanswered_request_is_no_turn_and_a_list_is_no_chat(clean: Cleaned) -> None:
+    assert clean([turns(1, unanswered=True)], **CHAT).ledger.notes == {}
+    lists = [{"question": "q", "answer": "a", "steps": ["1", "2", "3"], "choices": [{"text": "x"}, {"text": "y"}]}]
+    for response in ("steps[-1]", "choices[0].text"):
+        assert clean(lists, response=response).ledger.notes == {}
+    dropped = clean([turns(3)], where="matches(messages[0].content, 'none')", **CHAT)
+    assert (dropped.ledger.rows_kept, dropped.ledger.notes) == (0, {})
+
+
+# Malformed records ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "keys", "found", "write"),
+    [
+        ({"answer": ["a", "b"]}, {}, "a list of 2", "response: answer[0]"),
+        ({"answer": ["a"]}, {"response": "'A: {answer}'"}, "a list of 1", 'response: "A: {answer[0]}"'),
+        ({"answer": 5}, {}, "the number 5", 'response: "{answer}"'),
+        ({"answer": {"n": 1, "text": "a"}}, {}, "an object with n, text", "response: answer.text"),
+        (
+            {"answer": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]},
+            {},
+            "a list of 2",
+            "response: answer[role=assistant].content",
+        ),
+        ({"answer": None}, {}, "null", "where: has(answer)"),
+        ({"answer": None}, {"where": "level > -9"}, "null", "where: has(answer) and (level > -9)"),
+        ({"answer": True}, {}, "true", ""),
+        ({"answer": "a", "level": "3"}, {"where": "level > -9"}, "a text and a number", "where: number(level) > -9"),
+        ({"answer": "a", "level": "hard"}, {"where": "level > -9"}, "a text and a number", ""),
+    ],
+)
+def test_a_malformed_record_comes_with_what_was_found_and_the_line_to_write(
+    clean: Cleaned, tmp_path: Path, wrong: dict[str, Any], keys: dict[str, str], found: str, write: str
+) -> None:
+    bad = [{"question": "q", "level": 1, **wrong}] * 1000
+    with pytest.raises(InputError) as caught:
+        clean([GOOD[0], *bad], **keys)
+    said = str(caught.value)
+    assert said.count("mine/a.jsonl row 2: ") == 1
+    assert "row 3" not in said
+    assert f"found {found}" in said
+    assert "1,000 such" in said
+    if write:
+        assert f"write in {tmp_path / 'raw' / 'mine.yaml'}: {write}" in said
+        assert "mend the raw data" not in said
+    else:
+        assert "mend the raw data" in said
+    if write:
+        # What is said to be written is a line that does it.
+        key, _, value = write.partition(": ")
+        assert clean([GOOD[0], *bad], **{**keys, key: value}).ledger.rows_kept >= 1
+
+
+def test_a_field_with_another_name_in_some_records_is_named(clean: Cleaned) -> None:
+    with pytest.raises(
+        InputError, match=r"found an object with question, anser, 2 such.*yaml: response: anser, or raise"
+    ):
+        clean([GOOD[0], {"question": "q", "anser": "a"}, {"question": "q", "anser": "a"}])
+
+
+def test_every_reason_is_said_with_its_count_the_most_frequent_first(clean: Cleaned, tmp_path: Path) -> None:
+    records = [*["{"] * 2, *[{"question": "q", "answer": 1}] * 5, *[{"question": None, "answer": "a"}] * 9, *GOOD]
+    with pytest.raises(InputError) as caught:
+        clean(records)
+    said = str(caught.value)
+    firsts = ["row 8: null_question (found null, 9 such)", "row 3: answer_is_no_text (", "row 1: invalid_json (2 such)"]
+    places = [said.index(first) for first in firsts]
+    assert places == sorted(places)
+    assert "or mend the raw data, or raise max_reject_fraction=" in said
+    # What was put aside is there to be opened, and the message says where.
+    (path,) = re.findall(r"each of them is in (\S+\.jsonl);", said)
+    aside = [json.loads(line) for line in Path(path).read_text().splitlines()]
+    assert [(one["row"], one["place"]) for one in aside] == [(number, f"row {number}") for number in range(1, 17)]
+    manifest = clean(records, {"max_reject_fraction": 1.0})
+    reasons = manifest.data["sources"]["mine"]["reject_reasons"]
+    assert [(one["reason"], one["count"]) for one in reasons] == [
+        ("null_question", 9),
+        ("answer_is_no_text", 5),
+        ("invalid_json", 2),
+    ]
+    assert "They are put aside in rejects/" in " ".join(report_of(manifest).look_at)

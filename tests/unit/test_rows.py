@@ -125,7 +125,7 @@ def test_a_bad_row_fails_the_file_and_is_named(tmp_path: Path, bad: str, said: s
     with pytest.raises(InputError) as caught:
         read(path)
     assert said in str(caught.value)
-    assert f"{path} row 2" in str(caught.value)
+    assert f"{path} row 3" in str(caught.value)
     assert caught.value.exit_code == 3
 
 
@@ -200,7 +200,7 @@ def test_either_reader_of_jsonl_says_the_same_of_any_bytes(tmp_path: Path, monke
 def test_a_bad_row_far_into_a_file_is_named_with_row_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_ARROW_BYTES", 1000)
     (tmp_path / "x.jsonl").write_text(GOOD * 500 + "\n" + GOOD[:-2] + "\n" + GOOD)
-    with pytest.raises(InputError, match=r"row 500 \(line 503\): is not valid JSON"):
+    with pytest.raises(InputError, match=r"row 501 \(line 503\): is not valid JSON"):
         read(tmp_path / "x.jsonl")
 
 
@@ -209,7 +209,7 @@ def test_the_row_of_a_surrogate_is_right_in_a_later_batch(tmp_path: Path, monkey
     monkeypatch.setattr(_native, "json_rows", none_taken)
     bad = GOOD.replace('"i"', '"\\ud800"')
     (tmp_path / "x.jsonl").write_text(GOOD * 9 + bad + GOOD)
-    with pytest.raises(InputError, match="row 9: an unpaired surrogate"):
+    with pytest.raises(InputError, match="row 10: an unpaired surrogate"):
         read(tmp_path / "x.jsonl")
 
 
@@ -364,7 +364,7 @@ def test_damaged_pages_are_refused(tmp_path: Path) -> None:
     for place in range(40, len(data) - 2000):
         data[place] ^= 0x5A
     (tmp_path / "x.parquet").write_bytes(data)
-    with pytest.raises(InputError, match=r"x.parquet row 0 or later: is damaged"):
+    with pytest.raises(InputError, match=r"x.parquet row 1 or later: is damaged"):
         read(tmp_path / "x.parquet")
 
 

@@ -15,6 +15,7 @@ from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.clean.names import safe_name
 from components.clean.origin import Git, Hub, HubRows, Manual, Web
+from components.clean.report import report_of
 from components.clean.source import Context, Drop, Malformed, Unit, checked
 from components.clean.sources import SOURCES
 from pairmill import runner
@@ -1085,8 +1086,8 @@ def test_every_record_is_kept_or_dropped_for_a_reason_and_malformed_ones_are_put
     rejects = Path(result.uri, "rejects/data/gsm8k_train.jsonl.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in rejects]
     assert [(item["place"], item["reason"]) for item in found] == [
-        ("row 1", "no_final_answer"),
-        ("row 4", "invalid_json"),
+        ("row 2", "no_final_answer"),
+        ("row 5", "invalid_json"),
     ]
     assert all(item["file"] == "gsm8k_train/train.jsonl" for item in found)
     assert [file.path for file in result.manifest.tasks()["gsm8k_train.jsonl"]] == ["data/gsm8k_train.jsonl"]
@@ -1118,8 +1119,10 @@ def test_a_benchmark_is_trained_on_where_it_is_named_and_that_is_said(
 ) -> None:
     raw("omnimath/test.jsonl", (json.dumps(OMNI) + "\n") * 3)
     with caplog.at_level("WARNING", "pairmill"):
-        assert clean(tmp_path).manifest.ledger.dropped == {"withheld_split": 3}
-        assert "nothing of omnimath is kept" in caplog.text
+        left_out = clean(tmp_path).manifest
+        assert left_out.ledger.dropped == {"withheld_split": 3}
+        (said,) = report_of(left_out).look_at
+        assert said == "Nothing is kept of omnimath (3 withheld_split; named in sources= they are taken)."
         named = clean(tmp_path, sources=["omnimath"]).manifest.ledger
     assert (named.rows_out, named.dropped) == (6, {})
     assert "it was named, so it is trained on" in caplog.text
@@ -1143,7 +1146,7 @@ def test_too_many_malformed_records_fail_the_stage_and_are_shown(
 ) -> None:
     raw("gsm8k_train/train.jsonl", gsm8k("#### 1", "nothing", "#### 3"))
     for options in ({}, {"profile": "data_io", "max_reject_fraction": 1.0}):
-        with pytest.raises(InputError, match=r"1 of 3 records of gsm8k_train are malformed.*row 1: no_final_answer"):
+        with pytest.raises(InputError, match=r"1 of 3 records of gsm8k_train are malformed.*row 2: no_final_answer"):
             clean(tmp_path, **options)
 
 
@@ -1159,7 +1162,7 @@ def test_text_that_cannot_be_written_is_malformed(
 def test_one_bad_file_fails_and_the_others_are_committed(tmp_path: Path, raw: Callable[[str, str], None]) -> None:
     raw("dmmath/train-easy/good.txt", "q\na\n")
     raw("scibench/bad.json", "[{]")
-    with pytest.raises(StageFailure, match=r"scibench.jsonl: .*bad.json row 0 \(line 1\): is not valid JSON") as caught:
+    with pytest.raises(StageFailure, match=r"scibench.jsonl: .*bad.json row 1 \(line 1\): is not valid JSON") as caught:
         clean(tmp_path)
     assert caught.value.exit_code == 3
     raw("scibench/bad.json", json.dumps([problem()]))

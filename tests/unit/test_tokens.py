@@ -206,7 +206,7 @@ def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
         ({"resp_len": np.array([2, 1, 1 << 62], np.uint64)}, "resp_len points outside the tokens"),
         (
             {"resp_start": np.array([3, 6, 12], np.uint64)},
-            "row 2: a span ends behind the tokens; got 16; expected <= 15",
+            "row 3: a span ends behind the tokens; got 16; expected <= 15",
         ),
     ],
 )

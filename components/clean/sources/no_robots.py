@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from components.clean.origin import Hub
-from components.clean.source import Context, Drop, Malformed, Parsed, Source, Unit
+from components.clean.source import FURTHER_TURNS, Context, Drop, Malformed, Note, Parsed, Source, Unit
 from components.clean.splits import TrainOnly, files_by_split
 from components.clean.text import list_of, text_of, text_or_null
 from pairmill.rows import Row
@@ -14,7 +14,7 @@ from pairmill.stage import Profile
 
 
 class NoRobots(Source):
-    """The first request, below the system's text if there is one, and its answer; later turns are not used.
+    """The first request, below the system's text if there is one, and its answer; later turns are counted and not used.
 
     ``cot`` stands for an answer in full prose, here as in the reference: whether a person's answer shows reasoning
     cannot be told from its record, so none of them is called ``direct``.
@@ -37,12 +37,12 @@ class NoRobots(Source):
             return messages
         if len(messages) < 2:
             return Drop("fewer_than_two_messages")
-        prefix, turn = "", messages[:2]
+        prefix, turn, rest = "", messages[:2], messages[2:]
         if text_or_null(messages[0], "role") == "system":
             system = text_of(messages[0], "content")
             if isinstance(system, Malformed):
                 return system
-            prefix, turn = system + "\n\n", messages[1:3]
+            prefix, turn, rest = system + "\n\n", messages[1:3], messages[3:]
         roles = []
         for message in turn:
             role = text_or_null(message, "role")
@@ -56,4 +56,6 @@ class NoRobots(Source):
             return request
         if isinstance(answer, Malformed):
             return answer
-        return Row("cot", prefix + request, answer)
+        row = Row("cot", prefix + request, answer)
+        further = sum(isinstance(message, dict) and message.get("role") == "assistant" for message in rest)
+        return (row, Note(FURTHER_TURNS, further)) if further else row

@@ -13,6 +13,7 @@ mod guard;
 mod loader;
 mod mixture;
 mod mt19937;
+mod pattern;
 mod poll;
 mod rows;
 mod sample;
@@ -37,6 +38,8 @@ mod _native {
     use super::mixture::{mixture_samples, mixture_sources};
     #[pymodule_export]
     use super::mt19937::Mt19937;
+    #[pymodule_export]
+    use super::pattern::Pattern;
     #[pymodule_export]
     use super::rows::{Layout, json_rows};
     #[pymodule_export]
