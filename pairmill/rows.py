@@ -10,7 +10,7 @@ from that row on, so that there is one judge of what a row is and one wording of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -480,3 +480,20 @@ def _row_of(item: object, where: str) -> Row:
     if missing:
         raise InputError(f"{missing[0]} is missing", where=where, expected=", ".join(FIELDS))
     return Row(**found)
+
+
+def refuse_mixed(schema: pa.Schema, fields: Collection[str], where: str) -> None:
+    """Raise InputError if one of these columns, or with none given any, is JSON that ``datasets`` made of mixed values.
+
+    Where JSON has texts and other values in one column, datasets 5.2 makes JSON of them all, texts in quotes.
+    """
+    import pyarrow as pa
+
+    for column in schema:
+        if isinstance(column.type, pa.JsonType) and (not fields or column.name in fields):
+            raise InputError(
+                "a column has values of several kinds, which datasets makes texts of JSON of",
+                where=where,
+                got=column.name,
+                hint="fetch the files themselves, without via: datasets",
+            )

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from components.clean.card import COMPRESSED, suffix_of
 from components.clean.names import meant
+from components.clean.origin import HubRows
 from components.clean.pieces import Piece
 from components.clean.source import Malformed, Reader, Record, Source
 from pairmill import compressed, jsonstream, rows
@@ -74,6 +75,9 @@ def parquet(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]
 
 
 def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
+    if isinstance(source.origin, HubRows):
+        # They may have been fetched for another declaration, which did not read this column.
+        rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
     if not source.fields:
         return None
     for name in source.fields:

@@ -172,9 +172,9 @@ class Fetch(Stage[FetchConfig]):
         if gone:
             event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
         # Equal files at two places are the same data, and the index names one place.
-        moved = [one.source.name for one in fetches if one.given and _indexed_at(folder, one) != one.given.uri]
+        moved = [one.source.name for one in fetches if one.given and not _indexed(folder, one)]
         if moved:
-            event(f"fetch: the files of {', '.join(moved)} are at another place now; the index is made again")
+            event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
         return not gone and not moved
 
     def settle(self, config: FetchConfig, plan: Plan, records: list[ShardRecord]) -> Plan:
@@ -488,13 +488,17 @@ def _standing(one: _Fetch, root: str, *, verify: bool = False) -> Manifest | Non
     return None if wrong else manifest
 
 
-def _indexed_at(folder: str, one: _Fetch) -> str:
-    """Where the index in a folder says that the given files of a source are; empty if it does not say it."""
-    uri = storage.join(folder, "sources", f"{one.source.name}.json")
+def _indexed(folder: str, one: _Fetch) -> bool:
+    """Whether the index in a finished folder says of given files that they are where they are."""
+    assert one.given is not None
+    manifest, path = manifests.read(folder), f"sources/{one.source.name}.json"
+    data = storage.store_for(folder).read(storage.join(folder, path))
     try:
-        return str(json.loads(storage.store_for(uri).read(uri))["uri"])
+        # Two runs at once, of two places, may have left the index of the one and the manifest of the other.
+        whole = manifest is not None and hashlib.sha256(data).hexdigest() in {file.sha256 for file in manifest.files}
+        return whole and json.loads(data)["uri"] == one.given.uri
     except (ValueError, KeyError, TypeError):
-        return ""
+        return False
 
 
 def _folder(one: _Fetch, root: str) -> str:

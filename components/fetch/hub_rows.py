@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.clean.origin import HubRows
-from pairmill import hub
+from pairmill import hub, rows
 from pairmill.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def stream(
         create: gives the local file for a name.
 
     Raises:
-        InputError: ``datasets`` cannot read it, or a field is no longer what it was: see ``_refuse_mixed``.
+        InputError: ``datasets`` cannot read it, or made other texts of a field (:func:`pairmill.rows.refuse_mixed`).
         StorageError: the Hub does not answer.
     """
     import pyarrow as pa
@@ -49,7 +49,7 @@ def stream(
     if group is None:
         raise InputError("holds no row", where=f"{origin.repo} {origin.config} {split}")
     schema = group.schema
-    _refuse_mixed(schema, fields, f"{origin.repo} {origin.config} {split}")
+    rows.refuse_mixed(schema, fields, f"{origin.repo} {origin.config} {split}")
     part = 0
     while group is not None:
         with create(f"{split}-{part:05}.parquet") as path, pq.ParquetWriter(path, schema) as writer:
@@ -90,20 +90,6 @@ def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository
         raise _unreadable(error, origin, split) from error
     if waiting:
         yield pa.concat_tables(waiting, promote_options="permissive")
-
-
-def _refuse_mixed(schema: pa.Schema, fields: Sequence[str], where: str) -> None:
-    # Where JSON has texts and other values in one column, datasets 5.2 makes JSON of them all, texts in quotes.
-    import pyarrow as pa
-
-    for column in schema:
-        if isinstance(column.type, pa.JsonType) and (not fields or column.name in fields):
-            raise InputError(
-                "a column has values of several kinds, which datasets makes texts of JSON of",
-                where=where,
-                got=column.name,
-                hint="fetch the files themselves, without via: datasets",
-            )
 
 
 def _unreadable(error: Exception, origin: HubRows, split: str) -> InputError:

@@ -599,6 +599,14 @@ def test_columns_that_are_read_through_datasets_are_checked_in_an_old_project_to
             done = program(hub, tmp_path / "home", f"root={root}", f"sources={described}", "workers=1")
             assert done.code == code, done.err
     assert "a column has values of several kinds" in done.err
+    # Nor does clean read them from the raw folder, or from the index, of before.
+    (older,) = (root / "fetch").glob(f"*/{tools.MANIFEST}")
+    for place in (older.parent, root / "raw"):
+        with pytest.raises(StageFailure, match=r"a column has values of several kinds.*got answer"):
+            clean(root, place, str(described))
+        described.write_text(described.read_text().replace("answer", "good"))
+        assert len(clean(root, place, str(described))["data/made_rows.jsonl"].splitlines()) == 31
+        described.write_text(described.read_text().replace("good", "answer"))
 
 
 # --- files over https -----------------------------------------------------------------------------------------------

@@ -568,6 +568,53 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers", "share", "verify"}
 
 
+def old_results(bench: Bench, count: int, version: int) -> None:
+    """As if so many results had been made by a version."""
+    bench.run()
+    (made,) = bench.root.glob(f"toy/*/{MANIFEST}")
+    raw = {**json.loads(made.read_bytes()), "version": version}
+    for number in range(count):
+        folder = bench.root / "toy" / f"{number:016x}"
+        folder.mkdir(exist_ok=True)
+        (folder / MANIFEST).write_text(json.dumps({**raw, "fingerprint": folder.name}))
+
+
+@pytest.mark.parametrize("share", ["", "1/2"])
+def test_the_log_says_why_results_of_an_older_version_are_made_again(
+    share: str, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_results(bench, 2, 2)
+    (bench.root / "toy" / f"{1:016x}" / MANIFEST).write_text("{")  # one that nobody can read says nothing
+    monkeypatch.setattr(Toy, "version", 4)
+    monkeypatch.setattr(Toy, "history", {2: "a was wrong", 3: "b was wrong", 4: "c was wrong"})
+    caplog.set_level(logging.INFO)
+    if share:
+        runner.run_share(Toy(), bench.config(share=share), Share.parse(share))
+    else:
+        bench.run()
+    base = bench.root / "toy"
+    said = f"toy: results of an older version below {base} are not used again: a was wrong; b was wrong; c was wrong"
+    assert [one.getMessage() for one in caplog.records if "not used" in one.getMessage()] == [said]
+
+
+def test_of_many_old_results_a_few_are_looked_at_and_none_where_there_is_nothing_to_make(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old_results(bench, 40, 1)
+    monkeypatch.setattr(Toy, "version", 2)
+    monkeypatch.setattr(Toy, "history", {2: "a was wrong"})
+    caplog.set_level(logging.INFO)
+    looked: list[str] = []
+    version_of = manifests.version_of
+    monkeypatch.setattr(manifests, "version_of", lambda folder: looked.append(folder) or version_of(folder))
+    bench.run()
+    assert 0 < len(looked) <= 16
+    assert "a was wrong" in caplog.text
+    looked.clear()
+    assert bench.run().reused
+    assert looked == []
+
+
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
