@@ -35,6 +35,7 @@ class RawFolder:
         about: what a manifest says of them: revision, licence, citation, origin.
         stamps: of the files as they were when they were digested, or listed, by path.
         promised: paths whose digest a manifest alone says.
+        given: whether the files stand where others may change them: they are compared before work begins.
     """
 
     uri: str
@@ -43,6 +44,7 @@ class RawFolder:
     about: dict[str, Any] = field(default_factory=dict)
     stamps: dict[str, str] = field(default_factory=dict)
     promised: set[str] = field(init=False)
+    given: bool = False
 
     def __post_init__(self) -> None:
         self.promised = set(self.digests)
@@ -61,8 +63,9 @@ class RawFolder:
             Changed: a file is not what the manifest says, or is written to all the time.
         """
         store = storage.store_for(self.uri)
+        again = verify or self.given
         wanted = dict.fromkeys(paths)
-        unknown = [path for path in wanted if path not in self.digests or (verify and path in self.promised)]
+        unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
         uris = [storage.join(self.uri, *path.split("/")) for path in unknown]
         for path, uri, one in zip(unknown, uris, store.digested(uris), strict=True):
             if path in self.digests:
@@ -93,9 +96,8 @@ def index(raw: str) -> dict[str, RawFolder] | None:
         entry = json.loads(manifests.contents(raw, manifest, f"sources/{name}.json"))
         uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
-        # Files that were given stand where others may change them, sizes kept: they are digested again.
-        digests = {} if entry["uri"] else {file["path"]: file["sha256"] for file in entry["files"]}
-        found[name] = RawFolder(uri, {file["path"]: file["size"] for file in entry["files"]}, digests, entry["about"])
+        sizes, digests = ({file["path"]: file[what] for file in entry["files"]} for what in ("size", "sha256"))
+        found[name] = RawFolder(uri, sizes, digests, entry["about"], given=bool(entry["uri"]))
     return found
 
 
