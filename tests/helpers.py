@@ -11,6 +11,9 @@ from typing import NoReturn
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+HANGS = 300.0
+"""Seconds after which a program of ours that has not ended hangs. It costs nothing but where one does: a machine under
+load takes minutes for what is done in two seconds."""
 STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 
 
@@ -20,7 +23,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))}
 
 
-def python(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, timeout: float = HANGS) -> subprocess.CompletedProcess[str]:
     """Run this Python with these arguments from the repository; stdout and stderr as text."""
     return subprocess.run(
         [sys.executable, *arguments],
@@ -52,7 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Wait until the condition holds; fail with ``what`` if it never does."""
     end = time.monotonic() + seconds
     while not condition():

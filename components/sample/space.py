@@ -18,6 +18,8 @@ _MEMORY = {"tmpfs", "ramfs"}
 _MIB = 1 << 20
 _MARGIN = 32 * _MIB
 """What Python itself may still take."""
+_ROOM = 16 * _MIB
+"""By how much more a limit is named: what a program holds when it asks differs from start to start."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,7 @@ def refuse_unless_fits(target: Path, needed: int, working: int, freed: int = 0) 
                 where=f"output_path={target}",
                 got=f"a limit of {limit.most:,} bytes, of which {limit.held:,} are taken",
                 expected=f"{needed:,} bytes for the sample and {working + _MARGIN:,} to work with",
-                # What a program holds when it asks differs from start to start.
-                hint=f"nothing was written; set the limit to {-(-enough // _MIB) + 2} MiB or more "
+                hint=f"nothing was written; set the limit to {-(-(enough + _ROOM) // _MIB)} MiB or more "
                 "(what is written to /dev/shm counts as memory)",
             )
 

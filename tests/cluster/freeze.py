@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 SECONDS = 100
-BYTES = 1_000_000
 
 
 def written(node: Path, plan: str) -> int:
@@ -31,13 +31,31 @@ def writers(plan: str) -> list[int]:
     return found
 
 
-if __name__ == "__main__":
-    node, plan = Path(sys.argv[1]), sys.argv[2]
-    end = time.monotonic() + SECONDS
-    while (size := written(node, plan)) < BYTES:
+def freeze(node: Path, plan: str, seconds: float = SECONDS) -> int:
+    """Stop the writer of the plan once its hidden folder holds something; the bytes that are there.
+
+    It runs for about a millisecond between two looks, so that it does not end between them.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        found = writers(plan)
+        _tell(found, signal.SIGSTOP)
+        size = written(node, plan)
+        if size:
+            return size
+        if (node / plan).exists():
+            sys.exit(f"{plan} stood there before its writer was seen")
         if time.monotonic() > end:
-            sys.exit(f"no writer of {plan} within {SECONDS} s")
+            sys.exit(f"no writer of {plan} within {seconds} s")
+        _tell(found, signal.SIGCONT)
         time.sleep(0.001)
-    for pid in writers(plan):
-        os.kill(pid, signal.SIGSTOP)
-    print(size)
+
+
+def _tell(processes: list[int], what: signal.Signals) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, what)
+
+
+if __name__ == "__main__":
+    print(freeze(Path(sys.argv[1]), sys.argv[2]))

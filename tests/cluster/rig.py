@@ -383,7 +383,7 @@ class Rig(Cluster):
     # --- the node
 
     def freeze(self, plan: str) -> None:
-        """Stop the next writer of this plan (SIGSTOP) as soon as it has written a megabyte; ``frozen`` waits for it."""
+        """Stop the next writer of this plan (SIGSTOP) as soon as it has begun to write; ``frozen`` waits for it."""
         pod = self._pod("freeze", ["python", "/opt/test/freeze.py", NODE_FOLDER, plan], user=0)
         pod["spec"]["hostPID"] = True
         self.put(OUTSIDE, pod, "create")

@@ -206,7 +206,7 @@ def test_a_pod_that_goes_while_it_writes_leaves_nothing(cluster: Rig) -> None:
     second, third = cluster.plans[1:]
     # Stopped, the writer cannot clear up when it is told to end: what it began stays until somebody else comes.
     cluster.freeze(third)
-    cluster.sampler(third, limits(cpu="500m"))
+    cluster.sampler(third, limits(cpu="200m"))
     written = cluster.frozen()
     pod = cluster.pod(third)["metadata"]
     (partial,) = (name for name in samples(cluster) if name.endswith(".partial"))

@@ -1,8 +1,10 @@
 """What becomes of requests to object stores that fail: every kind of fault, on both backends, through a real proxy."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 from objectstores.fixtures import Use
@@ -55,6 +57,16 @@ PASSING = [
     Fault("corrupt", 0.5, on="P* *"),
     Fault("stale", 1.0, seconds=0.3),
 ]
+
+
+@pytest.mark.parametrize("fault", PASSING, ids=named)
+def test_every_fault_comes_whatever_is_drawn(fault: Fault) -> None:
+    most = math.ceil(1.5 / fault.rate)
+    for seed in range(300):
+        proxy = FaultProxy(cast(Server, None), seed=seed, faults=[fault])
+        drawn = [proxy.draw("PUT", f"/bucket/large?{seed}", b"x") or proxy.draw("GET", "/") for _ in range(most)]
+        assert any(fault.kind in one for one in drawn), seed
+        assert not FaultProxy(cast(Server, None), seed=seed, faults=[Fault("corrupt")]).draw("PUT", "/", b"")
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=named)

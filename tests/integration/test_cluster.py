@@ -8,6 +8,7 @@ from pathlib import Path
 from objectstores.servers import S3Server
 
 from pairmill import storage
+from tests.cluster.freeze import freeze
 from tests.cluster.standin import StandIn
 from tests.emulator import Backend, Folder, Process
 from tests.helpers import REPOSITORY, environment, missing
@@ -43,3 +44,22 @@ def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: 
     assert "2 workers" in done.stdout
     assert "raw files that are not there: exit 6" in done.stdout
     assert storage.store_for(s3).list(s3) == []
+
+
+def test_a_writer_of_little_is_stopped_in_the_midst_of_it(tmp_path: Path) -> None:
+    plan = "0123456789abcdef"
+    code = (
+        "import os, sys, time\nhidden = os.path.join(sys.argv[1], f'.{sys.argv[4]}.x.partial')\ntime.sleep(0.3)\n"
+        "os.mkdir(hidden)\nopen(hidden + '/tokens.npy', 'wb').write(bytes(400_000))\nend = time.monotonic() + 0.3\n"
+        "while time.monotonic() < end: pass\n"
+        "os.rename(hidden, os.path.join(sys.argv[1], sys.argv[4]))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), "components.sample", f"plan={plan}", plan]
+    process = subprocess.Popen(command)
+    try:
+        assert freeze(tmp_path, plan, seconds=30) > 0
+        assert not (tmp_path / plan).exists()
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from apiserver import WORKFLOW, ApiServer, Node, frame
-from helpers import REPOSITORY, environment, until
+from helpers import HANGS, REPOSITORY, environment, until
 
 from pairmill.stage import MOST_SHARES
 
@@ -66,7 +66,7 @@ def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Po
 
 
 def end(process: subprocess.Popen[str]) -> Done:
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=HANGS)
     return Done(process.returncode, stdout, stderr)
 
 
@@ -659,7 +659,7 @@ print(json.dumps([client.get_run(run.run_id).state, listed.status, done.state, n
         env={**environment(), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS,
         check=False,
     )
     assert done.returncode == 0, done.stderr
