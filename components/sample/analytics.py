@@ -89,18 +89,27 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
         "### Global Summary",
         f"**Total Unique Tokens Sampled:** {_share(base.unique_toks, base.toks)}",
         f"**Total Unique Rows Sampled:** {_share(base.unique_rows, base.rows)}",
-        "",
     ]
+    if profile == "pairmill":
+        # The shares above are of what is left: a row that lost half of its tokens counts as sampled whole.
+        ledger = Ledger.sum(ledgers.values())
+        rows, toks = ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)
+        lines += [
+            f"**Rows Cut at the Context:** {_share(rows, whole.rows)}",
+            f"**Tokens Cut Off:** {_share(toks, whole.toks + toks)}",
+        ]
+    lines.append("")
     if profile == "pairmill":
         lines += [*_left_out(ledgers), ""]
     return "\n".join(lines) + "\n"
 
 
 def _left_out(ledgers: Mapping[str, Ledger]) -> list[str]:
-    header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated |"
+    header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated | Tokens cut off |"
     lines = ["### Rows Left Out or Cut", header, "".join(c if c == "|" else "-" for c in header)]
     for name, ledger in sorted(ledgers.items()):
-        counts = [*(ledger.dropped.get(reason, 0) for reason in REASONS), ledger.notes.get("truncated", 0)]
+        counts = [ledger.dropped.get(reason, 0) for reason in REASONS]
+        counts += [ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)]
         if any(counts):
             cells = " | ".join(f"{count:,}" for count in [ledger.rows_in, *counts])
             lines.append(f"| **{name}** | {cells} |")
