@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from components.sample.rows import REASONS
 from pairmill.manifest import Ledger
+from pairmill.markdown import plain
 from pairmill.stage import Profile
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
@@ -112,7 +113,7 @@ def _left_out(ledgers: Mapping[str, Ledger]) -> list[str]:
         counts += [ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)]
         if any(counts):
             cells = " | ".join(f"{count:,}" for count in [ledger.rows_in, *counts])
-            lines.append(f"| **{name}** | {cells} |")
+            lines.append(f"| **{plain(name)}** | {cells} |")
     return lines if len(lines) > 3 else [lines[0], "nothing"]
 
 
@@ -127,4 +128,8 @@ def _share(part: int, whole: int) -> str:
 def _line(name: str, stats: Stats, base: Stats) -> str:
     columns = ("rows", "toks", "cov_rows", "cov_toks", "cov_itoks", "cov_rtoks")
     cells = [(getattr(stats, column), getattr(base, column)) for column in columns]
-    return f"| **{name}** | " + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells) + " |"
+    return (
+        f"| **{plain(name)}** | "
+        + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells)
+        + " |"
+    )

@@ -4,6 +4,7 @@ The tests named ``defect_<n>`` are about the defects of the reference; docs/diff
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -816,3 +817,17 @@ def test_a_rule_that_is_nothing_is_no_matter_where_no_task_reaches_it(bench: Ben
     bench.put("a", plain(5))
     bench.rules([{"prefix": "a"}, {"prefix": "b", "max_per_file": "many"}])
     assert "'b'" in str(bench.run(profile="data_io").report().look_at)
+
+
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+def test_names_of_tasks_are_escaped_in_the_analytics_and_ordinary_ones_stay(bench: Bench, profile: Profile) -> None:
+    bench.rules([{"prefix": "", "max_per_file": 1}])
+    bench.put("a|b<i>__*x*", [*plain(3), (1, 1), (3, 40)])
+    bench.put("flan__cot_zs data__wiki-dialog (1) & more.parquet", [*plain(3), (1, 1)])
+    text = bench.run(profile=profile).stdout
+    assert "| **a\\|b\\<i>** |" in text
+    assert "| **a\\|b\\<i>\\_\\_\\*x\\*** |" in text
+    assert "| **flan__cot_zs data__wiki-dialog (1) & more.parquet** |" in text
+    for block in text.split("\n\n"):
+        bars = [len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines() if line.startswith("|")]
+        assert len(set(bars)) <= 1, block
