@@ -223,6 +223,7 @@ class Node:
         """
         with self._parent(make=True) as parent:
             assert parent is not None
+            self._refuse_closed(parent)
             with self._turn(parent):
                 folder = owned.make(parent, self.target.name)
                 try:
@@ -231,6 +232,17 @@ class Node:
                     if owned.leads(parent.handle, folder.path.name, folder.handle):
                         owned.remove(parent.handle, folder.path.name, folder.handle)
                     os.close(folder.handle)
+
+    def _refuse_closed(self, parent: Folder) -> None:
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent.handle, effective_ids=True):
+            state = os.fstat(parent.handle)
+            raise StorageError(
+                "nothing may be written there",
+                where=str(parent.path),
+                got=f"a folder of {owned.whose(state.st_uid)}, mode {state.st_mode & 0o7777:o}",
+                expected=f"one that {owned.whose(os.geteuid())} may write to",
+                hint="choose an output_path of your own, or let the owner of the folder run this",
+            )
 
     @contextmanager
     def _turn(self, parent: Folder) -> Iterator[None]:

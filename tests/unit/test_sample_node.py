@@ -726,6 +726,10 @@ def test_a_second_user_of_a_node_takes_what_root_made(open_world: World) -> None
     before = (world.node / "PLAN").stat().st_ino
     assert as_user(SOMEBODY, lambda: world.carry_out(plan)) is None
     assert (world.node / "PLAN").stat().st_ino == before
+    error = as_user(SOMEBODY, lambda: world.carry_out(other))
+    assert isinstance(error, StorageError)
+    assert f"{world.node}: nothing may be written there; got a folder of root (uid 0), mode 755" in str(error)
+    assert "choose an output_path of your own" in str(error)
     # One that is there, and is not the wanted one.
     world.carry_out(other)
     error = as_user(SOMEBODY, lambda: world.carry_out(plan))
@@ -861,23 +865,27 @@ def test_prepare_hands_a_folder_over(tmp_path: Path) -> None:
     assert tmp_path.stat().st_uid == os.getuid()
 
 
-@pytest.mark.parametrize(
-    ("owner", "mode"), [(0, 0o777), (65532, 0o777), (65532, 0o755), (SOMEBODY, 0o1777), (SOMEBODY, 0o700)]
-)
-def test_prepare_leaves_the_folder_to_its_owner_alone_with_the_power_to_chown_and_no_other(
-    tmp_path: Path, owner: int, mode: int
-) -> None:
-    path = tmp_path / "pairmill"
-    path.mkdir()
-    path.chmod(mode)
-    os.chown(path, owner, owner)
+def test_prepare_leaves_the_folder_to_its_owner_alone_with_the_power_to_chown_and_no_other(tmp_path: Path) -> None:
+    cases = [(0, 0o777), (65532, 0o777), (65532, 0o755), (SOMEBODY, 0o1777), (SOMEBODY, 0o700)]
+    paths = [tmp_path / f"{owner}-{mode:o}" for owner, mode in cases]
+    for path, (owner, mode) in zip(paths, cases, strict=True):
+        path.mkdir()
+        path.chmod(mode)
+        os.chown(path, owner, owner)
     power = ["setpriv", "--bounding-set=-all,+chown", "--inh-caps=-all", "--no-new-privs"]
-    program = [sys.executable, "-m", "components.sample", "prepare", f"path={path}"]
-    tmp_path.chmod(0o755)
-    done = subprocess.run([*power, *program], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    program = """
+import sys
+from components.sample.prepare import PrepareConfig, prepare
+for path in sys.argv[1:]:
+    prepare(PrepareConfig(path=path))
+"""
+    done = subprocess.run(
+        [*power, sys.executable, "-c", program, *paths], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    state = path.stat()
-    assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (65532, 65532, 0o755)
+    for path in paths:
+        state = path.stat()
+        assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (65532, 65532, 0o755), path
 
 
 def test_prepare_names_whose_link_it_is_and_leaves_its_target(tmp_path: Path, victim: Path) -> None:
