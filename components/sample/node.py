@@ -225,6 +225,7 @@ class Node:
         with self._parent(make=True) as parent:
             assert parent is not None
             self._refuse_closed(parent)
+            self._warn_of_open(parent)
             with self._turn(parent):
                 folder = owned.make(parent, self.target.name)
                 try:
@@ -243,6 +244,16 @@ class Node:
                 got=f"a folder of {owned.whose(state.st_uid)}, mode {state.st_mode & 0o7777:o}",
                 expected=f"one that {owned.whose(os.geteuid())} may write to",
                 hint="choose an output_path of your own, or let the owner of the folder run this",
+            )
+
+    def _warn_of_open(self, parent: Folder) -> None:
+        """Who can rename what stands in a folder can put something else into the place of a finished sample."""
+        state = os.fstat(parent.handle)
+        if self.shared and (not owned.trusted(state.st_uid) or state.st_mode & 0o1002 == stat.S_IWOTH):
+            event(
+                f"{NAME}: {parent.path} is a folder of {owned.whose(state.st_uid)}, mode {state.st_mode & 0o7777:o}: "
+                "others can put something else into the place of the sample; `prepare` makes it yours",
+                level=logging.WARNING,
             )
 
     @contextmanager

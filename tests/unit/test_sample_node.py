@@ -588,6 +588,19 @@ def test_a_lock_that_is_waited_for_is_said_with_its_holder_and_has_a_limit(
     assert not place.run().reused
 
 
+@pytest.mark.parametrize(
+    ("owner", "mode", "said"), [(0, 0o777, True), (SOMEBODY, 0o755, True), (0, 0o1777, False), (0, 0o755, False)]
+)
+def test_a_folder_of_a_node_in_which_others_can_rename_is_said(
+    world: World, owner: int, mode: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.node.mkdir(parents=True)
+    world.node.chmod(mode)
+    os.chown(world.node, owner, owner)
+    world.sample(root="")
+    assert ("others can put something else into the place of the sample" in caplog.text) is said
+
+
 def test_a_link_of_somebody_in_the_way_is_refused_and_our_own_is_followed(place: Place, victim: Path) -> None:
     ours, theirs = place.node / "ours", place.node / "theirs"
     for link in (ours, theirs):
