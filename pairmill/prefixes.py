@@ -9,6 +9,7 @@ import difflib
 import json
 import logging
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -106,6 +107,31 @@ class Rules:
                     return found, True
                 found = self._rule(number, item)
         return found or Rule(), False
+
+    def prefix_of(self, task: str) -> str | None:
+        """The prefix of the rule that applies to a task; None if none does."""
+        number = self._first(task)
+        return None if number is None else str(self._items[number]["prefix"])
+
+    def idle(self, tasks: Iterable[str]) -> list[str]:
+        """The prefixes of the rules that apply to none of these tasks: mistyped, or of data that is not here."""
+        used = {self._first(task) for task in tasks}
+        return [prefix for number, prefix in self._prefixes() if number not in used]
+
+    def warn_of_idle(self, tasks: Iterable[str]) -> None:
+        """Log the rules that apply to none of these tasks, if there are any."""
+        idle = self.idle(tasks)
+        if idle:
+            named = ", ".join(map(repr, idle))
+            event(f"{self._where}: rules that apply to no task: {named}", level=logging.WARNING)
+
+    def _first(self, task: str) -> int | None:
+        return next((number for number, prefix in self._prefixes() if task.startswith(prefix)), None)
+
+    def _prefixes(self) -> list[tuple[int, str]]:
+        # With ``profile="data_io"`` an item that no task reaches may be anything.
+        pairs = ((number, item.get("prefix")) for number, item in enumerate(self._items) if isinstance(item, dict))
+        return [(number, prefix) for number, prefix in pairs if isinstance(prefix, str)]
 
     def digest(self) -> str:
         """Content identity, for fingerprints."""

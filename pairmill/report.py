@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
+from pairmill.markdown import VISIBLE, plain
+
 if TYPE_CHECKING:
     from pairmill.manifest import Ledger
 
@@ -369,7 +371,7 @@ class Section:
     def markdown(self, level: int) -> list[str]:
         """Its tables, with the summary above; nothing if it has none."""
         lines = [line for block in self.blocks for line in block.markdown(level + 1)]
-        return ["", f"{'#' * level} {self.title}", "", self.summary, *lines] if lines else []
+        return ["", f"{'#' * level} {plain(self.title)}", "", plain(self.summary), *lines] if lines else []
 
 
 @dataclass
@@ -410,11 +412,11 @@ class Report:
 
     def markdown(self) -> str:
         """The same as text, below 1 MB too, without what is for the page only."""
-        lines = [f"# {self.title}", ""]
-        lines += [_md(self.verdict), ""] * bool(self.verdict)
-        lines += [f"- look at: {_md(line)}" for line in self.look_at[:_MAX_BARS]]
+        lines = [f"# {plain(self.title)}", ""]
+        lines += [plain(self.verdict), ""] * bool(self.verdict)
+        lines += [f"- look at: {plain(line)}" for line in self.look_at[:_MAX_BARS]]
         lines += [""] * bool(self.look_at)
-        lines += [f"- **{name}**: {_text(value)}" for name, value in self.figures.items()]
+        lines += [f"- **{plain(name)}**: {plain(_text(value))}" for name, value in self.figures.items()]
         head = _lines(lines)
         parts, rest = self._fitting(lambda block: _lines(block.markdown(2)), _MAX_PAGE - len(head.encode()))
         return head + "".join(parts) + f"\n{rest}\n" * bool(rest)
@@ -584,41 +586,29 @@ def _text(cell: Cell) -> str:
     return f"{cell:,.0f}" if cell.is_integer() else f"{cell:,.4g}" if abs(cell) < 10_000 else f"{cell:,.1f}"
 
 
-# What has no glyph is drawn as a picture of itself; half a surrogate pair could not even be written.
-_VISIBLE = (
-    {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\t\n"}
-    | {0x7F: 0x2421}
-    | dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
-)
-
-
 def _esc(text: str) -> str:
-    return html.escape(text.translate(_VISIBLE), quote=False)
+    return html.escape(text.translate(VISIBLE), quote=False)
 
 
 def _attribute(text: str) -> str:
-    return html.escape(text.translate(_VISIBLE))
+    return html.escape(text.translate(VISIBLE))
 
 
 def _lines(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines).translate(_VISIBLE)
+    return "".join(f"{line}\n" for line in lines).translate(VISIBLE)
 
 
 def _md_table(
     title: str, level: int, header: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = ""
 ) -> list[str]:
-    lines = ["", f"{'#' * level} {title}", ""]
+    lines = ["", f"{'#' * level} {plain(title)}", ""]
     if not rows:
         return [*lines, "Nothing."]
     if note:
-        lines += [_md(note), ""]
-    lines.append("| " + " | ".join(_md(cell) for cell in header) + " |")
+        lines += [plain(note), ""]
+    lines.append("| " + " | ".join(plain(cell) for cell in header) + " |")
     lines.append("|" + "---|" * len(header))
-    lines += ["| " + " | ".join(_md(_text(cell)) for cell in row) + " |" for row in rows[:_MAX_ROWS]]
+    lines += ["| " + " | ".join(plain(_text(cell)) for cell in row) + " |" for row in rows[:_MAX_ROWS]]
     if len(rows) > _MAX_ROWS:
         lines.append(f"\n({len(rows) - _MAX_ROWS:,} more rows are not shown)")
     return lines
-
-
-def _md(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "\\<").replace("\n", " ")

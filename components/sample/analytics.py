@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from components.sample.rows import REASONS
 from pairmill.manifest import Ledger
+from pairmill.markdown import plain
 from pairmill.stage import Profile
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
@@ -89,21 +90,30 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
         "### Global Summary",
         f"**Total Unique Tokens Sampled:** {_share(base.unique_toks, base.toks)}",
         f"**Total Unique Rows Sampled:** {_share(base.unique_rows, base.rows)}",
-        "",
     ]
+    if profile == "pairmill":
+        # The shares above are of what is left: a row that lost half of its tokens counts as sampled whole.
+        ledger = Ledger.sum(ledgers.values())
+        rows, toks = ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)
+        lines += [
+            f"**Rows Cut at the Context:** {_share(rows, whole.rows)}",
+            f"**Tokens Cut Off:** {_share(toks, whole.toks + toks)}",
+        ]
+    lines.append("")
     if profile == "pairmill":
         lines += [*_left_out(ledgers), ""]
     return "\n".join(lines) + "\n"
 
 
 def _left_out(ledgers: Mapping[str, Ledger]) -> list[str]:
-    header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated |"
+    header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated | Tokens cut off |"
     lines = ["### Rows Left Out or Cut", header, "".join(c if c == "|" else "-" for c in header)]
     for name, ledger in sorted(ledgers.items()):
-        counts = [*(ledger.dropped.get(reason, 0) for reason in REASONS), ledger.notes.get("truncated", 0)]
+        counts = [ledger.dropped.get(reason, 0) for reason in REASONS]
+        counts += [ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)]
         if any(counts):
             cells = " | ".join(f"{count:,}" for count in [ledger.rows_in, *counts])
-            lines.append(f"| **{name}** | {cells} |")
+            lines.append(f"| **{plain(name)}** | {cells} |")
     return lines if len(lines) > 3 else [lines[0], "nothing"]
 
 
@@ -118,4 +128,8 @@ def _share(part: int, whole: int) -> str:
 def _line(name: str, stats: Stats, base: Stats) -> str:
     columns = ("rows", "toks", "cov_rows", "cov_toks", "cov_itoks", "cov_rtoks")
     cells = [(getattr(stats, column), getattr(base, column)) for column in columns]
-    return f"| **{name}** | " + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells) + " |"
+    return (
+        f"| **{plain(name)}** | "
+        + " | ".join(f"{part:,} ({_percent(part, whole):.1f}%)" for part, whole in cells)
+        + " |"
+    )

@@ -25,7 +25,7 @@ from components.sample.materialize import materialize, metadata
 from components.sample.node import NAME, Node
 from components.sample.owned import Folder
 from components.sample.plan import Findings, Plan, Source
-from components.sample.rows import TaskRows, rows_of
+from components.sample.rows import NEVER, TaskRows, rows_of
 from components.sample.space import refuse_unless_fits
 from pairmill import log, storage, tokens
 from pairmill import manifest as manifests
@@ -137,9 +137,8 @@ def _of_options(config: SampleConfig) -> _Sample:
 
     def make(workers: int) -> _Made:
         made, findings = plan.make(_rows(folder, rules, config), config, workers)
-        return made, _describe(
-            made, findings, folder, Manifest(NAME, VERSION, fingerprint, options, inputs, Ledger(), [])
-        )
+        manifest = Manifest(NAME, VERSION, fingerprint, options, inputs, Ledger(), [])
+        return made, _describe(made, findings, folder, rules, manifest)
 
     return _Sample(options, inputs, layout, home, planned, lambda: folder.tasks, make, config.verify)
 
@@ -229,7 +228,9 @@ def _rows(folder: tokens.Folder, rules: Rules, config: SampleConfig) -> list[Cal
     return found
 
 
-def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manifest: Manifest) -> Manifest:
+def _describe(
+    made: Plan, findings: list[Findings], folder: tokens.Folder, rules: Rules, manifest: Manifest
+) -> Manifest:
     ledger = manifest.ledger
     for one in findings:
         ledger.add(one.ledger)
@@ -246,6 +247,9 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
             hint="tokenize again",
         )
     ledger.reconcile(NAME)
+    if not ledger.rows_out and manifest.options["profile"] == "pairmill":
+        # The reference makes empty files of it.
+        raise _nothing_left(ledger, findings, manifest.options, folder)
     stats = {one.name: one.stats for one in findings}
     whole = analytics.total(stats)
     ledger.measures = {
@@ -253,6 +257,7 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
         "tokens_sampled": whole.cov_toks,
         "unique_tokens": whole.unique_toks,
         "response_tokens_sampled": whole.cov_rtoks,
+        "truncated_tokens": ledger.measures.get("truncated_tokens", 0),
     }
     manifest.shards = {one.name: one.ledger for one in findings}
     manifest.data = {
@@ -262,10 +267,32 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
         "cuts": np.sum([one.cuts for one in findings], axis=0).tolist(),
         "sources": [asdict(source) for source in made.sources],
         "rules": {one.name: asdict(one.rule) for one in findings},
+        "prefixes": {one.name: rules.prefix_of(one.name) for one in findings},
+        "idle_rules": rules.idle(one.name for one in findings),
         # As text: the trainer gets its keys in the order in which they are written there.
         "tokenizer_info": json.dumps(folder.info, ensure_ascii=False),
     }
     return manifest
+
+
+def _nothing_left(
+    ledger: Ledger, findings: list[Findings], options: dict[str, Any], folder: tokens.Folder
+) -> InputError:
+    context, least = options["context_size"], min(one.least_context for one in findings)
+    if least == NEVER:
+        hint = f"no response has min_resp_length={options['min_resp_length']} tokens: lower it"
+    elif least > context:
+        hint = f"raise context_size={context}: the shortest row needs {least:,}"
+    else:
+        hint = "the rules take none: raise max_per_file, max_response_tokens_per_file or repeat"
+    reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
+    return InputError(
+        "no row is left to sample",
+        where=f"tokenized_path={folder.uri}",
+        got=f"{ledger.rows_in:,} rows: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in reasons),
+        expected="at least one",
+        hint=hint,
+    )
 
 
 def _complete(sample: _Sample, node: Node | None, workers: int) -> Manifest | None:
@@ -280,7 +307,7 @@ def _standing(sample: _Sample, node: Node, workers: int) -> Manifest | None:
     made = node.finished()
     if made is None or sample.expected not in (None, made.files):
         return None
-    return made if node.verified(made, workers, again=sample.verify) else None
+    return made if node.verified(made, workers, afresh=sample.verify) else None
 
 
 def _write(sample: _Sample, made: _Made | None, node: Node, keep: int, workers: int, start: float) -> Manifest:
@@ -434,6 +461,8 @@ def _outcome(manifest: Manifest, home: str, node: Node | None, reused: bool, sec
     metrics = {
         **of_rows(ledger),
         "truncated_rows": ledger.notes.get("truncated", 0),
+        # A sample of an older pairmill did not count them.
+        "truncated_tokens": measures.get("truncated_tokens", 0),
         "tokens": measures["tokens_sampled"],
         "response_tokens": measures["response_tokens_sampled"],
         "unique_tokens": measures["unique_tokens"],

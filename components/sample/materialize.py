@@ -105,7 +105,8 @@ class _File:
             if above:
                 with suppress(FileExistsError):
                     os.mkdir(above, 0o755, dir_fd=self._folder.handle)
-            self._handle = self._folder.create(self._path)
+            # Whoever could write to it later would change what epochs and positions speak of.
+            self._handle = self._folder.create(self._path, 0o444)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -163,7 +163,7 @@ class Node:
                     return None
                 return manifests.whole(str(self.target))
 
-    def verified(self, manifest: Manifest, workers: int, *, again: bool = False) -> bool:
+    def verified(self, manifest: Manifest, workers: int, *, afresh: bool = False) -> bool:
         """Whether the files at the target have the digests of their manifest.
 
         They are read once. In the folder of a node a note says what they were then (inodes, sizes, times); as long as
@@ -172,7 +172,7 @@ class Node:
         Args:
             manifest: what :meth:`finished` gave.
             workers: threads.
-            again: read them whatever the note says.
+            afresh: read them whatever the note says.
         """
         with self._parent() as parent:
             assert parent is not None
@@ -182,7 +182,7 @@ class Node:
                 folder = Folder(self.target, handle, parent.durable)
                 facts = _facts(handle)
                 note = self._note(folder)
-                if note and facts.get("verified") == note and not again:
+                if note and facts.get("verified") == note and not afresh:
                     return True
                 start = time.monotonic()
                 wrong = owned.unlike(handle, manifest.files, workers)
@@ -224,6 +224,8 @@ class Node:
         """
         with self._parent(make=True) as parent:
             assert parent is not None
+            self._refuse_closed(parent)
+            self._warn_of_open(parent)
             with self._turn(parent):
                 folder = owned.make(parent, self.target.name)
                 try:
@@ -232,6 +234,27 @@ class Node:
                     if owned.leads(parent.handle, folder.path.name, folder.handle):
                         owned.remove(parent.handle, folder.path.name, folder.handle)
                     os.close(folder.handle)
+
+    def _refuse_closed(self, parent: Folder) -> None:
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent.handle, effective_ids=True):
+            state = os.fstat(parent.handle)
+            raise StorageError(
+                "nothing may be written there",
+                where=str(parent.path),
+                got=f"a folder of {owned.whose(state.st_uid)}, mode {state.st_mode & 0o7777:o}",
+                expected=f"one that {owned.whose(os.geteuid())} may write to",
+                hint="choose an output_path of your own, or let the owner of the folder run this",
+            )
+
+    def _warn_of_open(self, parent: Folder) -> None:
+        """Who can rename what stands in a folder can put something else into the place of a finished sample."""
+        state = os.fstat(parent.handle)
+        if self.shared and (not owned.trusted(state.st_uid) or state.st_mode & 0o1002 == stat.S_IWOTH):
+            event(
+                f"{NAME}: {parent.path} is a folder of {owned.whose(state.st_uid)}, mode {state.st_mode & 0o7777:o}: "
+                "others can put something else into the place of the sample; `prepare` makes it yours",
+                level=logging.WARNING,
+            )
 
     @contextmanager
     def _turn(self, parent: Folder) -> Iterator[None]:

@@ -47,10 +47,10 @@ class Folder:
     handle: int
     durable: bool = False
 
-    def create(self, name: str) -> int:
+    def create(self, name: str, mode: int = 0o644) -> int:
         """Open a new file that is to be written; nothing may have its name."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags, 0o644, dir_fd=self.handle)
+        return os.open(name, flags, mode, dir_fd=self.handle)
 
     def settle(self) -> None:
         """Where it has to be durable, the names of all files and folders below are."""

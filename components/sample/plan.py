@@ -68,6 +68,8 @@ class Findings:
     """Rows over all epochs by tokens, as :func:`components.sample.rows.by_size` counts."""
     cuts: NDArray[np.int64]
     """Rows that may be sampled by tokens cut off."""
+    least_context: int
+    """As :class:`components.sample.rows.TaskRows` has it."""
 
 
 def make(tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers: int) -> tuple[Plan, list[Findings]]:
@@ -105,6 +107,7 @@ class _Drawn:
             ledger.drop("not_sampled", len(rows) - len(taken))
         if rows.truncated:
             ledger.note("truncated", rows.truncated)
+            ledger.measures["truncated_tokens"] = rows.cut_tokens
         stats = Stats(
             rows=len(rows),
             itoks=int(rows.inst_len.sum(dtype=np.int64)),
@@ -116,7 +119,8 @@ class _Drawn:
             unique_toks=int(lengths.sum()),
         )
         source = Source(rows.name, rows.length, len(taken))
-        return cls(source, columns, Findings(rows.name, rows.rule, ledger, stats, by_size(lengths, times), rows.cuts))
+        found = Findings(rows.name, rows.rule, ledger, stats, by_size(lengths, times), rows.cuts, rows.least_context)
+        return cls(source, columns, found)
 
 
 def _own_streams(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from components.sample import analytics
@@ -19,18 +21,30 @@ def report_of(manifest: Manifest) -> Report:
     categories = dict(sorted(analytics.by_category(stats).items(), key=lambda item: -item[1].cov_toks))
     tasks = dict(sorted(stats.items(), key=lambda item: -item[1].cov_toks))
     left_out = [
-        (name, reason, count)
+        (name, reason, count, f"{one.measures.get('truncated_tokens', 0):,}" if reason == "truncated" else "")
         for name, one in manifest.shards.items()
         for reason, count in {**one.dropped, **one.notes}.items()
     ]
     left_out.sort(key=lambda one: (-one[2], *one[:2]))
+    # A sample of an older pairmill has none.
+    prefixes = manifest.data.get("prefixes", {})
     epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
+    whole = analytics.total(stats)
+    cut = measures.get("truncated_tokens", 0)
+    cut_share = Percent.of(cut, whole.toks + cut)
+    idle = manifest.data.get("idle_rules", [])
     unused = [name for name, one in tasks.items() if one.rows and not one.unique_rows]
     look_at = []
     if unused:
         look_at.append(f"No row is sampled of {names_said(unused)}.")
     if truncated:
-        look_at.append(f"{truncated:,} rows are longer than the context and were cut.")
+        look_at.append(
+            f"{truncated:,} rows ({Percent.of(truncated, whole.rows)}) are longer than the context and were cut: "
+            f"{cut:,} tokens, {cut_share} of all, are not seen."
+        )
+    if idle:
+        meant = [_meant(prefix, stats) for prefix in idle]
+        look_at.append(f"Rules that apply to no task: {names_said(meant)}.")
     return Report(
         "sample",
         {
@@ -42,6 +56,7 @@ def report_of(manifest: Manifest) -> Report:
             "Unique tokens": measures["unique_tokens"],
             "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
             "Truncated rows": truncated,
+            "Tokens cut off": cut_share,
             "Bytes on a node": measures["bytes"],
             "Layout": manifest.data["layout"],
             "Fingerprint": manifest.fingerprint,
@@ -70,17 +85,36 @@ def report_of(manifest: Manifest) -> Report:
                     _table("All tasks", "Task", tasks),
                     Table(
                         "Rules applied",
-                        ("Task", "Rows per epoch", "Times over", "Over the context", "Response tokens per epoch"),
-                        [(name, *_rule(manifest.data["rules"][name])) for name in tasks],
+                        (
+                            "Task",
+                            "Prefix",
+                            "Rows per epoch",
+                            "Times over",
+                            "Over the context",
+                            "Response tokens per epoch",
+                        ),
+                        [(name, _said(prefixes.get(name)), *_rule(manifest.data["rules"][name])) for name in tasks],
                     ),
+                    Table("Rules that apply to no task", ("Prefix",), [(_said(prefix),) for prefix in idle]),
                 ],
             ),
-            Table("What was left out or cut", ("Task", "Reason", "Rows"), left_out),
+            Table("What was left out or cut", ("Task", "Reason", "Rows", "Tokens cut off"), left_out),
         ],
         verdict=f"Rows: {rows_said(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
         f"{measures['tokens_sampled']:,} tokens over {epochs:,} epochs.",
         look_at=look_at,
     )
+
+
+def _said(prefix: str | None) -> str:
+    return "no rule" if prefix is None else repr(prefix)
+
+
+def _meant(prefix: str, tasks: Iterable[str]) -> str:
+    """A prefix, with the name that it may have been meant for."""
+    names = sorted({name for task in tasks for name in (task, analytics.category(task))})
+    close = difflib.get_close_matches(prefix.rstrip("_"), names, n=1)
+    return f"{prefix!r} (did you mean {close[0]!r}?)" if close else repr(prefix)
 
 
 def _rule(rule: dict[str, Any]) -> tuple[str, int, str, str]:

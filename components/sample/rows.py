@@ -17,6 +17,8 @@ from components.sample.config import SampleConfig
 from pairmill.prefixes import Rule
 from pairmill.tokens import INDEX, Ints
 
+NEVER = 2**63 - 1
+"""A context that no row has."""
 REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
 
 
@@ -52,6 +54,10 @@ class TaskRows:
     dropped: dict[str, int]
     truncated: int
     """Rows left whose response was cut."""
+    cut_tokens: int
+    """Tokens that were cut off them."""
+    least_context: int
+    """The smallest context with which a row stays whose response is long enough; NEVER if there is none."""
     cuts: NDArray[np.int64]
     """These rows by how many tokens were cut off, as :func:`by_size` counts."""
 
@@ -64,7 +70,8 @@ def rows_of(name: str, rule: Rule, index: Iterable[Mapping[str, Ints]], config: 
     kept: dict[str, list[NDArray[Any]]] = {column: [] for column in INDEX}
     dropped = dict.fromkeys(REASONS, 0)
     cuts = np.zeros(64, np.int64)
-    total = length = truncated = 0
+    total = length = truncated = cut_tokens = 0
+    least = NEVER
     for piece in index:
         inst_len, resp_len = piece["inst_len"], piece["resp_len"]
         allowed = config.context_size - np.minimum(inst_len, config.context_size)
@@ -84,6 +91,9 @@ def rows_of(name: str, rule: Rule, index: Iterable[Mapping[str, Ints]], config: 
         lost = (resp_len - cut)[keep]
         lost = lost[lost > 0]
         truncated += len(lost)
+        cut_tokens += int(lost.sum())
+        needed = inst_len + (max(1, config.min_resp_length) if rule.long_context == "truncate" else resp_len)
+        least = min(least, int(needed[~short].min(initial=NEVER)))
         cuts += by_size(lost)
         for column, values in zip(INDEX, (piece["inst_start"], inst_len, piece["resp_start"], cut), strict=True):
             # All of a task's tokens are not known yet, but a piece knows its own numbers.
@@ -98,5 +108,7 @@ def rows_of(name: str, rule: Rule, index: Iterable[Mapping[str, Ints]], config: 
         **columns,
         dropped={reason: count for reason, count in dropped.items() if count},
         truncated=truncated,
+        cut_tokens=cut_tokens,
+        least_context=least,
         cuts=cuts,
     )

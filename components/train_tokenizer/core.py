@@ -70,6 +70,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
     def plan(self, config: TrainTokenizerConfig) -> Plan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
+        rules.warn_of_idle(file.task for file in found.files)
         shards = []
         limits = []
         for file in found.files:

@@ -223,3 +223,13 @@ def test_the_digest_follows_the_rules_and_not_how_they_are_written(tmp_path: Pat
     assert load(tmp_path, "- {prefix: a, max_per_file: 20_001}").digest() != one
     order = load(tmp_path, "- {prefix: ab}\n- {prefix: b}").digest()
     assert load(tmp_path, "- {prefix: b}\n- {prefix: ab}").digest() != order
+
+
+def test_a_rule_is_idle_unless_it_is_the_first_that_matches_some_task() -> None:
+    found = rules({"prefix": "a__b"}, {"prefix": "a__"}, {"prefix": "chta"})
+    assert found.idle(["a__b", "chat"]) == ["a__", "chta"]
+    assert found.idle(["a__b", "a__c"]) == ["chta"]
+    assert found.idle([]) == ["a__b", "a__", "chta"]
+    assert [found.prefix_of(task) for task in ("a__bc", "a__", "A__")] == ["a__b", "a__", None]
+    odd = rules("x", {"prefix": 3}, {"prefix": "b", "repeat": "many"}, profile="data_io")
+    assert odd.idle(["a"]) == ["b"]

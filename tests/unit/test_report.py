@@ -5,8 +5,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from markdown_it import MarkdownIt
 
 from pairmill.manifest import Ledger
+from pairmill.markdown import plain
 from pairmill.report import (
     Bars,
     Block,
@@ -214,6 +216,41 @@ def test_bars_whose_numbers_stand_in_a_table_are_for_the_page_only() -> None:
     assert page_only.markdown() == Report("t").markdown()
     assert page_only.html() == both.html()
     assert "29.1% above" in page_only.html()
+
+
+ODD = [
+    "a|b",
+    "a\\|b",
+    "a\\",
+    "<script>alert(1)</script>",
+    "<!-- x",
+    "&lt;b&gt; &#60; Q&A",
+    "*a* **b** _c_ __d__ ~~e~~ `f`",
+    "[x](javascript:alert(1)) ![y](z) <http://x>",
+    "'__init__.jsonl'",
+    "c__t__u.jsonl",
+    "line\nfeed\ttab",
+]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_a_text_in_markdown_shows_itself_and_does_nothing(text: str) -> None:
+    said = " ".join(text.split("\n")).replace("\t", " ")
+    report = Report(text, {text: text}, [Table(text, (text, "n"), [(text, 1)], text)], text, [text]).markdown()
+    reader = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    inline = [token for token in reader.parse(report) if token.type == "inline"]
+    assert {token.type for token in reader.parse(report)} & {"html_block", "fence", "code_block"} == set()
+    allowed = {"text", "text_special", "strong_open", "strong_close", "softbreak"}
+    shown = []
+    for token in inline:
+        assert {part.type for part in token.children or ()} <= allowed
+        shown.append("".join(part.content for part in token.children or () if part.type.startswith("text")))
+    # Title, verdict, line to look at, figure; title of the table, its note, header and row.
+    assert shown == [said, said, f"look at: {said}", f"{said}: {said}", said, said, said, "n", said, "1"]
+
+
+def test_characters_that_a_terminal_acts_on_are_drawn() -> None:
+    assert plain("a\x1b[31mb\x07\x7f\udc80") == "a␛\\[31mb␇␡\ufffd"
 
 
 def test_markdown_tables_are_not_broken_by_their_cells() -> None:

@@ -33,6 +33,7 @@ from components.sample.serve import ServeConfig, server
 from components.sample.verify import VerifyConfig, verify
 from components.sample.wait import WaitConfig, wait
 from pairmill import cli
+from pairmill import manifest as manifests
 from pairmill.cli import Outcome
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.sampled import folder_of
@@ -363,7 +364,7 @@ class Place(World):
             state = path.lstat()
             assert not path.is_symlink()
             assert state.st_uid == os.geteuid()
-            assert not state.st_mode & 0o022
+            assert not state.st_mode & (0o222 if path.suffix == ".npy" else 0o022)
 
 
 @pytest.fixture(params=[True, False], ids=["shared", "plain"])
@@ -559,10 +560,14 @@ def test_a_sample_that_this_start_of_the_machine_did_not_write_is_read_once(
     subprocess.run(["cp", "-a", world.node / "moved", world.node / plan], check=True)
     assert world.carry_out(plan).reused
     assert read == ["all"] * 2
+    node, manifest = Node(f"{world.node}/{{fingerprint}}", plan), manifests.read(str(world.node / plan))
+    assert manifest is not None
+    assert node.verified(manifest, 2, afresh=True)
+    assert read == ["all"] * 3
     monkeypatch.setattr(owned, "boot", lambda: "")
     assert world.carry_out(plan).reused
     assert world.carry_out(plan).reused
-    assert read == ["all"] * 4, "without an identity of the start nothing is taken on trust"
+    assert read == ["all"] * 5, "without an identity of the start nothing is taken on trust"
 
 
 def test_a_lock_that_is_waited_for_is_said_with_its_holder_and_has_a_limit(
@@ -581,6 +586,19 @@ def test_a_lock_that_is_waited_for_is_said_with_its_holder_and_has_a_limit(
     assert "then run the same command" in str(caught.value)
     assert f"waiting for {holder}, which writes {place.target}" in caplog.text
     assert not place.run().reused
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "said"), [(0, 0o777, True), (SOMEBODY, 0o755, True), (0, 0o1777, False), (0, 0o755, False)]
+)
+def test_a_folder_of_a_node_in_which_others_can_rename_is_said(
+    world: World, owner: int, mode: int, said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.node.mkdir(parents=True)
+    world.node.chmod(mode)
+    os.chown(world.node, owner, owner)
+    world.sample(root="")
+    assert ("others can put something else into the place of the sample" in caplog.text) is said
 
 
 def test_a_link_of_somebody_in_the_way_is_refused_and_our_own_is_followed(place: Place, victim: Path) -> None:
@@ -726,6 +744,10 @@ def test_a_second_user_of_a_node_takes_what_root_made(open_world: World) -> None
     before = (world.node / "PLAN").stat().st_ino
     assert as_user(SOMEBODY, lambda: world.carry_out(plan)) is None
     assert (world.node / "PLAN").stat().st_ino == before
+    error = as_user(SOMEBODY, lambda: world.carry_out(other))
+    assert isinstance(error, StorageError)
+    assert f"{world.node}: nothing may be written there; got a folder of root (uid 0), mode 755" in str(error)
+    assert "choose an output_path of your own" in str(error)
     # One that is there, and is not the wanted one.
     world.carry_out(other)
     error = as_user(SOMEBODY, lambda: world.carry_out(plan))
@@ -861,23 +883,27 @@ def test_prepare_hands_a_folder_over(tmp_path: Path) -> None:
     assert tmp_path.stat().st_uid == os.getuid()
 
 
-@pytest.mark.parametrize(
-    ("owner", "mode"), [(0, 0o777), (65532, 0o777), (65532, 0o755), (SOMEBODY, 0o1777), (SOMEBODY, 0o700)]
-)
-def test_prepare_leaves_the_folder_to_its_owner_alone_with_the_power_to_chown_and_no_other(
-    tmp_path: Path, owner: int, mode: int
-) -> None:
-    path = tmp_path / "pairmill"
-    path.mkdir()
-    path.chmod(mode)
-    os.chown(path, owner, owner)
+def test_prepare_leaves_the_folder_to_its_owner_alone_with_the_power_to_chown_and_no_other(tmp_path: Path) -> None:
+    cases = [(0, 0o777), (65532, 0o777), (65532, 0o755), (SOMEBODY, 0o1777), (SOMEBODY, 0o700)]
+    paths = [tmp_path / f"{owner}-{mode:o}" for owner, mode in cases]
+    for path, (owner, mode) in zip(paths, cases, strict=True):
+        path.mkdir()
+        path.chmod(mode)
+        os.chown(path, owner, owner)
     power = ["setpriv", "--bounding-set=-all,+chown", "--inh-caps=-all", "--no-new-privs"]
-    program = [sys.executable, "-m", "components.sample", "prepare", f"path={path}"]
-    tmp_path.chmod(0o755)
-    done = subprocess.run([*power, *program], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    program = """
+import sys
+from components.sample.prepare import PrepareConfig, prepare
+for path in sys.argv[1:]:
+    prepare(PrepareConfig(path=path))
+"""
+    done = subprocess.run(
+        [*power, sys.executable, "-c", program, *paths], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    state = path.stat()
-    assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (65532, 65532, 0o755)
+    for path in paths:
+        state = path.stat()
+        assert (state.st_uid, state.st_gid, state.st_mode & 0o7777) == (65532, 65532, 0o755), path
 
 
 def test_prepare_names_whose_link_it_is_and_leaves_its_target(tmp_path: Path, victim: Path) -> None:

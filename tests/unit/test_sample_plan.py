@@ -4,6 +4,7 @@ The tests named ``defect_<n>`` are about the defects of the reference; docs/diff
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -687,3 +688,146 @@ def test_coverage_is_counted_over_rows_that_may_be_sampled() -> None:
     assert (stats.cov_rtoks, stats.unique_toks, stats.cov_toks) == (taken, taken + 2, taken + 2)
     assert analytics.category("c__t__u") == "c"
     assert analytics.category("plain.jsonl") == "plain.jsonl"
+
+
+# --- what a person is told ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "rules", "said"),
+    [
+        (
+            plain(7, 9),
+            {"context_size": 3},
+            [],
+            "7 rows: 7 response too short once cut.*raise context_size=3: the shortest row needs 4",
+        ),
+        (
+            plain(7, 9),
+            {"context_size": 1},
+            [],
+            "7 rows: 7 over context.*raise context_size=1: the shortest row needs 4",
+        ),
+        (
+            [(2, 9), (3, 6)],
+            {"context_size": 8},
+            [{"prefix": "a", "long_context": "drop"}],
+            "2 rows: 2 over context.*raise context_size=8: the shortest row needs 9",
+        ),
+        (
+            plain(7),
+            {"min_resp_length": 4},
+            [],
+            "7 rows: 7 response too short.*no response has min_resp_length=4 tokens",
+        ),
+        (
+            plain(7),
+            {},
+            [{"prefix": "a", "max_per_file": 0}],
+            "7 rows: 7 not sampled.*the rules take none: raise max_per",
+        ),
+        (plain(7), {}, [{"prefix": "", "repeat": 0}], "7 rows: 7 not sampled.*the rules take none"),
+    ],
+)
+def test_a_sample_that_would_have_no_row_is_an_input_error_that_says_what_to_change(
+    bench: Bench, rows: Rows, options: dict[str, Any], rules: list[dict[str, Any]], said: str
+) -> None:
+    bench.put("a", rows)
+    bench.rules(rules)
+    for place in ({}, {"output_path": "", "root": str(bench.folder / "root")}):
+        with pytest.raises(InputError, match=f"no row is left to sample; got {said}") as caught:
+            bench.run(**options, **place)
+        assert caught.value.exit_code == 3
+    assert not bench.target.exists()
+    assert not (bench.folder / "root").exists()
+    bench.run(profile="data_io", **options)  # the reference makes files of it, empty or not
+    assert bench.load("epoch_0/inst_start.npy").dtype == np.int64
+
+
+def test_the_context_that_is_named_is_enough_and_one_less_is_not(bench: Bench) -> None:
+    draw = np.random.default_rng(3)
+    for rule in ("truncate", "drop"):
+        bench.rules([{"prefix": "", "long_context": rule}])
+        for name in "ab":
+            bench.put(name, [(int(a), int(b)) for a, b in draw.integers(5, 60, (20, 2))])
+        with pytest.raises(InputError, match="raise context_size=1:") as caught:
+            bench.run(context_size=1)
+        least = int(caught.value.hint.rsplit(" ", 1)[1])
+        with pytest.raises(InputError, match="no row is left"):
+            bench.run(context_size=least - 1)
+        assert bench.run(context_size=least).metrics["rows_kept"] > 0
+
+
+def test_rows_and_tokens_that_were_cut_are_said_everywhere(bench: Bench) -> None:
+    # 2 of 4 rows, and 5 + 11 of 65 tokens.
+    bench.put("c__a", [(3, 18), (3, 5), (2, 5)])
+    bench.put("c__b", [(7, 20), (1, 1)])
+    outcome = bench.run(root=str(bench.folder / "root"))
+    cut = 5 + 11
+    assert outcome.metrics["truncated_rows"] == 2
+    assert outcome.metrics["truncated_tokens"] == cut
+    assert "**Rows Cut at the Context:** 2 out of 4 (50.00%)" in outcome.stdout
+    assert f"**Tokens Cut Off:** {cut} out of 63 (25.40%)" in outcome.stdout
+    assert "| **c__a** | 3 | 0 | 0 | 0 | 1 | 5 |" in outcome.stdout
+    manifest = manifests.read(str(bench.target))
+    assert manifest is not None
+    assert manifest.ledger.measures["truncated_tokens"] == cut
+    assert {name: one.measures for name, one in manifest.shards.items()} == {
+        "c__a": {"truncated_tokens": 5},
+        "c__b": {"truncated_tokens": 11},
+    }
+    report = outcome.report()
+    line = "2 rows (50.0%) are longer than the context and were cut: 16 tokens, 25.4% of all, are not seen."
+    assert line in report.look_at
+    assert "- **Tokens cut off**: 25.4%" in report.markdown()
+    assert "| c__b | truncated | 1 | 11 |" in report.markdown()
+    assert "Cut" not in bench.run(profile="data_io").stdout
+
+
+def test_nothing_is_said_of_cuts_where_nothing_was_cut(bench: Bench) -> None:
+    bench.put("a", plain(5))
+    outcome = bench.run()
+    assert outcome.report().look_at == []
+    assert "**Tokens Cut Off:** 0 out of 25 (0.00%)" in outcome.stdout
+    assert outcome.metrics["truncated_tokens"] == 0
+
+
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+def test_a_rule_that_applies_to_no_task_is_named_and_each_tasks_rule_is_in_the_report(
+    bench: Bench, profile: Profile
+) -> None:
+    bench.put("chat__x", plain(5))
+    bench.put("code__y", plain(5))
+    bench.put("other", plain(5))
+    bench.rules(
+        [{"prefix": "chta", "max_per_file": 1}, {"prefix": "co", "max_per_file": 2}, {"prefix": "zzz__", "repeat": 2}]
+    )
+    outcome = bench.run(profile=profile)
+    for report in (outcome.report(), bench.run(profile=profile).report()):
+        assert "Rules that apply to no task: 'chta' (did you mean 'chat'?), 'zzz__'." in report.look_at
+        page = report.markdown()
+        assert "| chat__x | no rule | all | 1 | truncate | all |" in page
+        assert "| code__y | 'co' | 2 | 1 | truncate | all |" in page
+        assert "Rules that apply to no task\n\n| Prefix |\n|---|\n| 'chta' |\n| 'zzz__' |\n" in page
+    bench.rules([{"prefix": "chat"}, {"prefix": "c"}, {"prefix": ""}])
+    assert bench.run(profile=profile).report().look_at == []
+
+
+def test_a_rule_that_is_nothing_is_no_matter_where_no_task_reaches_it(bench: Bench) -> None:
+    bench.put("a", plain(5))
+    bench.rules([{"prefix": "a"}, {"prefix": "b", "max_per_file": "many"}])
+    assert "'b'" in str(bench.run(profile="data_io").report().look_at)
+
+
+@pytest.mark.parametrize("profile", ["pairmill", "data_io"])
+def test_names_of_tasks_are_escaped_in_the_analytics_and_ordinary_ones_stay(bench: Bench, profile: Profile) -> None:
+    bench.rules([{"prefix": "", "max_per_file": 1}])
+    bench.put("a|b<i>__*x*", [*plain(3), (1, 1), (3, 40)])
+    bench.put("flan__cot_zs data__wiki-dialog (1) & more.parquet", [*plain(3), (1, 1)])
+    text = bench.run(profile=profile).stdout
+    assert "| **a\\|b\\<i>** |" in text
+    assert "| **a\\|b\\<i>\\_\\_\\*x\\*** |" in text
+    assert "| **flan__cot_zs data__wiki-dialog (1) & more.parquet** |" in text
+    for block in text.split("\n\n"):
+        bars = [len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines() if line.startswith("|")]
+        assert len(set(bars)) <= 1, block

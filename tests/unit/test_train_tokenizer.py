@@ -227,6 +227,14 @@ def test_parts_runs_and_workers_change_nothing(profile: str, tmp_path: Path, mon
     assert len(list((tmp_path / "root1").rglob("words-00001.parquet"))) > 1, "no shard wrote two runs"
 
 
+def test_a_rule_that_applies_to_no_task_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_rows(tmp_path / "rows" / "chat__x.parquet", words(1, 50))
+    run(tmp_path, rules="- prefix: chta\n  max_per_file: 3\n- prefix: chat\n")
+    assert [one.levelname for one in caplog.records if "rules that apply to no task: 'chta'" in one.message] == [
+        "WARNING"
+    ]
+
+
 def test_runs_are_merged_a_batch_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "_BATCH", 3)
     draw = random.Random(3)
