@@ -24,7 +24,7 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
-    "Data": ("raw", "sources", "source_options", "max_reject_fraction"),
+    "Data": ("raw", "sources", "source_options", "max_reject_fraction", "max_record_bytes"),
     "Tokenizer": ("vocab_size",),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
@@ -74,6 +74,7 @@ def _line(
     sources: str = default(FetchConfig, "sources"),
     source_options: str = default(CleanConfig, "source_options"),
     max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
+    max_record_bytes: int = default(CleanConfig, "max_record_bytes"),
     vocab_size: int = default(TrainTokenizerConfig, "vocab_size"),
     prefix_config_path: str = default(SampleConfig, "prefix_config_path"),
     epochs: int = default(SampleConfig, "epochs"),
@@ -93,6 +94,7 @@ def _line(
             raw, or without raw every known one.
         source_options: options of single sources, as source.option=value, joined by commas.
         max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the run.
+        max_record_bytes: longest record that is read; a longer one fails the run, because memory follows it.
         vocab_size: size of the vocabulary, special tokens and alphabet included.
         prefix_config_path: rules that say how much of each task is sampled.
         epochs: number of epochs.
@@ -130,6 +132,7 @@ def _line(
         source_options=source_options,
         max_reject_fraction=max_reject_fraction,
         profile=profile,
+        max_record_bytes=max_record_bytes,
     )
     trained = shared(
         train_tokenizer,
@@ -140,6 +143,7 @@ def _line(
         prefix_config_path=prefix_config_path,
         seed=seed,
         profile=profile,
+        max_record_bytes=max_record_bytes,
     )
     tokenized = shared(
         tokenize,
@@ -148,6 +152,7 @@ def _line(
         rows=cleaned.outputs["output"],
         tokenizer=trained.outputs["output"],
         profile=profile,
+        max_record_bytes=max_record_bytes,
     )
     placed(
         sample,

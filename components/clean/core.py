@@ -134,7 +134,11 @@ class Clean(Stage[CleanConfig]):
                 piece
                 for path in paths
                 for piece in pieces_of(
-                    path, storage.join(folder.uri, *path.split("/")), folder.sizes[path], source.lines_per_record
+                    path,
+                    storage.join(folder.uri, *path.split("/")),
+                    folder.sizes[path],
+                    source.lines_per_record,
+                    config.max_record_bytes,
                 )
             ]
 

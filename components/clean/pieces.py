@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TypeVar
 
 from pairmill import rows, storage
+from pairmill.limits import RECORD_BYTES
 
 # Bytes of a piece: enough work to be worth a shard, little enough that sixteen cores share a gigabyte.
 PIECE_BYTES = 64 << 20
@@ -37,6 +38,7 @@ class Piece:
         stop: one past the last; None = to the end.
         first: number of the first row or line, from 0.
         size: bytes.
+        longest: bytes of the longest record that is read of it.
     """
 
     path: str
@@ -45,10 +47,23 @@ class Piece:
     stop: int | None = None
     first: int = 0
     size: int = 0
+    longest: int = RECORD_BYTES
 
 
-def pieces_of(path: str, uri: str, size: int, step: int) -> list[Piece]:
-    """The pieces of a raw file in order. ``step``: lines that make a record of a file of lines."""
+def pieces_of(path: str, uri: str, size: int, step: int, longest: int = RECORD_BYTES) -> list[Piece]:
+    """The pieces of a raw file in order.
+
+    Args:
+        path: below the source's raw folder.
+        uri: where it stands.
+        size: bytes.
+        step: lines that make a record of a file of lines.
+        longest: bytes of the longest record that is to be read.
+    """
+    return [replace(piece, longest=longest) for piece in _cut(path, uri, size, step)]
+
+
+def _cut(path: str, uri: str, size: int, step: int) -> list[Piece]:
     suffix = PurePosixPath(path).suffix
     if size >= 2 * PIECE_BYTES:
         if suffix == ".parquet":

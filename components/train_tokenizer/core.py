@@ -208,8 +208,9 @@ def _sampled(
     uri = work.file.uri
     chosen: NDArray[np.bool_] | None = None
     if work.limit is not None:
-        chosen = _chosen_texts(config.profile, config.seed, work.file.task, rows.count(uri), work.limit)
-    for batch in rows.read(uri, work.part):
+        count = rows.count(uri, config.max_record_bytes)
+        chosen = _chosen_texts(config.profile, config.seed, work.file.task, count, work.limit)
+    for batch in rows.read(uri, work.part, longest=config.max_record_bytes):
         if config.profile == "pairmill":
             rows.refuse_nulls(batch, uri, ("instruction", "response"))
         ledger.rows_in += len(batch)
