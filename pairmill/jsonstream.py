@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Self
 
-from pairmill import storage
+from pairmill import limits, storage
 from pairmill.errors import InputError
+from pairmill.limits import RECORD_BYTES
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 28
 _NEAR = 16
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 
@@ -35,8 +35,11 @@ _LENIENT = json.JSONDecoder()
 class _Text:
     """A file as text, read in chunks; ``place`` is where reading stands in ``buffer``."""
 
-    def __init__(self, uri: str, decoder: json.JSONDecoder, start: int = 0, file: BinaryIO | None = None) -> None:
+    def __init__(
+        self, uri: str, decoder: json.JSONDecoder, start: int, longest: int, file: BinaryIO | None = None
+    ) -> None:
         self._uri = uri
+        self._longest = longest
         self._decoder = decoder
         self._buffer = ""
         self._place = 0
@@ -81,25 +84,48 @@ class _Text:
                 # An error near the end of the buffer may come of a value that goes on in the next chunk: no literal
                 # or escape is longer than that, and a string is called unterminated wherever it began.
                 near = len(self._buffer) - error.pos < _NEAR or error.msg.startswith("Unterminated string")
-                if near and not self._ended and len(self._buffer) - self._place < _LONGEST:
-                    self._more()
+                if near and not self._ended:
+                    self._grow(number)
                     continue
                 raise self.error(error.msg, number, error.pos) from error
             except (ValueError, RecursionError) as error:
                 raise self.error(str(error), number, self._place) from error
             if end == len(self._buffer) and not self._ended:
-                self._more()  # a number may have more digits
+                self._grow(number)  # a number may have more digits
                 continue
+            if end - self._place > self._longest // 4:
+                self._refuse_long(number, end)
             self._place = end
             return value
 
+    def _grow(self, number: int) -> None:
+        """Read on within a value."""
+        if len(self._buffer) - self._place > self._longest:
+            self._refuse_long(number, len(self._buffer))
+        self._more()
+
+    def _refuse_long(self, number: int, end: int) -> None:
+        # A piece at a time: its bytes are as many again.
+        size = 0
+        for start in range(self._place, end, _CHUNK):
+            size += len(self._buffer[start : min(end, start + _CHUNK)].encode())
+        if size > self._longest:
+            raise limits.too_long(self._where(number, self._place), self._longest)
+
+    def _where(self, number: int, place: int) -> str:
+        line = self._line + self._buffer.count("\n", 0, place)
+        return f"{self._uri} row {number + 1} (line {line})"
+
     def error(self, got: str, number: int, place: int | None = None) -> InputError:
         """What to raise for the row ``number``, from 0."""
-        line = self._line + self._buffer.count("\n", 0, self._place if place is None else place)
-        return InputError("is not valid JSON", where=f"{self._uri} row {number + 1} (line {line})", got=got)
+        return InputError(
+            "is not valid JSON", where=self._where(number, self._place if place is None else place), got=got
+        )
 
     def _more(self) -> None:
-        raw = self._file.read(max(_CHUNK, len(self._buffer) - self._place))
+        # Twice as much each time, since a value is parsed from its beginning again, but not far beyond the limit.
+        held = len(self._buffer) - self._place
+        raw = self._file.read(max(_CHUNK, min(held, self._longest + 1 - held)))
         self._line += self._buffer.count("\n", 0, self._place)
         self._buffer = self._buffer[self._place :]
         self._place = 0
@@ -113,33 +139,39 @@ class _Text:
             raise InputError("is not UTF-8", where=f"{self._uri} line {line}", got=got) from error
 
 
-def objects(uri: str, start: int = 0, number: int = 0, file: BinaryIO | None = None) -> Iterator[Any]:
+def objects(
+    uri: str, start: int = 0, number: int = 0, longest: int = RECORD_BYTES, file: BinaryIO | None = None
+) -> Iterator[Any]:
     """Values of a stream of JSON values with any white space, or none, between them; objects come as :class:`Pairs`.
 
     Args:
         uri: the file.
         start: byte at which to begin.
         number: how many values stand before it.
+        longest: bytes of the longest value.
         file: a reader of the file, where it is open; it is closed.
 
     Raises:
-        InputError: with row and line, both from 1: malformed JSON, NaN or Infinity, or no UTF-8.
+        InputError: with row and line, both from 1: malformed JSON, NaN or Infinity, no UTF-8, or a value that is too
+            long.
     """
-    with _Text(uri, _STRICT, start, file) as text:
+    with _Text(uri, _STRICT, start, longest, file) as text:
         while text.peek():
             yield text.value(number)
             number += 1
 
 
-def array(uri: str, file: BinaryIO | None = None) -> Iterator[Any]:
+def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -> Iterator[Any]:
     """Elements of a file that is one JSON array; objects come as dicts, NaN and Infinity are taken.
 
-    ``file`` is a reader of it, where it is open; it is closed.
+    Of a key that is there twice the last value is taken, as the reference does. ``file`` is a reader of it, where it
+    is open; it is closed.
 
     Raises:
-        InputError: with element and line, both from 1: malformed JSON, no array, or no UTF-8.
+        InputError: with element and line, both from 1: malformed JSON, no array, no UTF-8, or an element of more than
+            ``longest`` bytes.
     """
-    with _Text(uri, _LENIENT, 0, file) as text:
+    with _Text(uri, _LENIENT, 0, longest, file) as text:
         if text.peek() != "[":
             raise text.error(f"{text.peek()!r} instead of '['", 0)
         text.take()

@@ -47,6 +47,13 @@ _CHUNK_ENCRYPTION = (8, 9)
 _META_BYTES, _META_DATA, _META_INDEX, _META_DICTIONARY = 7, 9, 10, 11
 _META_BLOOM = (14, 15)
 
+_PAGE_BYTES, _PAGE_STORED = 2, 3
+# Header of a page by its kind, and in that the field of its encoding; the first is always the number of its values.
+_PAGE_KINDS = {5: 2, 7: 2, 8: 4}
+_PAGE_DICTIONARY = 7
+# Headers have some ten bytes, but hold the least and the greatest value of their page, where a writer says them.
+_HEADER_BYTES = (1 << 10, 1 << 20)
+
 _ELEMENT_TYPE, _ELEMENT_REPETITION, _ELEMENT_NAME, _ELEMENT_CHILDREN = 1, 3, 4, 5
 _TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _REPETITIONS = ("required", "optional", "repeated")
@@ -204,6 +211,68 @@ class Stitcher:
         with self._file:
             if kind is None:
                 self._finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the header of a page says.
+
+    Args:
+        values: number of its values, nulls included; of a dictionary, its entries.
+        size: bytes before compression.
+        encoding: parquet.thrift's number of it.
+        dictionary: whether it is one.
+        start: where its bytes begin in the file, behind the header.
+        stored: bytes that it takes there.
+    """
+
+    values: int
+    size: int
+    encoding: int
+    dictionary: bool
+    start: int
+    stored: int
+
+
+def pages(file: BinaryIO, start: int, length: int, values: int) -> Iterator[Page]:
+    """The pages of a column chunk in order, by their headers alone, until ``values`` are told or no header is there.
+
+    What is wrong with a page is found by whoever decodes it.
+
+    Args:
+        file: seekable.
+        start: of the first page, be it a dictionary or not.
+        length: of the chunk.
+        values: of the chunk.
+    """
+    at, end = start, start + length
+    while values > 0 and at < end:
+        found = _page(file, at)
+        if found is None:
+            return
+        yield found
+        at = found.start + found.stored
+        values -= 0 if found.dictionary else found.values
+
+
+def _page(file: BinaryIO, at: int) -> Page | None:
+    for most in _HEADER_BYTES:
+        file.seek(at)
+        try:
+            header, size = _Struct.parse(file.read(most), 0)
+            kind = next((kind for kind in _PAGE_KINDS if kind in header), None)
+            if kind is None:
+                return None
+            told = header.struct(kind)
+            count, encoding = told.count(1), told.count(_PAGE_KINDS[kind])
+            stored = header.count(_PAGE_STORED)
+            dictionary = kind == _PAGE_DICTIONARY
+            return Page(count, header.count(_PAGE_BYTES), encoding, dictionary, at + size, stored)
+        except IndexError:
+            continue  # cut
+        except _Malformed:
+            return None
+    return None
 
 
 def _footer_bytes(file: BinaryIO, uri: str) -> tuple[bytes, int]:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
-from pairmill import jsonstream
+from pairmill import jsonstream, limits, parquetlimits
 from pairmill.content import UNKNOWN, Content, pinned, whole
 from pairmill.errors import InputError
+from pairmill.limits import RECORD_BYTES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +36,6 @@ _PARQUET_ROWS = 1024
 _ARROW_ROWS = 4096
 # Text of an Arrow batch: what is made of it takes several times as much, and more text to a batch is no faster.
 _ARROW_BYTES = 1 << 20
-# A row of JSON longer than this is left to Python's reader, which says that it has no end.
-_LONGEST_JSON = 1 << 28
 
 
 class Row(NamedTuple):
@@ -188,16 +187,29 @@ def writer_for(
     return ParquetWriter(file, **given, large=large, null_type_if_empty=null_type_if_empty)
 
 
-def count(uri: str, content: Content = UNKNOWN) -> int:
-    """Number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through."""
+def count(uri: str, content: Content = UNKNOWN, longest: int = RECORD_BYTES) -> int:
+    """Number of rows of a row file. A Parquet file's footer says it; JSON Lines are read through.
+
+    Args:
+        uri: the file.
+        content: what the file has to be.
+        longest: bytes of the longest row of JSON.
+    """
     if uri.endswith(".parquet"):
         with open_parquet(uri, content) as file:
             return int(file.metadata.num_rows)
     with whole(uri, content) as lines:
-        return sum(1 for _ in jsonstream.objects(uri, file=lines))
+        return sum(1 for _ in jsonstream.objects(uri, longest=longest, file=lines))
 
 
-def read(uri: str, part: Part | None = None, *, checked: bool = True, content: Content = UNKNOWN) -> Iterator[Batch]:
+def read(
+    uri: str,
+    part: Part | None = None,
+    *,
+    checked: bool = True,
+    content: Content = UNKNOWN,
+    longest: int = RECORD_BYTES,
+) -> Iterator[Batch]:
     """The rows of a ``.parquet`` or ``.jsonl`` file in order.
 
     Nulls are passed on in Parquet; in JSON Lines, where the reference refuses the file, they raise.
@@ -208,14 +220,15 @@ def read(uri: str, part: Part | None = None, *, checked: bool = True, content: C
         checked: refuse Parquet's texts that are not UTF-8. Whoever gives whole batches to the Rust module, which looks
             for itself and names the row, needs no second look.
         content: what the file has to be.
+        longest: bytes of the longest row, as text or as JSON.
 
     Raises:
         Changed: it is another, which shows at the last row at the latest.
         InputError: naming file and row: truncated Parquet, a column missing or not text, malformed JSON, a field
-            missing, null, given twice or not text.
+            missing, null, given twice or not text, a row that is too long.
     """
     parquet = uri.endswith(".parquet")
-    yield from _read_parquet(uri, part, checked, content) if parquet else _read_jsonl(uri, content)
+    yield from _read_parquet(uri, part, checked, content, longest) if parquet else _read_jsonl(uri, content, longest)
 
 
 @dataclass(frozen=True)
@@ -262,6 +275,8 @@ def text_bytes(column: pa.Array) -> int:
 def open_parquet(uri: str, content: Content = UNKNOWN) -> Iterator[Any]:
     """A ``pyarrow.parquet.ParquetFile`` that reads columns in pages rather than whole row groups.
 
+    Its file is its ``source``.
+
     Raises:
         InputError: it is no Parquet file, or a cut one; or, as Changed, another than ``content`` says.
     """
@@ -272,7 +287,8 @@ def open_parquet(uri: str, content: Content = UNKNOWN) -> Iterator[Any]:
         try:
             # pre_buffer would keep the bytes of every column chunk that was read.
             file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
-        except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+            file.source = source
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
                 "is not a readable Parquet file",
                 where=uri,
@@ -289,8 +305,12 @@ def parquet_batches(
     groups: range | None = None,
     most: int = _PARQUET_ROWS,
     size: int = BATCH_BYTES,
+    longest: int = RECORD_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches in order, of at most ``most`` rows, fewer where a row group's rows are large.
+    """Record batches in order, of at most ``most`` rows, fewer where rows are large.
+
+    What a few bytes of a file can stand for is known before it is decoded: pages by their headers, texts that a
+    dictionary repeats by its longest one.
 
     Args:
         uri: for messages.
@@ -298,10 +318,11 @@ def parquet_batches(
         columns: names of the top-level columns to read; None = all.
         groups: row groups to read; None = all.
         most: rows of a batch.
-        size: about as many bytes of a batch, as far as the footer can tell.
+        size: about as many bytes of a batch, or one row.
+        longest: bytes of the longest record.
 
     Raises:
-        InputError: pages do not decode.
+        InputError: pages do not decode, or a record or a page is too long.
     """
     import pyarrow as pa
 
@@ -309,15 +330,15 @@ def parquet_batches(
     start = expected = 0
     try:
         for group in groups:
-            meta = file.metadata.row_group(group)
-            expected += meta.num_rows
-            per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
-            count = max(1, min(most, size // per_row))
+            expected += file.metadata.row_group(group).num_rows
+            count = parquetlimits.batch_rows(uri, file, group, columns, most, size, longest)
             # Shards are what runs at once; threads would take a third more memory and no less time.
             for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
+                if batch.nbytes > longest:
+                    _refuse_long(uri, start, batch, longest)
                 yield batch
                 start += len(batch)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise InputError(
             "is damaged", where=f"{uri} row {start + 1} or later", got=str(error).splitlines()[0], hint="copy it again"
         ) from error
@@ -330,6 +351,13 @@ def parquet_batches(
             expected=f"{expected} by its footer",
             hint="copy it again",
         )
+
+
+def _refuse_long(uri: str, start: int, batch: pa.RecordBatch, longest: int) -> None:
+    sizes = limits.record_bytes(batch)
+    row = int(sizes.argmax())
+    if sizes[row] > longest:
+        raise limits.too_long(f"{uri} row {start + row + 1}", longest, got=f"{sizes[row]} bytes")
 
 
 def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
@@ -373,7 +401,7 @@ def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
     return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
 
 
-def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content) -> Iterator[Batch]:
+def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content, longest: int) -> Iterator[Batch]:
     import pyarrow as pa
 
     with open_parquet(uri, content) as file:
@@ -394,7 +422,7 @@ def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content) 
                 raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
         start = part.first if part else 0
         groups = range(part.start, part.stop) if part else None
-        for batch in parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES):
+        for batch in parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES, longest):
             texts = [_as_text(batch.column(name)) for name in FIELDS]
             if checked:
                 _check_utf8(uri, start, texts)
@@ -410,7 +438,7 @@ def _as_text(column: pa.Array) -> pa.Array:
     return column if plain else column.cast(pa.large_string())
 
 
-def _read_jsonl(uri: str, content: Content) -> Iterator[Batch]:
+def _read_jsonl(uri: str, content: Content, longest: int) -> Iterator[Batch]:
     import pyarrow as pa
 
     from pairmill import _native
@@ -419,25 +447,36 @@ def _read_jsonl(uri: str, content: Content) -> Iterator[Batch]:
     data = b""
     ended = refused = False
     with whole(uri, content) as file:
-        while not ended and not refused and len(data) < _LONGEST_JSON:
-            more = file.read(max(_ARROW_BYTES, len(data)))
+        while not ended and not refused and len(data) <= longest:
+            more = file.read(max(_ARROW_BYTES, min(len(data), longest + 1 - len(data))))
             data += more
             ended = not more
             *columns, used, refused = _native.json_rows(data, ended)
             if len(columns[0]):
-                yield Batch(start, *(pa.array(column) for column in columns))
+                batch = Batch(start, *(pa.array(column) for column in columns))
+                if used > longest:
+                    _refuse_long_texts(uri, batch, longest)
+                yield batch
             start += len(columns[0])
             offset += used
             data = data[used:]
         if not ended or refused:
-            yield from _read_jsonl_on(uri, offset, start, file)
+            data = b""  # the other reader holds as much
+            yield from _read_jsonl_on(uri, offset, start, longest, file)
 
 
-def _read_jsonl_on(uri: str, offset: int, start: int, file: BinaryIO) -> Iterator[Batch]:
+def _refuse_long_texts(uri: str, batch: Batch, longest: int) -> None:
+    sizes = limits.row_bytes(batch.condition) + limits.row_bytes(batch.instruction) + limits.row_bytes(batch.response)
+    row = int(sizes.argmax())
+    if sizes[row] > longest:
+        raise limits.too_long(f"{uri} row {batch.start + row + 1}", longest, got=f"{sizes[row]} bytes")
+
+
+def _read_jsonl_on(uri: str, offset: int, start: int, longest: int, file: BinaryIO) -> Iterator[Batch]:
     """The rows behind the first ``offset`` bytes, which hold ``start`` rows, by Python's reader."""
     rows: list[Row] = []
     size = 0
-    for index, item in enumerate(jsonstream.objects(uri, offset, start, file), start):
+    for index, item in enumerate(jsonstream.objects(uri, offset, start, longest, file), start):
         row = _row_of(item, f"{uri} row {index + 1}")
         rows.append(row)
         size += len(row.instruction or "") + len(row.response or "")

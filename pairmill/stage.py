@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pairmill import storage
 from pairmill.errors import UsageError
+from pairmill.limits import RECORD_BYTES
 from pairmill.manifest import File, InputRef, Ledger, Manifest
 
 if TYPE_CHECKING:
@@ -123,6 +124,18 @@ class StageConfig(RunConfig):
     """Options of a stage whose bytes the reference knows as well."""
 
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+    max_record_bytes: int = option(
+        RECORD_BYTES,
+        help="longest record that is read, in bytes; a longer one fails the stage, because memory follows it",
+        changes_bytes=False,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_record_bytes < 1:
+            raise UsageError(
+                "out of range", where="max_record_bytes", got=str(self.max_record_bytes), expected="1 or more"
+            )
 
 
 C = TypeVar("C", bound=RunConfig)

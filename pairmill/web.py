@@ -36,7 +36,8 @@ RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRIES = 8
 _LONGEST_WAIT = 600.0
 _SAY_SECONDS = 30.0
-_UNTOLD = "untold"
+UNTOLD = "untold"
+"""The version of a file of which the server tells none: its bytes alone say whether it is another one."""
 _MOVED = "see whether it was moved, or give the files that you have as raw="
 
 
@@ -89,7 +90,7 @@ def retried(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0)
 
 
 def version(url: str) -> str:
-    """What the server calls the bytes that stand at ``url`` now.
+    """What the server calls the bytes that stand at ``url`` now; :data:`UNTOLD` if it calls them nothing.
 
     Raises:
         InputError: nothing is there, or it may not be read.
@@ -254,7 +255,7 @@ def _first(response: httpx.Response) -> int:
 
 def _version(response: httpx.Response) -> str:
     headers = response.headers
-    return headers.get("etag") or headers.get("last-modified") or _UNTOLD
+    return headers.get("etag") or headers.get("last-modified") or UNTOLD
 
 
 def _strong(version: str) -> bool:

@@ -50,6 +50,11 @@ class Parameters:
         "max_reject_fraction",
         "malformed rows of a source that are put aside, as a fraction; more fail the run.",
     )
+    max_record_bytes: int = _like(
+        CleanConfig,
+        "max_record_bytes",
+        "longest record that is read; a longer one fails the run, because memory follows it.",
+    )
     vocab_size: int = _like(
         TrainTokenizerConfig, "vocab_size", "size of the vocabulary, special tokens and alphabet included."
     )
@@ -89,9 +94,9 @@ CONFIGS: dict[str, type[Any]] = {
 }
 TAKEN: dict[str, tuple[str, ...]] = {
     "fetch": ("root", "raw", "sources"),
-    "clean": ("root", "sources", "source_options", "max_reject_fraction", "profile"),
-    "train_tokenizer": ("root", "vocab_size", "prefix_config_path", "seed", "profile"),
-    "tokenize": ("root", "profile"),
+    "clean": ("root", "sources", "source_options", "max_reject_fraction", "max_record_bytes", "profile"),
+    "train_tokenizer": ("root", "vocab_size", "prefix_config_path", "seed", "max_record_bytes", "profile"),
+    "tokenize": ("root", "max_record_bytes", "profile"),
     "sample": (
         "root",
         "output_path",

@@ -21,6 +21,7 @@ def clean(
     source_options: str = default(CleanConfig, "source_options"),
     max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
     profile: str = default(CleanConfig, "profile"),
+    max_record_bytes: int = default(CleanConfig, "max_record_bytes"),
     workers: int = default(CleanConfig, "workers"),
     share: str = default(CleanConfig, "share"),
     verify: bool = default(CleanConfig, "verify"),
@@ -38,6 +39,7 @@ def clean(
         source_options: options of single sources, as source.option=value, joined by commas.
         max_reject_fraction: malformed rows of a source that are put aside, as a fraction; more fail the stage.
         profile: pairmill, or data_io for the reference's bytes.
+        max_record_bytes: longest record that is read; a longer one fails the stage, because memory follows it.
         workers: processes in the pod; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.

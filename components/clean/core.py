@@ -162,6 +162,7 @@ class Clean(Stage[CleanConfig]):
                     folder.sizes[path],
                     source.lines_per_record,
                     folder.content(path),
+                    config.max_record_bytes,
                 )
             ]
 

@@ -16,6 +16,7 @@ from typing import BinaryIO, TypeVar
 
 from pairmill import rows, storage
 from pairmill.content import UNKNOWN, Content, pinned, whole
+from pairmill.limits import RECORD_BYTES
 
 # Bytes of a piece: enough work to be worth a shard, little enough that sixteen cores share a gigabyte.
 PIECE_BYTES = 64 << 20
@@ -42,6 +43,7 @@ class Piece:
         size: bytes.
         content: what the whole file has to be.
         sha256: of the piece's own bytes, where they are not all of the file and are read as they are.
+        longest: bytes of the longest record that is read of it.
     """
 
     path: str
@@ -52,6 +54,7 @@ class Piece:
     size: int = 0
     content: Content = UNKNOWN
     sha256: str = ""
+    longest: int = RECORD_BYTES
 
     def opened(self) -> AbstractContextManager[BinaryIO]:
         """The file, for who reads all of the piece. Not for Parquet.
@@ -63,7 +66,7 @@ class Piece:
 
     def head(self) -> Piece:
         """The beginning of the file, for who does not read on to the end."""
-        return _Head(self.path, self.uri, content=self.content)
+        return _Head(self.path, self.uri, content=self.content, longest=self.longest)
 
 
 class _Head(Piece):
@@ -71,12 +74,26 @@ class _Head(Piece):
         return pinned(self.uri, self.content)
 
 
-def pieces_of(path: str, uri: str, size: int, step: int, content: Content = UNKNOWN) -> list[Piece]:
-    """The pieces of a raw file in order. ``step``: lines that make a record of a file of lines.
+def pieces_of(
+    path: str, uri: str, size: int, step: int, content: Content = UNKNOWN, longest: int = RECORD_BYTES
+) -> list[Piece]:
+    """The pieces of a raw file in order.
+
+    Args:
+        path: below the source's raw folder.
+        uri: where it is.
+        size: bytes.
+        step: lines that make a record of a file of lines.
+        content: what the file has to be.
+        longest: bytes of the longest record that is to be read.
 
     Raises:
-        InputError: no Parquet file under that name; or, as Changed, another file than ``content`` says.
+        InputError: not a Parquet file under that name; or, as Changed, another file than ``content`` says.
     """
+    return [replace(piece, longest=longest) for piece in _cut(path, uri, size, step, content)]
+
+
+def _cut(path: str, uri: str, size: int, step: int, content: Content) -> list[Piece]:
     suffix = PurePosixPath(path).suffix
     if size >= 2 * PIECE_BYTES:
         if suffix == ".parquet":

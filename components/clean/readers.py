@@ -10,8 +10,9 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -20,18 +21,17 @@ from components.clean.names import meant
 from components.clean.origin import HubRows
 from components.clean.pieces import Piece
 from components.clean.source import Malformed, Reader, Record, Source
-from pairmill import compressed, jsonstream, rows
+from pairmill import compressed, jsonstream, limits, rows
 from pairmill.errors import InputError
 from pairmill.stage import Profile
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# No text of an archive is longer; a member that claims to be is not read into memory.
-_LONGEST_MEMBER = 64 << 20
-_LONGEST_FIELD = 64 << 20
 # Python's own 8 KiB hold few lines.
 _BUFFER = 1 << 18
+_END = "\n"
+_UNPACK = "pack it again with plain members"
 
 
 def read(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
@@ -68,10 +68,20 @@ def parquet(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]
         columns = _columns(piece.uri, file.schema_arrow, source)
         groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
         number = piece.first
-        for batch in rows.parquet_batches(piece.uri, file, columns, groups):
-            for record in _records(batch):
-                yield number, record
-                number += 1
+        for batch in rows.parquet_batches(piece.uri, file, columns, groups, longest=piece.longest):
+            for part in _parts(batch):
+                for record in _records(part):
+                    yield number, record
+                    number += 1
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in stretches of rows that are not too much as Python's objects."""
+    if batch.nbytes <= limits.BATCH_BYTES:
+        yield batch
+        return
+    for start, length in limits.stretches(limits.record_bytes(batch), limits.BATCH_BYTES):
+        yield batch.slice(start, length)
 
 
 def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
@@ -79,6 +89,7 @@ def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
         # They may have been fetched for another declaration, which did not read this column.
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
     if not source.fields:
+        _refuse_doubled(uri, schema.names, source)
         return None
     for name in source.fields:
         if name not in schema.names:
@@ -89,6 +100,7 @@ def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
                 expected=", ".join(source.fields),
                 hint=_meant(name, schema.names) or f"is this the data set that {source.name} stands for?",
             )
+    _refuse_doubled(uri, schema.names, source)
     return [name for name in schema.names if name in source.fields or name in source.optional]
 
 
@@ -121,7 +133,11 @@ def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Rec
 def _json_values(lines: IO[bytes], piece: Piece) -> Iterator[Record]:
     # json.loads would look for the encoding of every line, and for white space around it.
     decode = json.JSONDecoder().raw_decode
-    for number, line in enumerate(lines, piece.first):
+    longest = piece.longest
+    # A line feed more, and its carriage return.
+    for number, line in enumerate(iter(partial(lines.readline, longest + 2), b""), piece.first):
+        if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
+            raise limits.too_long(f"{piece.uri} line {number + 1}", longest)
         stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
         if not stripped:
             continue
@@ -143,7 +159,7 @@ def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record
     # Opened once: what the first byte says is then true of all others.
     with piece.opened() as file:
         if jsonstream.is_array(file):
-            yield from enumerate(jsonstream.array(piece.uri, file))
+            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
         else:
             yield from _json_values(io.BufferedReader(cast(Any, file), _BUFFER), piece)
 
@@ -151,7 +167,9 @@ def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record
 def json_object(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
     """The whole file as one record."""
     with piece.opened() as file:
-        data = file.read()
+        data = file.read(piece.longest + 1)
+        if len(data) > piece.longest:
+            raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
     yield 0, whole_json(data)
 
 
@@ -177,7 +195,11 @@ def csv_fields(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Rec
 
 
 def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
-    """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed."""
+    """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed.
+
+    Raises:
+        InputError: no CSV, a record that is too long, or a column that is read is missing or there twice.
+    """
     header: list[str] = []
     if piece.first:
         with closing(_csv(piece.head())) as beginning:
@@ -187,15 +209,7 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
             if isinstance(fields, Malformed):
                 raise InputError("the header is not UTF-8", where=piece.uri, hint="mend the raw data")
             header = fields
-            missing = [name for name in source.fields if name not in header]
-            if missing:
-                raise InputError(
-                    f"column {missing[0]!r} is missing",
-                    where=piece.uri,
-                    got=", ".join(map(str, header)),
-                    expected=", ".join(source.fields),
-                    hint=_meant(missing[0], header),
-                )
+            _check_header(piece.uri, header, source)
         elif isinstance(fields, Malformed):
             yield number, fields
         elif not fields:
@@ -206,16 +220,68 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
             yield number, dict(zip(header, fields, strict=True))
 
 
+def _check_header(uri: str, header: Sequence[str], source: Source) -> None:
+    missing = [name for name in source.fields if name not in header]
+    if missing:
+        raise InputError(
+            f"column {missing[0]!r} is missing",
+            where=uri,
+            got=", ".join(map(str, header)),
+            expected=", ".join(source.fields),
+            hint=_meant(missing[0], header),
+        )
+    _refuse_doubled(uri, header, source)
+
+
+def _refuse_doubled(uri: str, names: Sequence[str], source: Source) -> None:
+    """Raise InputError where nobody can tell which of two columns is the one that is read."""
+    for name in (*source.fields, *source.optional) or names:
+        if name and names.count(name) > 1:
+            raise InputError(
+                f"column {name!r} is there {names.count(name)} times",
+                where=uri,
+                got=", ".join(names),
+                expected="once",
+                hint="rename the columns in the file",
+            )
+
+
 def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(piece.longest)
     with _text(piece, newline="") as file:
-        reader = csv.reader(file, strict=True)
+        lines = _RecordLines(file, piece)
+        reader = csv.reader(lines, strict=True)
         try:
             for number, fields in enumerate(reader, piece.first):
+                lines.size = 0
                 yield number, Malformed("invalid_utf8") if _undecoded("".join(fields)) else fields
         except csv.Error as error:
             where = f"{piece.uri} line {piece.first + reader.line_num}"
             raise InputError("is not CSV", where=where, got=str(error)) from error
+
+
+class _RecordLines:
+    """Lines of a CSV file. A record goes on over lines while a quote is open, which may never be closed."""
+
+    def __init__(self, file: io.TextIOWrapper, piece: Piece) -> None:
+        self._read, self._piece = partial(file.readline, piece.longest + 2), piece
+        self._number = piece.first
+        self.size = 0
+        """Bytes of the record's lines so far. Whoever takes a record sets it to 0."""
+
+    def __iter__(self) -> _RecordLines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._read()
+        if not line:
+            raise StopIteration
+        self.size += len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
+        self._number += 1
+        # The end of the line does not count.
+        if self.size > self._piece.longest and self.size - len(line) + len(line.rstrip("\r\n")) > self._piece.longest:
+            raise limits.too_long(f"{self._piece.uri} line {self._number}", self._piece.longest)
+        return line
 
 
 def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Record]:
@@ -227,15 +293,20 @@ def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Reco
     question: str | None = None
     empty = False
     place = 0
+    longest = piece.longest
     with _text(piece, newline=None) as file:
-        for number, line in enumerate(file, piece.first):
+        for number, line in enumerate(iter(partial(file.readline, longest + 1), ""), piece.first):
             text = line.strip()
+            if len(line) > longest // 8 and limits.is_longer(line.rstrip(_END), longest):
+                raise limits.too_long(f"{piece.uri} line {number + 1}", longest)
             if not text and profile == "pairmill":
                 empty = True
                 continue
             if question is None:
                 question, place = text, number
                 continue
+            if len(question) + len(text) > longest // 8 and limits.is_longer(question + text, longest):
+                raise limits.too_long(f"{piece.uri} lines {place + 1} and {number + 1}", longest)
             if empty:
                 yield place, Malformed("out_of_step_behind_an_empty_line")
             elif _undecoded(question) or _undecoded(text):
@@ -248,19 +319,21 @@ def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Reco
             yield place, Malformed("question_without_answer", 1 if empty else place // 2 + 1)
 
 
-def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes | Malformed]]:
+def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
 
-    Content that is longer than any text is comes as Malformed.
-
     Raises:
-        InputError: it is no archive, or a damaged or cut one.
+        InputError: it is no archive, or a damaged or cut one, or a member is too long or sparse.
     """
     with piece.opened() as raw, compressed.damage(piece.uri):
         for member, reader in compressed.tar_members(raw):
+            if member.issparse() and wanted(member.name):
+                raise InputError("a member is sparse", where=f"{piece.uri} member {member.name!r}", hint=_UNPACK)
             if reader is not None and wanted(member.name):
-                fits = member.size <= _LONGEST_MEMBER
-                yield member.name, reader.read() if fits else Malformed("longer_than_64_MiB")
+                if member.size > piece.longest:
+                    where = f"{piece.uri} member {member.name!r}"
+                    raise limits.too_long(where, piece.longest, "a member", got=f"{member.size} bytes")
+                yield member.name, reader.read()
 
 
 class _Part(io.RawIOBase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 import stat
@@ -13,13 +14,16 @@ from typing import IO, BinaryIO
 
 from components.clean.card import matching
 from pairmill import compressed
-from pairmill.errors import InputError
+from pairmill.errors import InputError, StorageError
 
 NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
 Create = Callable[[str], AbstractContextManager[Path]]
 
 _CHUNK = 1 << 20
+_SMALL_CHUNK = 1 << 12
+# Bytes that are left free: others write there, too.
+_RESERVE = 64 << 20
 _WHAT = "is no whole tar or zip archive"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -37,23 +41,39 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
     Raises:
         InputError: no archive, a cut or damaged one, one that would write outside its folder, or a member that is
             wanted cannot be had.
+        StorageError: there is no room for a member.
     """
     head = file.read(6)
     file.seek(0)
     seen: set[str] = set()
     members = _zipped if head.startswith(_ZIP) else _tarred
     with _damage(where):
-        for full, reader in members(file, where, lambda name: _wanted(name, where, patterns, strip)):
+        for full, size, reader, chunk in members(file, where, lambda name: _wanted(name, where, patterns, strip)):
             name = _name(full, where, strip)
             if name in seen:
                 raise InputError("holds two members of one name", where=where, got=repr(name))
             seen.add(name)
-            with create(name) as path, path.open("wb") as target:
-                shutil.copyfileobj(reader, target, _CHUNK)
+            member = f"{where} member {full!r}"
+            with _damage(member), create(name) as path, path.open("wb") as target:
+                _require_room(member, size, path)
+                shutil.copyfileobj(reader, target, chunk)
     return len(seen)
 
 
-Members = Iterator[tuple[str, IO[bytes]]]
+def _require_room(member: str, size: int, path: Path) -> None:
+    free = shutil.disk_usage(path.parent).free
+    if size + _RESERVE > free:
+        raise StorageError(
+            "there is no room for a member of the archive",
+            where=member,
+            got=f"{free} bytes free in {path.parent}",
+            expected=f"{size} bytes, and {_RESERVE} for others",
+            hint="free space or choose another place, then run the same command",
+        )
+
+
+Members = Iterator[tuple[str, int, IO[bytes], int]]
+"""Name, bytes as the archive promises them (no more are read), a reader, and how many bytes to ask it for at once."""
 
 
 def _tarred(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Members:
@@ -61,7 +81,7 @@ def _tarred(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Member
         if not member.isdir() and wanted(member.name):
             if reader is None:
                 raise _no_file(where, member.name)
-            yield member.name, reader
+            yield member.name, member.size, reader, _CHUNK
 
 
 def _zipped(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Members:
@@ -69,14 +89,16 @@ def _zipped(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Member
 
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
-            if member.is_dir() or not wanted(member.filename):
+            if not member.filename or member.is_dir() or not wanted(member.filename):
                 continue
             if stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG}:
                 raise _no_file(where, member.filename)
             if member.flag_bits & 1:
                 raise InputError("a member that is wanted is encrypted", where=where, got=repr(member.filename))
-            with archive.open(member) as reader:
-                yield member.filename, reader
+            # Of the other methods zipfile decompresses at once what it is asked for as compressed bytes.
+            chunk = _CHUNK if member.compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} else _SMALL_CHUNK
+            with _damage(f"{where} member {member.filename!r}"), archive.open(member) as reader:
+                yield member.filename, member.file_size, reader, chunk
 
 
 def _wanted(full: str, where: str, patterns: Sequence[str], strip: int) -> bool:
@@ -98,7 +120,7 @@ def _name(full: str, where: str, strip: int) -> str:
 
 
 def _no_file(where: str, name: str) -> InputError:
-    return InputError("a member that is wanted is a link or a device", where=where, got=repr(name))
+    return InputError("a member that is wanted is a link or a device, or sparse", where=where, got=repr(name))
 
 
 @contextmanager
@@ -108,6 +130,11 @@ def _damage(where: str) -> Iterator[None]:
     with compressed.damage(where, _WHAT):
         try:
             yield
-        except (zipfile.BadZipFile, ValueError, struct.error, NotImplementedError) as error:
+        except (zipfile.BadZipFile, ValueError, struct.error, RuntimeError, LookupError, OverflowError) as error:
             # zipfile's, of places and methods that are none.
+            raise compressed.damaged(where, _WHAT, error) from error
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # A place before the beginning of the file.
             raise compressed.damaged(where, _WHAT, error) from error

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -445,7 +446,12 @@ def _resolved(source: Source, old: Pin | None) -> Pin:
         pin = Pin(name, web.commit_of(origin.repository, origin.revision))
     else:
         assert isinstance(origin, Web)
-        pin = Pin(name, web.version(origin.url))
+        version = web.version(origin.url)
+        if version == web.UNTOLD:
+            # Whether it is what was locked is known when its bytes are there. Until then it is a version of its own, so
+            # that it is fetched; what comes is locked by its digest.
+            version = f"{version}, asked for at {datetime.now(UTC).isoformat()}"
+        pin = Pin(name, version)
     return old if old is not None and (old.origin, old.revision) == (pin.origin, pin.revision) else pin
 
 
@@ -536,7 +542,8 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
     hint = f"update={source} takes what is published now; raw= what you have"
     name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
     local, note = folder / scratch.CONTENT / name, folder / "version"
-    expected = "" if work.sha256 else work.version
+    version = web.UNTOLD if work.version.startswith(web.UNTOLD) else work.version
+    expected = "" if work.sha256 else version
     for again in (False, True):
         web.download(work.url, local, note, expected=expected, hint=hint)
         with local.open("rb") as file:
@@ -544,7 +551,7 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
         if not work.sha256 or sha256 == work.sha256:
             break
         local.unlink()
-        if again or note.read_text() != work.version:
+        if again or note.read_text() != version:
             raise InputError(
                 f"what {source} is locked to is no longer published",
                 where=work.url,

@@ -23,6 +23,7 @@ def tokenize(
     eoa: str = default(TokenizeConfig, "eoa"),
     conditions: str = default(TokenizeConfig, "conditions"),
     profile: str = default(TokenizeConfig, "profile"),
+    max_record_bytes: int = default(TokenizeConfig, "max_record_bytes"),
     workers: int = default(TokenizeConfig, "workers"),
     share: str = default(TokenizeConfig, "share"),
     verify: bool = default(TokenizeConfig, "verify"),
@@ -44,6 +45,7 @@ def tokenize(
         eoa: token after an answer.
         conditions: tag=token for every condition tag, joined by commas.
         profile: pairmill, or data_io for the reference's bytes.
+        max_record_bytes: longest record that is read; a longer one fails the stage, because memory follows it.
         workers: processes in the pod; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.

@@ -160,7 +160,13 @@ class Tokenize(Stage[TokenizeConfig]):
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
         with tokens.writers(partial(out.create, scratch=work.part is not None)) as arrays:
-            for batch in rows.read(uri, work.part, checked=not context.native, content=work.file.content):
+            for batch in rows.read(
+                uri,
+                work.part,
+                checked=not context.native,
+                content=work.file.content,
+                longest=config.max_record_bytes,
+            ):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)

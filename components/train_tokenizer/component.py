@@ -26,6 +26,7 @@ def train_tokenizer(
     seed: int = default(TrainTokenizerConfig, "seed"),
     evaluate: bool = default(TrainTokenizerConfig, "evaluate"),
     profile: str = default(TrainTokenizerConfig, "profile"),
+    max_record_bytes: int = default(TrainTokenizerConfig, "max_record_bytes"),
     workers: int = default(TrainTokenizerConfig, "workers"),
     share: str = default(TrainTokenizerConfig, "share"),
     verify: bool = default(TrainTokenizerConfig, "verify"),
@@ -48,6 +49,7 @@ def train_tokenizer(
         seed: seed of the random sample of files over that limit.
         evaluate: train a second time without one row in 100, and measure on those.
         profile: pairmill, or data_io for the reference's bytes.
+        max_record_bytes: longest record that is read; a longer one fails the stage, because memory follows it.
         workers: processes in the pod; 0 = one per core.
         share: do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish.
         verify: read what was made before and what is read, rather than trust sizes; what is damaged is made again.

@@ -224,8 +224,9 @@ def _sampled(
     uri, content = work.file.uri, work.file.content
     chosen: NDArray[np.bool_] | None = None
     if work.limit is not None:
-        chosen = _chosen_texts(config.profile, config.seed, work.file.task, rows.count(uri, content), work.limit)
-    for batch in rows.read(uri, work.part, content=content):
+        count = rows.count(uri, content, config.max_record_bytes)
+        chosen = _chosen_texts(config.profile, config.seed, work.file.task, count, work.limit)
+    for batch in rows.read(uri, work.part, content=content, longest=config.max_record_bytes):
         if config.profile == "pairmill":
             rows.refuse_nulls(batch, uri, ("instruction", "response"))
         ledger.rows_in += len(batch)

@@ -716,6 +716,32 @@ def test_an_archive_is_known_by_its_bytes_and_not_by_what_its_server_calls_them(
     assert found[0][""] != found[2][""]
 
 
+@pytest.mark.parametrize("unpack", [("**/train/*.jsonl",), ()])
+def test_update_moves_a_file_of_which_the_server_tells_no_version(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpack: tuple[str, ...]
+) -> None:
+    name, untold = "set.tar.gz" if unpack else "set.jsonl", {"etag": False, "modified": False}
+
+    def content(count: int) -> bytes:
+        return packed({"v1/train/a.jsonl": lines(count)}) if unpack else lines(count)
+
+    url = files.add(name, content(10), **untold)
+    declare(monkeypatch, Web(url, unpack))
+    first = fetch(tmp_path)
+    (path,) = fetched(first)
+    assert fetched(first) == {path: lines(10)}
+    files.add(name, content(11), **untold)
+    assert fetch(tmp_path).reused
+    moved = fetch(tmp_path, update=["made"])
+    assert fetched(moved) == {path: lines(11)}
+    assert pins(tmp_path)["made"].sha256 == hashlib.sha256(content(11)).hexdigest()
+    # From then on the lock is obeyed again, by the digest.
+    assert fetch(tmp_path).uri == moved.uri
+    files.add(name, content(12), **untold)
+    assert "is no longer published" in refusal(lambda: fetch(tmp_path / "b", lock=str(tmp_path / "sources.lock.yaml")))
+    assert fetched(fetch(tmp_path, update=["made"])) == {path: lines(12)}
+
+
 def test_a_file_that_is_replaced_before_it_was_ever_fetched_is_noticed(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

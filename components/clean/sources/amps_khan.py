@@ -64,14 +64,11 @@ class AmpsKhan(Source):
 def _members(piece: Piece) -> Iterator[Record]:
     """The files of an archive in the order that they have when unpacked; the last one of a name counts."""
     with tempfile.TemporaryFile() as content:
-        places: dict[str, tuple[int, int] | Malformed] = {}
+        places: dict[str, tuple[int, int]] = {}
         for name, data in readers.tar_members(piece, lambda name: bool(_KHAN.match(name)) and _wanted(name)):
-            places[name] = data if isinstance(data, Malformed) else (content.tell(), len(data))
-            content.write(b"" if isinstance(data, Malformed) else data)
+            places[name] = content.tell(), len(data)
+            content.write(data)
         for name in sorted(places, key=_place):
-            place = places[name]
-            if isinstance(place, Malformed):
-                yield name, place
-                continue
-            content.seek(place[0])
-            yield name, readers.whole_json(content.read(place[1]))
+            start, size = places[name]
+            content.seek(start)
+            yield name, readers.whole_json(content.read(size))

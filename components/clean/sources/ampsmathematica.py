@@ -53,7 +53,7 @@ class AmpsMathematica(Source):
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
         for name, content in readers.tar_members(piece, _is_problem):
             topic, task, _ = name.strip("/").split("/")[-3:]
-            yield name, content if isinstance(content, Malformed) else (topic, task, content)
+            yield name, (topic, task, content)
 
     def parse(self, record: Any, context: Context) -> Parsed:
         if not isinstance(record, tuple) or len(record) != 3:

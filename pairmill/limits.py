@@ -1,0 +1,123 @@
+"""How much of a file is held at once: one limit of a record, and batches by bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pairmill.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+RECORD_BYTES = 64 << 20
+"""Default of ``max_record_bytes``: bytes of the longest record that is read."""
+BATCH_BYTES = 16 << 20
+"""Decoded bytes that are held at once, or one record."""
+PAGE_RECORDS = 4
+"""A page of Parquet is decompressed as a whole: it may have as many bytes as so many of the longest records."""
+_HINT = "mend the file, or raise max_record_bytes=: memory is several times as much"
+
+
+def too_long(where: str, most: int, what: str = "a record", got: str = "") -> InputError:
+    """What to raise for a record of more than ``most`` bytes at ``where`` (file and place)."""
+    return InputError(
+        f"{what} is longer than max_record_bytes", where=where, got=got, expected=f"at most {most} bytes", hint=_HINT
+    )
+
+
+def is_longer(text: str, most: int) -> bool:
+    """Whether a text has more than ``most`` bytes of UTF-8."""
+    if len(text) > most or text.isascii():
+        return len(text) > most
+    # No character has more than four bytes.
+    return 4 * len(text) > most and len(text.encode("utf-8", "surrogatepass")) > most
+
+
+def record_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Decoded bytes of each row of a batch, shape (rows,)."""
+    return _sum(batch.columns, len(batch))
+
+
+def _sum(columns: Sequence[pa.Array], rows: int) -> NDArray[np.int64]:
+    import numpy as np
+
+    found = np.zeros(rows, np.int64)
+    for column in columns:
+        found += row_bytes(column)
+    return found
+
+
+def row_bytes(column: pa.Array) -> NDArray[np.int64]:
+    """Decoded bytes of each value of a column, shape (rows,): texts, what lists hold, what a dictionary stands for."""
+    import numpy as np
+    import pyarrow as pa
+
+    kind = column.type
+    rows = len(column)
+    if isinstance(column, pa.ExtensionArray):
+        return row_bytes(column.storage)
+    if pa.types.is_dictionary(kind):
+        entries = np.append(row_bytes(column.dictionary), 0)
+        indices = column.indices.fill_null(len(entries) - 1) if column.indices.null_count else column.indices
+        return np.take(entries, np.asarray(indices))
+    if pa.types.is_struct(kind):
+        # Flattened children are those of the rows at hand alone, and hold nothing where the row is null.
+        return _sum(column.flatten(), rows)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        offsets = np.asarray(column.offsets).astype(np.int64)
+        values = _values(column)
+        ends = np.concatenate(([0], np.cumsum(row_bytes(values.slice(offsets[0], offsets[-1] - offsets[0])))))
+        found: NDArray[np.int64] = np.diff(ends[offsets - offsets[0]])
+        return found
+    if pa.types.is_fixed_size_list(kind):
+        if column.null_count or not rows:
+            return _even(column)
+        return row_bytes(column.flatten()).reshape(rows, -1) @ np.ones(len(column.flatten()) // rows, np.int64)
+    if any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_binary)):
+        return _lengths(column, np.int32)
+    if any(is_kind(kind) for is_kind in (pa.types.is_large_string, pa.types.is_large_binary)):
+        return _lengths(column, np.int64)
+    return _even(column)
+
+
+def _values(column: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_map(column.type):
+        return pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
+    return column.values
+
+
+def _lengths(column: pa.Array, kind: type[np.integer[Any]]) -> NDArray[np.int64]:
+    import numpy as np
+
+    buffer = column.buffers()[1]
+    if buffer is None or not len(column):
+        return np.zeros(len(column), np.int64)
+    return np.diff(np.frombuffer(buffer, kind, len(column) + 1, column.offset * np.dtype(kind).itemsize)).astype(
+        np.int64
+    )
+
+
+def _even(column: pa.Array) -> NDArray[np.int64]:
+    """Values of one width, or of a kind that is seldom enough to be taken for it."""
+    import numpy as np
+
+    return np.full(len(column), column.nbytes // len(column) if len(column) else 0, np.int64)
+
+
+def stretches(sizes: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
+    """(start, length) of consecutive rows that make ``most`` bytes or less; a longer row is alone."""
+    import numpy as np
+
+    ends = np.cumsum(sizes)
+    found = []
+    start, before = 0, 0
+    while start < len(sizes):
+        stop = max(start + 1, int(np.searchsorted(ends, before + most, side="right")))
+        found.append((start, stop - start))
+        start, before = stop, int(ends[stop - 1])
+    return found
