@@ -7,9 +7,12 @@ or, as fetch lays them out, in a folder named after their revision.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from components.clean.card import matching
 from components.clean.origin import Given
 from components.clean.source import Source
 from pairmill import manifest as manifests
@@ -17,6 +20,7 @@ from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.manifest import MANIFEST, STARTED, File
 
+CARD = "README.md"
 FETCH = "fetch"
 """Name of the stage whose folders are an index of raw data."""
 
@@ -39,9 +43,9 @@ class RawFolder:
 
     def card(self) -> str:
         """The data set's card, or empty."""
-        if "README.md" not in self.sizes:
+        if CARD not in self.sizes:
             return ""
-        uri = storage.join(self.uri, "README.md")
+        uri = storage.join(self.uri, CARD)
         return storage.store_for(uri).read(uri).decode("utf-8", "replace")
 
     def digest(self, paths: list[str]) -> None:
@@ -94,6 +98,34 @@ def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
         )
 
 
+def given(source: Source, origin: Given) -> RawFolder:
+    """The raw files of a source that says itself where they are.
+
+    Raises:
+        InputError: nothing is there, or a link leads out of the folders that the source may read.
+    """
+    storage.require(origin.uri, f"the files of {source.name}")
+    sizes = {entry.path: entry.size for entry in storage.store_for(origin.uri).list(origin.uri)}
+    if origin.within:
+        top = storage.local_path(origin.uri)
+        for path in (*matching(origin.files, sorted(sizes)), *({CARD} & set(sizes))):
+            real = os.path.realpath(top / path)
+            if not is_within(real, origin.within):
+                raise InputError(
+                    f"a link leads out of the folders that {source.name} may read",
+                    where=str(top / path),
+                    got=real,
+                    expected=f"a file below {' or '.join(origin.within)}",
+                    hint="put the file itself there, or name the folder that it is in with raw=",
+                )
+    return RawFolder(origin.uri, sizes)
+
+
+def is_within(real: str, folders: Iterable[str]) -> bool:
+    """Whether a path without links is one of some folders or below one."""
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
 def folder_of(source: Source, raw: str) -> RawFolder:
     """The raw files of a source below a folder with one folder per source.
 
@@ -104,9 +136,7 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     store = storage.store_for(uri)
     listed = store.list(uri)
     if not listed and isinstance(source.origin, Given):
-        uri = source.origin.uri
-        store = storage.store_for(uri)
-        listed = store.list(uri)
+        return given(source, source.origin)
     if not listed:
         storage.require(uri, f"the raw files of {source.name}")
     revisions = [entry.path.removesuffix(f"/{MANIFEST}") for entry in listed if entry.path.endswith(f"/{MANIFEST}")]
