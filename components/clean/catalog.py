@@ -16,13 +16,16 @@ def is_file(item: str) -> bool:
     return item.endswith((".yaml", ".yml"))
 
 
-def chosen(items: Sequence[str], folders: Collection[str] | None, where: str = "raw") -> list[Source]:
+def chosen(
+    items: Sequence[str], folders: Collection[str] | None, where: str = "raw", raw: str | None = ""
+) -> list[Source]:
     """The sources that ``sources=`` asks for, in its order.
 
     Args:
         items: names, YAML files, and ``all``.
         folders: what ``all`` means: the known sources among these names; None = every known one.
         where: where those names were found, for messages.
+        raw: as :func:`components.clean.mapped.load` takes it.
 
     Raises:
         UsageError: an unknown name, a YAML file that describes no source, or two sources of one name.
@@ -37,7 +40,7 @@ def chosen(items: Sequence[str], folders: Collection[str] | None, where: str = "
         if is_file(item):
             from components.clean.mapped import load
 
-            source = load(item)
+            source = load(item, raw)
             if source.name in found:
                 raise UsageError("two sources of one name", where="sources", got=source.name)
         elif item in SOURCES:

@@ -10,13 +10,13 @@ from pairmill.kfp import container, default
 @dsl.container_component
 def clean(
     root: str,
-    raw: str,
     output: dsl.OutputPath(str),  # type: ignore[valid-type]
     fingerprint: dsl.OutputPath(str),  # type: ignore[valid-type]
     rows_out: dsl.OutputPath(int),  # type: ignore[valid-type]
     manifest: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
     report: dsl.Output[dsl.HTML],
+    raw: str = default(CleanConfig, "raw"),
     sources: str = default(CleanConfig, "sources"),
     source_options: str = default(CleanConfig, "source_options"),
     max_reject_fraction: float = default(CleanConfig, "max_reject_fraction"),
@@ -33,7 +33,8 @@ def clean(
 
     Args:
         root: project folder or URI; results go to root/clean/fingerprint.
-        raw: what fetch put out, or a folder or URI that holds one folder of raw files per source.
+        raw: what fetch put out, or a folder or URI that holds one folder of raw files per source; empty where every
+            source is a YAML file with files.
         raw_manifest: manifest of the stage that brought the raw data, for lineage.
         sources: sources to clean, by name or as YAML files, joined by commas; all = every known one that is in raw.
         source_options: options of single sources, as source.option=value, joined by commas.

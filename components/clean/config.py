@@ -16,7 +16,10 @@ class CleanConfig(StageConfig):
     """Turn raw instruction data sets into rows {condition, instruction, response}."""
 
     raw: str = option(
-        help="what fetch printed, or a folder or URI that holds one folder of raw files per source", changes_bytes=False
+        "",
+        help="what fetch printed, or a folder or URI that holds one folder of raw files per source; empty where every "
+        "source is a YAML file with files:",
+        changes_bytes=False,
     )
     sources: list[str] = option(
         ["all"],

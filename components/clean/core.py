@@ -19,6 +19,7 @@ from components.clean import gather, raw
 from components.clean.card import suffix_of
 from components.clean.catalog import chosen, is_file
 from components.clean.config import CleanConfig, build_options
+from components.clean.origin import Given
 from components.clean.pieces import PIECE_BYTES, Piece, grouped, pieces_of
 from components.clean.raw import RawFolder
 from components.clean.readers import count
@@ -108,7 +109,8 @@ class Clean(Stage[CleanConfig]):
         sources: dict[str, Source] = {}
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
-        for source, folder in _chosen(config):
+        # By name: the order in which they were asked for is not content.
+        for source, folder in sorted(_chosen(config), key=lambda pair: pair[0].name):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
                 options = named
@@ -435,23 +437,33 @@ class _Rejects:
 
 
 def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
+    described = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
+    if not config.raw:
+        sources = chosen(config.sources, set()) if described else []
+        folders = [(one, raw.given(one, one.origin)) for one in sources if isinstance(one.origin, Given)]
+        if len(folders) < len(config.sources):
+            known = {source.name for source, _ in folders}
+            needy = [one.name for one in sources if one.name not in known] or config.sources
+            raise UsageError(
+                "is needed",
+                where="raw",
+                got=f"nothing, and sources={','.join(needy)}",
+                expected="what fetch printed, or a folder with one folder of raw files per source",
+                hint="YAML files that have files: and no hub: do without",
+            )
+        return folders
     uri = storage.normalise(config.raw, "raw")
     fetched = raw.index(uri)
     if fetched is None:
-        given = all(is_file(item) for item in config.sources)  # YAML files can say where their files are
-        sources = _sorted(chosen(config.sources, set() if given else raw.folders(uri), f"raw={uri}"))
+        there = raw.folders(uri)
+        sources = chosen(config.sources, set() if described else there, f"raw={uri}", uri)
         return [(source, raw.folder_of(source, uri)) for source in sources]
-    sources = _sorted(chosen(config.sources, set(fetched), f"raw={uri}"))
+    sources = chosen(config.sources, set(fetched), f"raw={uri}", None)
     for source in sources:
         if source.name not in fetched:
             got = ", ".join(sorted(fetched))
             raise InputError(f"{source.name} was not fetched", where=f"raw={uri}", got=got, hint="run fetch with it")
     return [(source, fetched[source.name]) for source in sources]
-
-
-def _sorted(sources: Iterable[Source]) -> list[Source]:
-    """By name: the order in which they were asked for is no content."""
-    return sorted(sources, key=lambda source: source.name)
 
 
 def _writable(text: str) -> str:

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from components.clean.card import COMPRESSED, configs_of, hub_split, matching, s
 from components.clean.expression import MISSING, Expression, Failed, First, Path, Step
 from components.clean.names import safe_name
 from components.clean.origin import Given, Hub, HubRows, Origin
+from components.clean.raw import is_within
 from components.clean.source import (
     FURTHER_TURNS,
     Context,
@@ -156,11 +158,13 @@ def _printed(value: Any) -> str | None:
     return None
 
 
-def load(given: str) -> Source:
+def load(given: str, raw: str | None = "") -> Source:
     """The source that a YAML file describes.
 
     Args:
         given: path or URI of the file.
+        raw: folder or URI below which ``files`` may stand, beside the YAML file's own folder; empty = none. None: it
+            is known otherwise where the files are, and what the YAML file says of it is not used.
 
     Raises:
         UsageError: no such file, no YAML, or anything in it that is not understood.
@@ -172,7 +176,7 @@ def load(given: str) -> Source:
     size = store.size(uri)
     if size > _LARGEST:
         raise UsageError("is too large", where=uri, got=f"{size} bytes", expected=f"at most {_LARGEST}")
-    return Mapped(_File(uri, _entries(uri, store.read(uri))))
+    return Mapped(_File(uri, _entries(uri, store.read(uri)), raw))
 
 
 @dataclass(frozen=True)
@@ -451,8 +455,8 @@ class _Entry(NamedTuple):
 class _File:
     """The entries of a YAML file, checked as they are asked for. Everything wrong is a UsageError with its place."""
 
-    def __init__(self, uri: str, entries: dict[str, _Entry]) -> None:
-        self.uri, self._entries = uri, entries
+    def __init__(self, uri: str, entries: dict[str, _Entry], raw: str | None) -> None:
+        self.uri, self._entries, self._raw = uri, entries, raw
         missing = [key for key in REQUIRED if key not in entries]
         if missing:
             raise UsageError("required key missing", where=uri, got=", ".join(entries), expected=", ".join(missing))
@@ -582,7 +586,37 @@ class _File:
             expected = "hub: owner/name, or files: patterns"
             raise UsageError("says nowhere where the data is", where=self.uri, expected=expected)
         folder, below = self._folder(patterns)
-        return Given(folder, below), below
+        within = self._within(folder, patterns) if storage.scheme(folder) == "file" and self._raw is not None else ()
+        return Given(folder, below, within), below
+
+    def _within(self, folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
+        """The folders of this machine that may be read: whoever writes a YAML file must not choose among all.
+
+        What it names becomes rows, so a file of secrets on the machine that reads it would.
+        """
+        if storage.scheme(self.uri) != "file":
+            raise self.wrong(
+                "files",
+                "are of the machine that reads them, which a description in a bucket may not name",
+                got=", ".join(patterns),
+                expected="paths relative to the YAML file, or URIs of a bucket",
+                hint="put the files beside the YAML file, or both on the machine",
+            )
+        tops = [storage.local_path(self.uri).parent]
+        if self._raw and storage.scheme(self._raw) == "file":
+            tops.append(storage.local_path(self._raw))
+        # Of a folder that holds everything nothing would be outside.
+        within = tuple(real for real in map(os.path.realpath, tops) if real != os.sep)
+        real = os.path.realpath(storage.local_path(folder))
+        if not is_within(real, within):
+            raise self.wrong(
+                "files",
+                "lead out of the folders that a description may read",
+                got=f"{', '.join(patterns)}, in {real}",
+                expected=f"files below {' or '.join(within) or 'a folder'}",
+                hint="put the data below the YAML file's own folder, or give the folder that it is in as raw=",
+            )
+        return within
 
     def _refuse_unreadable(self, pattern: str) -> None:
         name = pattern.rsplit("/", 1)[-1]

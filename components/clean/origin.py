@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,13 @@ class Given:
     Args:
         uri: the folder.
         files: patterns below it.
+        within: of a folder of this machine: absolute paths of the folders that its files have to stand in, wherever
+            links lead.
     """
 
     uri: str
     files: tuple[str, ...]
+    within: tuple[str, ...] = field(default=(), compare=False)
 
 
 Origin = Hub | HubRows | Git | Web | Manual | Given

@@ -7,11 +7,13 @@ or, as fetch lays them out, in a folder named after their revision.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.clean.card import CARD, CARD_BYTES
+from components.clean.card import CARD, CARD_BYTES, matching
 from components.clean.origin import Given
 from components.clean.source import Source
 from pairmill import manifest as manifests
@@ -142,6 +144,35 @@ def files_of(source: Source, uri: str) -> dict[str, int]:
     return found
 
 
+def given(source: Source, origin: Given) -> RawFolder:
+    """The raw files of a source that says itself where they are.
+
+    Raises:
+        InputError: nothing is there, or a link leads out of the folders that the source may read.
+    """
+    sizes = files_of(source, origin.uri)
+    if not sizes:
+        storage.require(origin.uri, f"the files of {source.name}")
+    if origin.within:
+        top = storage.local_path(origin.uri)
+        for path in (*matching(origin.files, sorted(sizes)), *({CARD} & set(sizes))):
+            real = os.path.realpath(top / path)
+            if not is_within(real, origin.within):
+                raise InputError(
+                    f"a link leads out of the folders that {source.name} may read",
+                    where=str(top / path),
+                    got=real,
+                    expected=f"a file below {' or '.join(origin.within)}",
+                    hint="put the file itself there, or name the folder that it is in with raw=",
+                )
+    return RawFolder(origin.uri, sizes)
+
+
+def is_within(real: str, folders: Iterable[str]) -> bool:
+    """Whether a path without links is one of some folders or below one."""
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
 def folder_of(source: Source, raw: str) -> RawFolder:
     """The raw files of a source below a folder with one folder per source.
 
@@ -151,8 +182,7 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     uri = storage.join(raw, source.name)
     sizes = files_of(source, uri)
     if not sizes and isinstance(source.origin, Given):
-        uri = source.origin.uri
-        sizes = files_of(source, uri)
+        return given(source, source.origin)
     if not sizes:
         storage.require(uri, f"the raw files of {source.name}")
     revisions = [path.removesuffix(f"/{MANIFEST}") for path in sizes if path.endswith(f"/{MANIFEST}")]

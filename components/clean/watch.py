@@ -169,5 +169,7 @@ def kind_of(value: Any) -> str:
         case list():
             return f"a list of {len(value)}"
         case dict():
-            return "an object with " + (", ".join(map(str, list(value)[:_SHOWN])) or "nothing")
+            return "an object with " + (
+                ", ".join(str(name)[:_LONGEST_NAME] for name in list(value)[:_SHOWN]) or "nothing"
+            )
     return f"a value of type {type(value).__name__}"

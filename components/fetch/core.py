@@ -145,7 +145,7 @@ class Fetch(Stage[FetchConfig]):
         given = storage.normalise(config.raw, "raw") if config.raw else ""
         lock_of(config, root)  # a place that no storage serves is refused, needed or not
         there = raw.folders(given) if given else set()
-        sources = chosen(config.sources, there if given else None, f"raw={given}")
+        sources = chosen(config.sources, there if given else None, f"raw={given}", given)
         _refuse_manual(sources, there, "all" in config.sources)
         have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
         missing = [source for source in sources if source not in have]
@@ -192,9 +192,7 @@ class Fetch(Stage[FetchConfig]):
             folder = raw.folder_of(source, given)
         else:
             assert isinstance(origin, Given)
-            folder = RawFolder(origin.uri, raw.files_of(source, origin.uri))
-            if not folder.sizes:
-                storage.require(origin.uri, f"the files of {source.name}")
+            folder = raw.given(source, origin)
         card = folder.card()
         paths = sorted(folder.sizes)
         # Other options of the source than the default ones may read more of what it declares.

@@ -578,8 +578,8 @@ def test_the_pipelines_own_defaults_are_those_of_the_stages(spec: dict[str, Any]
 def test_a_default_of_an_unknown_option_is_a_defect() -> None:
     with pytest.raises(KeyError, match="no option nothing"):
         ours.default(config_class("clean"), "nothing")
-    with pytest.raises(KeyError, match="no option raw with a default"):
-        ours.default(config_class("clean"), "raw")
+    with pytest.raises(KeyError, match="no option root with a default"):
+        ours.default(config_class("clean"), "root")
     assert ours.default(config_class("clean"), "sources") == "all"
 
 

@@ -15,6 +15,7 @@ import pytest
 from helpers import REPOSITORY, python
 
 from components.clean import core, mapped
+from components.clean import raw as raw_files
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.clean.expression import FUNCTIONS
@@ -26,10 +27,12 @@ from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from components.tokenize.config import TokenizeConfig
 from pairmill import runner
+from pairmill.cli import build
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.manifest import Manifest
 from pairmill.rows import Row
 from pairmill.stage import default_of
+from pairmill.storage import Entry, LocalStore
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 FIVE_LINES = "name: mine\nhub: org/mine\ncondition: direct\ninstruction: question\nresponse: answer\n"
@@ -341,11 +344,105 @@ def test_rows_can_come_through_datasets(load: Load) -> None:
         ("my sets/[x]*.jsonl", "HERE/my sets", ("[x]*.jsonl",)),
     ],
 )
-def test_files_are_given_below_one_folder(
-    load: Load, tmp_path: Path, files: str, folder: str, patterns: tuple[str, ...]
-) -> None:
+def test_files_are_given_below_one_folder(tmp_path: Path, files: str, folder: str, patterns: tuple[str, ...]) -> None:
     folder = folder.replace("HERE", str(tmp_path)).replace("PARENT", str(tmp_path.parent))
-    assert load(files=files).origin == Given(folder, patterns)
+    raw = "/data" if "/data" in folder else str(tmp_path.parent)
+    (tmp_path / "mine.yaml").write_text(FIVE_LINES.replace("hub: org/mine", f"files: {files}"))
+    assert mapped.load(str(tmp_path / "mine.yaml"), raw).origin == Given(folder, patterns)
+
+
+SECRET = '{"question": "private_key", "answer": "-----BEGIN"}\n'
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Path:
+    """A YAML file's folder ``here``, a raw folder ``raw``, and ``secrets`` beside both."""
+    for name in ("here", "raw/deep", "raws", "secrets"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "key.json").write_text(SECRET)
+    return tmp_path
+
+
+def described(pod: Path, files: str) -> str:
+    path = pod / "here" / "mine.yaml"
+    path.write_text(FIVE_LINES.replace("hub: org/mine", f"files: {files}"))
+    return str(path)
+
+
+@pytest.mark.parametrize("raw", ["", "raw"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        "POD/secrets/key.json",
+        "../secrets/key.json",
+        "../secrets/*.json",
+        "'../*/key.json'",
+        "'**/../../secrets/key.json'",
+        "file://POD/secrets/key.json",
+        "file://localhost/POD/secrets/key.json",
+        "FILE://POD/%73ecrets/key.json",
+        "POD/raw/../secrets/key.json",
+        "POD/raws/key.json",
+        "link/key.json",
+        "[key.json, POD/secrets/key.json]",
+        "/proc/self/environ.json",
+        "/etc/*.json",
+    ],
+)
+def test_files_of_the_machine_are_read_below_raw_and_the_description_alone(pod: Path, files: str, raw: str) -> None:
+    (pod / "here" / "link").symlink_to(pod / "secrets")
+    with pytest.raises(UsageError, match=r"mine\.yaml line 2, files: ") as caught:
+        mapped.load(described(pod, files.replace("POD", str(pod))), str(pod / raw) if raw else "")
+    assert "private_key" not in str(caught.value)
+    if "climbs" not in str(caught.value):
+        assert "raw=" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        "key.json",
+        "POD/here/key.json",
+        "POD/raw/key.json",
+        "../raw/key.json",
+        "file://POD/raw/key.json",
+        "link/key.json",
+    ],
+)
+def test_files_below_raw_or_beside_the_description_are_read(pod: Path, files: str) -> None:
+    (pod / "raw" / "link").symlink_to("deep")
+    (pod / "here" / "link").symlink_to(pod / "raw" / "deep")
+    (pod / "rawlink").symlink_to("raw")
+    for raw in ("raw", "rawlink"):
+        source = mapped.load(described(pod, files.replace("POD", str(pod))), str(pod / raw))
+        assert isinstance(source.origin, Given)
+        assert raw_files.given(source, source.origin).sizes
+
+
+def test_a_link_to_a_file_elsewhere_is_not_read(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (pod / "here" / "key.json").unlink()
+    (pod / "here" / "key.json").symlink_to(pod / "secrets" / "key.json")
+    source = mapped.load(described(pod, "'*.json'"), "")
+    assert isinstance(source.origin, Given)
+    # Whether a store lists links or not.
+    monkeypatch.setattr(LocalStore, "list", lambda *_: [Entry("key.json", 9)])
+    with pytest.raises(
+        InputError, match=r"a link leads out of the folders that mine may read.*secrets/key\.json.*raw="
+    ):
+        raw_files.given(source, source.origin)
+
+
+@pytest.mark.parametrize("files", ["/etc/key.json", "file:///etc/key.json", "POD/raw/key.json"])
+def test_a_description_in_a_bucket_names_no_file_of_the_machine(
+    pod: Path, monkeypatch: pytest.MonkeyPatch, files: str
+) -> None:
+    text = FIVE_LINES.replace("hub: org/mine", f"files: {files.replace('POD', str(pod))}").encode()
+    entries = mapped._entries("s3://bucket/sets/mine.yaml", text)
+    with pytest.raises(UsageError, match=r"s3://bucket/sets/mine\.yaml line 2, files: .*may not name"):
+        mapped.Mapped(mapped._File("s3://bucket/sets/mine.yaml", entries, str(pod / "raw")))
+    beside = mapped._entries("s3://bucket/sets/mine.yaml", FIVE_LINES.replace("hub: org/mine", "files: a.csv").encode())
+    source = mapped.Mapped(mapped._File("s3://bucket/sets/mine.yaml", beside, ""))
+    assert source.origin == Given("s3://bucket/sets", ("a.csv",))
 
 
 def test_files_beside_a_file_uri_are_found(tmp_path: Path) -> None:
@@ -642,7 +739,7 @@ def test_any_record_gives_a_row_or_a_reason(load: Load) -> None:
                 found, further = found
                 assert further.what == "further_turns"
                 assert 0 < further.times < 3
-            if isinstance(found, Malformed):
+            if isinstance(found, Malformed) and draw.random() < 0.02:
                 assert isinstance(source.explain(record, found).found, str)
             seen[type(found).__name__] = seen.get(type(found).__name__, 0) + 1
             if isinstance(found, Row):
@@ -690,6 +787,51 @@ def test_the_documentation_names_every_key_and_function() -> None:
 
 
 # --- the whole stage ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> dict[str, str]:
+    """Options of fetch and clean for one described source with its files."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "a.jsonl").write_text('{"question": "q", "answer": "a"}\n')
+    (here / "mine.yaml").write_text(FIVE_LINES.replace("hub: org/mine", "files: a.jsonl"))
+    return {"sources": str(here / "mine.yaml"), "root": str(tmp_path / "root"), "workers": "1"}
+
+
+def test_raw_is_not_needed_where_every_source_has_files(mine: dict[str, str], tmp_path: Path) -> None:
+    assert runner.run(Clean(), build(CleanConfig, mine)).manifest.ledger.rows_kept == 1
+    # What fetch was given it may read; what fetch made an index of clean finds there.
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "here" / "a.jsonl").rename(other / "a.jsonl")
+    (tmp_path / "here" / "mine.yaml").write_text(FIVE_LINES.replace("hub: org/mine", f"files: {other}/a.jsonl"))
+    with pytest.raises(UsageError, match="lead out"):
+        Clean().plan(build(CleanConfig, mine))
+    elsewhere = {**mine, "raw": str(other)}
+    index = runner.run(Fetch(), build(FetchConfig, elsewhere)).uri
+    assert runner.run(Clean(), build(CleanConfig, elsewhere)).manifest.ledger.rows_kept == 1
+    assert runner.run(Clean(), build(CleanConfig, {**mine, "raw": index})).manifest.ledger.rows_kept == 1
+
+
+@pytest.mark.parametrize("sources", ["all", "gsm8k_train", "MINE,gsm8k_train", "HUB", "MINE,HUB"])
+def test_raw_is_needed_by_every_other_source(mine: dict[str, str], tmp_path: Path, sources: str) -> None:
+    (tmp_path / "hub.yaml").write_text(FIVE_LINES.replace("name: mine", "name: theirs"))
+    given = sources.replace("MINE", mine["sources"]).replace("HUB", str(tmp_path / "hub.yaml"))
+    with pytest.raises(UsageError, match=r"^raw: is needed; got nothing, and sources=.*expected what fetch printed"):
+        Clean().plan(build(CleanConfig, {**mine, "sources": given}))
+
+
+@pytest.mark.parametrize("kind", ["absent", "empty", "a file"])
+def test_raw_is_looked_at_wherever_it_is_given(mine: dict[str, str], tmp_path: Path, kind: str) -> None:
+    raw = tmp_path / "nope"
+    if kind == "empty":
+        raw.mkdir()
+    elif kind == "a file":
+        raw.write_text("x")
+    for stage, config in ((Clean(), CleanConfig), (Fetch(), FetchConfig)):
+        with pytest.raises(InputError, match="nope"):
+            stage.plan(build(config, {**mine, "raw": str(raw)}))
 
 
 def test_clean_makes_rows_of_a_described_source(tmp_path: Path) -> None:
