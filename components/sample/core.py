@@ -246,6 +246,8 @@ def _describe(made: Plan, findings: list[Findings], folder: tokens.Folder, manif
         "rules": {one.name: asdict(one.rule) for one in findings},
         # As text: the trainer gets its keys in the order in which they are written there.
         "tokenizer_info": json.dumps(folder.info, ensure_ascii=False),
+        # Loaders refuse to mix folders of two; tokenizer_info does not tell them apart.
+        **({"tokenizer": folder.tokenizer} if folder.tokenizer else {}),
     }
     return manifest
 
