@@ -158,7 +158,7 @@ def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = reader(file)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # numpy parses the header as Python: SyntaxError, TokenError and more
         raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
     return shape, dtype
 
@@ -222,6 +222,8 @@ class Folder:
     fingerprint: str
     rows: int | None
     """Rows by the manifest; None for a folder that others made."""
+    tokenizer: str = ""
+    """First 16 digits of the sha256 of the tokenizer.json, by the manifest."""
 
 
 def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool = False) -> Folder:
@@ -251,7 +253,8 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
         raise InputError("is not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is not None:
         tasks = _promised(uri, manifest, verify)
-        return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out)
+        tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
+        return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out, tokenizer)
     tasks = []
     read = [INFO]
     paths = {entry.path for entry in store.list(uri)}

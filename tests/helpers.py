@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -85,3 +86,20 @@ def alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in {"Z", "X"}
+
+
+@contextmanager
+def as_somebody(folder: Path) -> Iterator[None]:
+    """As a user who may read what all may, also where tests run as root."""
+    if os.geteuid():
+        yield
+        return
+    for place in (folder, *folder.parents):
+        mode = place.stat().st_mode & 0o777
+        if mode and mode & 0o55 != 0o55:  # pytest's own folders are for their owner alone
+            place.chmod(mode | 0o55)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from components.clean import raw
-from components.clean.card import matching
+from components.clean.card import CARD, matching
 from components.clean.catalog import chosen
 from components.clean.origin import Git, Given, Hub, HubRows, Manual, Web
 from components.clean.raw import FETCH, RawFolder
@@ -39,7 +39,7 @@ from pairmill.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writ
 
 _RAW = "raw"
 _SHOWN = 10
-_CARD = "README.md"
+
 # Names that have a meaning in our folders.
 _OURS = frozenset({MANIFEST, STARTED, runner.RECORD})
 
@@ -202,7 +202,7 @@ class Fetch(Stage[FetchConfig]):
             for unit in source.units(paths, card, profile, source.options()):
                 wanted |= {*unit.files, *unit.withheld}
         if wanted:
-            wanted |= {_CARD} if card else set()
+            wanted |= {CARD} if card else set()
             folder.digest(sorted(wanted))
             folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
             return _Fetch(source, "", given=folder), []
@@ -278,7 +278,7 @@ class Fetch(Stage[FetchConfig]):
                     got=", ".join(sorted(files)[:5]),
                     expected=", ".join(origin.files),
                 )
-            card = [_CARD] if _CARD in files else []
+            card = [CARD] if CARD in files else []
             return [
                 self._shard(
                     source, path, asdict(file), _HubFile(origin.repo, pin.revision, file), size=max(file.size, 1)

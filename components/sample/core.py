@@ -271,6 +271,8 @@ def _describe(
         "idle_rules": rules.idle(one.name for one in findings),
         # As text: the trainer gets its keys in the order in which they are written there.
         "tokenizer_info": json.dumps(folder.info, ensure_ascii=False),
+        # Loaders refuse to mix folders of two; tokenizer_info does not tell them apart.
+        **({"tokenizer": folder.tokenizer} if folder.tokenizer else {}),
     }
     return manifest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pairmill import manifest as manifests
 from pairmill import storage
 from pairmill._native import Numbers
 from pairmill.errors import InputError, from_os_error
+from pairmill.loader.arguments import reading
 
 
 def mapped(path: Path) -> NDArray[Any]:
@@ -23,13 +24,15 @@ def mapped(path: Path) -> NDArray[Any]:
         StorageError: it cannot be read.
     """
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Any = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise from_os_error(error, str(path)) from error
-    except ValueError as error:
+    except Exception as error:  # numpy parses the header as Python: SyntaxError, TokenError, OverflowError and more
         raise InputError(
             "is no complete .npy file", where=str(path), got=str(error), hint="make the folder again"
         ) from error
+    if not isinstance(array, np.ndarray):  # of several arrays in one file, which numpy opens too
+        raise InputError("is no complete .npy file", where=str(path), got=type(array).__name__, expected="one array")
     if array.ndim != 1 or array.dtype.kind not in "uif":
         raise InputError(
             "is no array of numbers",
@@ -38,6 +41,47 @@ def mapped(path: Path) -> NDArray[Any]:
             expected="one dimension of integers",
         )
     return array
+
+
+class Mapped:
+    """Files that are mapped into memory, as large as they were before.
+
+    One that is made shorter in place ends the process that reads behind its new end (SIGBUS), and no error can be
+    raised there. One that is removed or replaced stays as it was where it is mapped.
+
+    Args:
+        paths: of the files, not mapped yet.
+
+    Raises:
+        InputError: one is not there.
+        StorageError: one cannot be seen.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._found = {}
+        for path in paths:
+            with reading(path):
+                self._found[path] = path.stat()
+
+    def check(self) -> None:
+        """See that none was made shorter.
+
+        Raises:
+            InputError: one was.
+        """
+        for path, found in self._found.items():
+            try:
+                now = path.stat()
+            except OSError:
+                continue
+            if (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino) and now.st_size < found.st_size:
+                raise InputError(
+                    "was made shorter while it was read",
+                    where=str(path),
+                    got=f"{now.st_size:,} bytes",
+                    expected=f"{found.st_size:,}",
+                    hint="make the folder again, and start anew: what is mapped of it cannot be read any more",
+                )
 
 
 def numbers(array: NDArray[Any]) -> Numbers:

@@ -13,10 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from pairmill import manifest as manifests
 from pairmill._native import RowIndex
 from pairmill.cores import available_cores
-from pairmill.errors import InputError
-from pairmill.loader.arrays import digests, mapped, numbers, recorded
+from pairmill.errors import InputError, from_os_error
+from pairmill.loader import arguments
+from pairmill.loader.arguments import reading, shown
+from pairmill.loader.arrays import Mapped, digests, mapped, numbers, recorded
+from pairmill.loader.tokenizer import Tokenizer
 from pairmill.manifest import content_key
 from pairmill.sampled import folder_of
 from pairmill.tokens import INDEX
@@ -59,7 +63,9 @@ class Metadata:
             raise InputError(
                 "holds no sample", where=str(folder), hint="see whether the sampler has ended, and check the path"
             ) from None
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise from_os_error(error, str(path)) from error
+        except (ValueError, RecursionError) as error:
             raise InputError("cannot be read", where=str(path), got=str(error), hint="sample again") from error
 
         def whole(values: object, name: str) -> int:
@@ -67,11 +73,13 @@ class Metadata:
             # A number in quotes and an integral float pass with the reference too.
             try:
                 number = float(value) if isinstance(value, int | float | str) else math.nan
-            except ValueError:
+            except (ValueError, OverflowError):
                 number = math.nan
-            if isinstance(value, bool) or not number.is_integer():
-                raise InputError("has a wrong value", where=f"{path}: {name}", got=repr(value), expected="an integer")
-            return int(value) if isinstance(value, int | str) else int(number)
+            if isinstance(value, bool) or not number.is_integer() or abs(number) >= 2**63:
+                raise InputError("has a wrong value", where=f"{path}: {name}", got=shown(value), expected="an integer")
+            if isinstance(value, str) and value.strip().isdecimal():
+                return int(value)
+            return value if isinstance(value, int) else int(number)
 
         info = raw.get("tokenizer_info", {}) if isinstance(raw, dict) else {}
         lengths = whole(raw, "max_seq_len"), whole(raw, "total_length")
@@ -156,28 +164,35 @@ class SampledFolder:
         name: for phases and messages; by default the path.
 
     Raises:
+        UsageError: the path is not one.
         InputError: the folder is absent, unfinished or damaged; an epoch is missing; a row has an empty text or does
             not lie in the tokens.
+        StorageError: the folder cannot be read.
     """
 
     def __init__(self, path: str | Path, *, name: str | None = None) -> None:
-        self.path = folder_of(str(path), "path")
-        self.name = str(path) if name is None else name
+        given = arguments.path(path, "path")
+        self.name = given if name is None else name
+        with reading(given):
+            self._open(given)
+
+    def _open(self, given: str) -> None:
+        self.path = folder_of(given, "path")
         self.metadata = Metadata.read(self.path)
+        epochs = self._epoch_folders()
+        names = [f"{folder.name}/{name}.npy" for folder in epochs for name in INDEX]
+        self.mapped = Mapped(self.path / name for name in (TOKENS, *names))
         self.tokens = mapped(self.path / TOKENS)
         if self.tokens.dtype.kind == "f":
             raise InputError(
                 "holds no token ids", where=str(self.path / TOKENS), got=str(self.tokens.dtype), expected="integers"
             )
-        self.epochs = [Epoch(folder) for folder in self._epoch_folders()]
+        self.epochs = [Epoch(folder) for folder in epochs]
         self.surveys = self.survey()
         self.numbers = numbers(self.tokens)
-        self._files = [
-            TOKENS,
-            METADATA,
-            *(f"{epoch.folder.name}/{name}.npy" for epoch in self.epochs for name in INDEX),
-        ]
+        self._files = [TOKENS, METADATA, *names]
         self._recorded = recorded(self.path, self._files)
+        self.tokenizer = Tokenizer.of(self.path, manifests.read(str(self.path)))
 
     @cached_property
     def digest(self) -> str:
@@ -185,7 +200,8 @@ class SampledFolder:
 
         The first time, files are read that no manifest lists.
         """
-        found = digests(self.path, self._files, self._recorded)
+        with reading(self.path):
+            found = digests(self.path, self._files, self._recorded)
         return content_key("sampled", sorted(zip(self._files, found, strict=True)))
 
     def _epoch_folders(self) -> list[Path]:

@@ -10,10 +10,14 @@ from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, Self
 
-from pairmill.errors import UsageError
+from pairmill.errors import InternalError, PairmillError, StorageError, UsageError, from_os_error
+from pairmill.loader.arguments import an, flag, shown, whole
 from pairmill.loader.batch import Allocate, Batch, Pool
 from pairmill.loader.plan import Draw, End, Plan, Position, World
 from pairmill.log import event
+
+# What is raised to end the program, or a generator, and says nothing of a batch.
+_ENDS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,19 @@ class _Ahead:
         self._made: dict[int, _Made] = {}
         self._begun = self._taken = 0
         self._ended = self._closed = False
+        self._failed: BaseException | None = None
         self._threads = [Thread(target=self._work, name=f"pairmill loader {n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def take(self) -> _Made:
-        """The next one, in order whatever the number of threads."""
+        """The next one, in order whatever the number of threads; and what ended a thread, whatever it was."""
         if not self._threads:
             return self._make(self._draw())
         with self._turn:
-            self._turn.wait_for(lambda: self._taken in self._made)
+            self._turn.wait_for(lambda: self._taken in self._made or self._failed is not None)
+            if self._taken not in self._made:
+                return _Made(None, error=self._failed)
             made = self._made.pop(self._taken)
             self._taken += 1
             self._turn.notify_all()
@@ -68,8 +75,8 @@ class _Ahead:
         """Decide on what comes next; one after another, because each begins where the one before ends."""
         try:
             drawn = self._plan.draw(self._next, self._world)
-        except Exception as error:
-            return _Made(None, error=error)
+        except BaseException as error:
+            return self._caught(error)
         if drawn is not None:
             self._next = drawn.after
         return _Made(drawn)
@@ -79,25 +86,64 @@ class _Ahead:
             return drawn
         try:
             return _Made(drawn.drawn, self._plan.fill(drawn.drawn, self._rank, self._world, self._pool.take()))
-        except Exception as error:
-            return _Made(None, error=error)
+        except BaseException as error:
+            return self._caught(error)
+
+    def _caught(self, error: BaseException) -> _Made:
+        """It comes at its batch. Ctrl-C of a caller without threads is his at once, and he can go on behind it."""
+        if not self._threads and isinstance(error, _ENDS):
+            raise error
+        return _Made(None, error=error)
 
     def _work(self) -> None:
-        while True:
+        # Whoever waits for a batch would do so for ever if a thread ended without a word.
+        try:
+            while self._work_once():
+                pass
+        except BaseException as error:
             with self._turn:
-                self._turn.wait_for(
-                    lambda: self._closed or (not self._ended and self._begun < self._taken + self._prefetch)
-                )
-                if self._closed:
-                    return
-                number = self._begun
-                self._begun += 1
-                drawn = self._draw()
-                self._ended = drawn.drawn is None
-            made = self._make(drawn)
-            with self._turn:
-                self._made[number] = made
+                self._failed, self._ended = error, True
                 self._turn.notify_all()
+
+    def _work_once(self) -> bool:
+        with self._turn:
+            self._turn.wait_for(
+                lambda: self._closed or (not self._ended and self._begun < self._taken + self._prefetch)
+            )
+            if self._closed:
+                return False
+            number = self._begun
+            self._begun += 1
+            drawn = self._draw()
+            self._ended = drawn.drawn is None
+        made = self._make(drawn)
+        with self._turn:
+            self._made[number] = made
+            self._turn.notify_all()
+        return True
+
+
+def _translated(error: BaseException, position: Position) -> BaseException:
+    """An error of ours for whatever keeps a batch from being made, but for what is meant to end the program."""
+    if isinstance(error, (PairmillError, *_ENDS)):
+        return error
+    where = f"loader, behind {position.batches:,} batches"
+    made: PairmillError
+    if isinstance(error, OSError):
+        made = from_os_error(error, where)
+    elif isinstance(error, MemoryError):
+        made = StorageError(
+            "no memory for a batch", where=where, got=shown(error), hint="set a smaller batch_tokens or prefetch"
+        )
+    else:
+        made = InternalError(
+            "the next batch cannot be made",
+            where=where,
+            got=shown(error),
+            hint="if allocate or a data set of yours raised it, mend that; else this is a defect of pairmill",
+        )
+    made.__cause__ = error
+    return made
 
 
 class Loader:
@@ -132,7 +178,16 @@ class Loader:
         prefetch: int = 8,
         allocate: Allocate = bytearray,
     ) -> None:
-        self.plan, self.world, self.rank = plan, World(ranks, batch_tokens), rank
+        hint = "write Loader(RowPlan(path), …)" if isinstance(plan, str | os.PathLike) else ""
+        expected = "a RowPlan, MixturePlan or StreamPlan"
+        self.plan = an(plan, Plan, "plan", expected, hint)  # type: ignore[type-abstract]
+        self.world, rank = World(ranks, batch_tokens), whole(rank, "rank")
+        self.rank, ranks = rank, self.world.ranks
+        threads, prefetch = whole(threads, "threads"), whole(prefetch, "prefetch")
+        if not callable(allocate):
+            raise UsageError(
+                "is of another type", where="allocate", got=shown(allocate), expected="a function of a number of bytes"
+            )
         if not 0 <= rank < ranks:
             raise UsageError("is no rank", where="rank", got=str(rank), expected=f"0 to {ranks - 1}")
         if threads < 0 or prefetch < 1:
@@ -195,7 +250,8 @@ class Loader:
             UsageError: it is no state of such a plan.
             InputError: it belongs to other data.
         """
-        self._position = self.plan.position(state, accept_other_data=accept_other_data)
+        accept = flag(accept_other_data, "accept_other_data")
+        self._position = self.plan.position(state, accept_other_data=accept)
         self._stop()
         self._over = None
 
@@ -224,7 +280,9 @@ class Loader:
                     self._say(made.drawn)
                 return made
         if self._over.error is not None:
-            raise self._over.error
+            error = _translated(self._over.error, self._position)
+            self._over = _Made(None, error=error)
+            raise error
         return self._over
 
     def _running(self) -> _Ahead:

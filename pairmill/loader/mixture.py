@@ -6,14 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill._native import mixture_samples, mixture_sources
 from pairmill.errors import UsageError
+from pairmill.loader.arguments import MOST, number, several, whole
 from pairmill.loader.batch import DATASET_IDX, Batch, windows_of, windows_size
-from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases
+from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases, checked_weights
+from pairmill.loader.tokenizer import see_one
 from pairmill.loader.windows import Windows
 from pairmill.manifest import content_key
 
@@ -54,7 +57,7 @@ class MixturePlan(Plan):
 
     Raises:
         UsageError: an argument is wrong.
-        InputError: a source cannot be read.
+        InputError: two sources are of two tokenizers.
     """
 
     def __init__(
@@ -66,6 +69,9 @@ class MixturePlan(Plan):
         phases: Sequence[Phase] | None = None,
         seed: int = 0,
     ) -> None:
+        sources = several(sources, Windows, "sources", "Windows, with names that differ")
+        weights = None if weights is None else checked_weights(weights, "weights")
+        temperature, seed = number(temperature, "temperature"), whole(seed, "seed")
         self.names = tuple(source.name for source in sources)
         if not sources or len(set(self.names)) < len(sources):
             raise UsageError(
@@ -75,6 +81,7 @@ class MixturePlan(Plan):
         if len(kinds) > 1:
             got = "; ".join(f"{source.name}: seq_len {source.seq_len}, {source.fields}" for source in sources)
             raise UsageError("do not go together", where="sources", got=got, expected="one seq_len, the same arrays")
+        see_one([(source.name, source.tokenizer) for source in sources], "sources")
         self.sources = tuple(sources)
         self.seq_len = sources[0].seq_len
         self._names = (*sources[0].fields, DATASET_IDX)
@@ -113,8 +120,29 @@ class MixturePlan(Plan):
 
         Raises:
             UsageError: they are not.
+            InputError: a file was made shorter.
         """
         check_windows(world, self.seq_len)
+        for source in self.sources:
+            source.check()
+
+    def position(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> Position:
+        """The position that a state says (:meth:`Plan.position`).
+
+        Raises:
+            UsageError: it is no such state, or there is no such draw.
+            InputError: it belongs to other data.
+        """
+        position = super().position(state, accept_other_data=accept_other_data)
+        for name, (passed, at), size in zip(self.names, position.cursors, self.sizes, strict=True):
+            if at >= size or self._drawn(position) > MOST:
+                raise UsageError(
+                    "lies behind the data",
+                    where=f"state: sources: {name}",
+                    got=f"pass {passed}, draw {at}",
+                    expected=f"draws of 0 to {size - 1}",
+                )
+        return position
 
     def cursor_at(self, position: Position) -> tuple[int, ...]:
         return divmod(self._drawn(position), sum(self.sizes))
@@ -123,16 +151,22 @@ class MixturePlan(Plan):
         return sum(number * size + at for (number, at), size in zip(position.cursors, self.sizes, strict=True))
 
     def draw(self, position: Position, world: World) -> Draw:
-        """The global batch at a position; a mixture never ends."""
+        """The global batch at a position; a mixture never ends.
+
+        Raises:
+            InputError: a source begins anew, and one of its files was made shorter.
+        """
         first, size = self._drawn(position), sum(self.sizes)
         count = world.batch_tokens // self.seq_len
         phase = self.phase_at(position)
         drawn = mixture_sources(self._key, first, count, self._bounds[phase])
         places = np.empty(count, np.uint64)
         cursors = []
-        for source, ((number, at), length) in enumerate(zip(position.cursors, self.sizes, strict=True)):
+        for source, ((passed, at), length) in enumerate(zip(position.cursors, self.sizes, strict=True)):
             mine = drawn == source
-            begin, got = number * length + at, int(mine.sum())
+            begin, got = passed * length + at, int(mine.sum())
+            if got and (not at or at + got > length):
+                self.sources[source].check()
             places[mine] = np.arange(begin, begin + got, dtype=np.uint64)
             cursors.append(divmod(begin + got, length))
         tokens = count * self.seq_len

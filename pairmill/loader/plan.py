@@ -8,6 +8,7 @@ can be made ahead, by any number of threads, anew after a crash, and for another
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.errors import InputError, UsageError
+from pairmill.loader.arguments import MOST, an, number, several, text, whole
 from pairmill.loader.batch import Batch
 
 STATE = 1
@@ -39,6 +41,8 @@ class World:
     batch_tokens: int
 
     def __post_init__(self) -> None:
+        for name in ("ranks", "batch_tokens"):
+            object.__setattr__(self, name, whole(getattr(self, name), name))
         if self.ranks < 1:
             raise UsageError("is no number of ranks", where="ranks", got=str(self.ranks), expected="1 or more")
         if self.batch_tokens % self.ranks or self.batch_tokens < 2 * self.ranks:
@@ -239,7 +243,31 @@ class Plan(ABC):
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
+
+
+def _checked(phase: Phase, where: str) -> Phase:
+    weights = phase.weights
+    if weights is not None:
+        weights = checked_weights(weights, f"{where}: weights")
+    return Phase(
+        source=text(phase.source, f"{where}: source"),
+        step=whole(phase.step, f"{where}: step"),
+        tokens=whole(phase.tokens, f"{where}: tokens"),
+        lr_scale=number(phase.lr_scale, f"{where}: lr_scale"),
+        weights=weights,
+        temperature=None if phase.temperature is None else number(phase.temperature, f"{where}: temperature"),
+    )
+
+
+def checked_weights(weights: object, where: str) -> dict[str, float]:
+    """Weights by name.
+
+    Raises:
+        UsageError: they are another thing.
+    """
+    given = an(weights, Mapping, where, "numbers by name")  # type: ignore[type-abstract]
+    return {text(name, where): number(value, f"{where}: {name}") for name, value in given.items()}
 
 
 def checked_phases(phases: Sequence[Phase], names: Sequence[str]) -> tuple[Phase, ...]:
@@ -252,14 +280,16 @@ def checked_phases(phases: Sequence[Phase], names: Sequence[str]) -> tuple[Phase
     Raises:
         UsageError: there is none, the first does not begin at once, they are not in order, or a name is unknown.
     """
+    phases = several(phases, Phase, "phases", "Phase(…), one or more")
     if not phases:
         raise UsageError("are missing", where="phases", expected="one or more")
-    for number, phase in enumerate(phases):
-        where = f"phases[{number}]"
+    for at, phase in enumerate(phases):
+        where = f"phases[{at}]"
+        phase = phases[at] = _checked(phase, where)
         for name in phase.weights or ([phase.source] if phase.source else []):
             if name not in names:
                 raise UsageError("is unknown", where=where, got=repr(name), expected=f"one of {', '.join(names)}")
-        if not np.isfinite(phase.lr_scale) or phase.lr_scale < 0:
+        if not math.isfinite(phase.lr_scale) or phase.lr_scale < 0:
             raise UsageError("is no scale", where=f"{where}: lr_scale", got=str(phase.lr_scale), expected="0 or more")
         if phase.step < 0 or phase.tokens < 0 or (phase.step and phase.tokens):
             raise UsageError(
@@ -268,10 +298,10 @@ def checked_phases(phases: Sequence[Phase], names: Sequence[str]) -> tuple[Phase
                 got=f"step={phase.step}, tokens={phase.tokens}",
                 expected="one of them, 0 or more",
             )
-        if not number and (phase.step or phase.tokens):
+        if not at and (phase.step or phase.tokens):
             raise UsageError("does not begin at once", where=where, expected="step=0", hint="say what comes first")
-        before = phases[number - 1] if number else Phase(step=-1)
-        if number and not (phase.step > before.step or phase.tokens > before.tokens):
+        before = phases[at - 1] if at else Phase(step=-1)
+        if at and not (phase.step > before.step or phase.tokens > before.tokens):
             raise UsageError(
                 "does not begin after the one before",
                 where=where,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 
 from pairmill._native import NoCausalError, fill_prefixlm, pack_rows
 from pairmill.errors import InputError, UsageError
+from pairmill.loader.arguments import flag, path, shown, text
 from pairmill.loader.batch import DOC_IDS, PREFIXLM, SCALARS, Batch
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.plan import Draw, End, Phase, Plan, Position, World, checked_phases
+from pairmill.loader.tokenizer import see_one
 from pairmill.log import event
 from pairmill.manifest import content_key
 
@@ -65,7 +68,8 @@ class RowPlan(Plan):
 
     Raises:
         UsageError: an option or a phase is wrong.
-        InputError: a folder is absent, unfinished or damaged (:class:`SampledFolder`).
+        InputError: a folder is absent, unfinished or damaged (:class:`SampledFolder`), or two are of two tokenizers.
+        StorageError: a folder cannot be read.
     """
 
     def __init__(
@@ -86,9 +90,13 @@ class RowPlan(Plan):
             ("long_rows", long_rows, get_args(Odd)),
             ("one_token_rows", one_token_rows, ("keep", "skip")),
         ):
-            if value not in choices:
-                raise UsageError("is unknown", where=name, got=repr(value), expected=f"one of {', '.join(choices)}")
-        paths = folders if isinstance(folders, Mapping) else {"data": folders}
+            if not isinstance(value, str) or value not in choices:
+                raise UsageError("is unknown", where=name, got=shown(value), expected=f"one of {', '.join(choices)}")
+        given = folders if isinstance(folders, Mapping) else {"data": folders}
+        expected = "a path, or paths by name"
+        if not isinstance(folders, str | os.PathLike | Mapping):
+            raise UsageError("is of another type", where="folders", got=shown(folders), expected=expected)
+        paths = {text(name, "folders"): path(value, f"folders: {name}") for name, value in given.items()}
         if not paths:
             raise UsageError("are missing", where="folders", expected="one or more")
         if phases is None and len(paths) > 1:
@@ -99,9 +107,11 @@ class RowPlan(Plan):
             if not phase.source:
                 expected = f"one of {', '.join(self.names)}"
                 raise UsageError("names no folder", where=f"phases[{number}]", expected=expected)
-        self.balance, self.tail, self.target_only, self.doc_ids = balance, tail, target_only, doc_ids
+        self.balance, self.tail = balance, tail
+        self.target_only, self.doc_ids = flag(target_only, "target_only"), flag(doc_ids, "doc_ids")
         self.skip_long, self.skip_one_token = long_rows == "skip", one_token_rows == "skip"  # noqa: S105
-        self.folders = [SampledFolder(path, name=name) for name, path in paths.items()]
+        self.folders = [SampledFolder(place, name=name) for name, place in paths.items()]
+        see_one([(f"{folder.name} ({folder.path})", folder.tokenizer) for folder in self.folders], "folders")
         self._say_one_token_rows()
 
     def _say_one_token_rows(self) -> None:
@@ -156,6 +166,7 @@ class RowPlan(Plan):
         for folder in self.folders:
             if folder.name not in used:
                 continue
+            folder.mapped.check()
             longest = max(survey.longest[0] for survey in folder.surveys)
             surveys = folder.surveys
             if longest + _BESIDE > world.slots or self.skip_one_token:
@@ -204,8 +215,12 @@ class RowPlan(Plan):
                     hint="sample more epochs, or let the next phase begin earlier",
                 )
             return None
+        if not start:
+            folder.mapped.check()
         window, firsts = self._window(folder, epoch, start, world)
         reach = epoch + len(firsts) - 1
+        if reach > epoch:
+            folder.mapped.check()
         packed = self._packed(folder, epoch, start, window, reach, world)
         if packed is None:
             return End(_moved(position, source, (reach + 1, 0)), folder.name, epoch, len(window))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.errors import UsageError
+from pairmill.loader.arguments import an, flag, text
 from pairmill.loader.batch import DATASET_IDX, Batch, windows_of, windows_size
 from pairmill.loader.mixture import check_windows
 from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases
@@ -38,12 +39,13 @@ class StreamPlan(Plan):
     def __init__(
         self, stream: TextStream, *, name: str, packed: bool = False, phases: Sequence[Phase] | None = None
     ) -> None:
-        if not name:
+        if not text(name, "name"):
             raise UsageError("is empty", where="name", expected="what these data are called")
         self.names = (name,)
         self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
-        self.stream, self.seq_len = stream, stream.seq_len
-        self._eos_id = stream.eos_id if packed else None
+        self.stream = an(stream, TextStream, "stream", "a TextStream", "write StreamPlan(TextStream(…), name=…)")
+        self.seq_len = stream.seq_len
+        self._eos_id = stream.eos_id if flag(packed, "packed") else None
         self._names = (*fields_of(self._eos_id), DATASET_IDX)
         self._open: dict[Mark, Iterator[tuple[NDArray[np.int32], Mark]]] = {}
         self._lock = Lock()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.encoder import Encoder
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, PairmillError, UsageError
+from pairmill.loader.arguments import flag, shown, text, whole
 from pairmill.loader.windows import Windows
 
 Tokens = NDArray[np.int32]
@@ -87,9 +89,12 @@ def eager(
         UsageError: `eos_id` is None, no tokenizer, or `datasets` is not installed.
         InputError: no column of that name, a value that is no text, an id outside int32, or no tokens at all.
     """
-    eos = _require_eos(eos_id)
+    eos, seq_len = _require_eos(eos_id), whole(seq_len, "seq_len")
+    packed, title = flag(packed, "packed"), "text" if name is None else text(name, "name")
+    for given, option in ((text_field, "text_field"), (split, "split")):
+        text(given, option)
     ids = tokenized(opened(dataset, config, split, text_field, streaming=False), tokenizer, eos, text_field)
-    title = name or (dataset if isinstance(dataset, str) else "text")
+    title = title if name or not isinstance(dataset, str) else dataset
     if not len(ids):
         raise InputError("holds no tokens", where=title, hint="check text_field and the tokenizer")
     return Windows.of_arrays([ids], seq_len=seq_len, eos_id=eos if packed else None, name=title)
@@ -137,6 +142,9 @@ class TextStream:
         split: str = "train",
         config: str | None = None,
     ) -> None:
+        seq_len, buffer = whole(seq_len, "seq_len"), whole(buffer, "buffer")
+        for given, option in ((text_field, "text_field"), (split, "split")):
+            text(given, option)
         if seq_len < 1:
             raise UsageError("is no length of a window", where="seq_len", got=str(seq_len), expected=">= 1")
         if buffer < 0:
@@ -145,7 +153,14 @@ class TextStream:
         self.seq_len = seq_len
         self._dataset = opened(dataset, config, split, text_field, streaming=True)
         self._encode = encoding(tokenizer)
-        self._field, self._seed, self._buffer = text_field, seed, buffer
+        if not hasattr(self._dataset, "shuffle"):
+            raise UsageError(
+                "is of another type",
+                where="dataset",
+                got=shown(dataset),
+                expected="a Dataset or IterableDataset of the datasets library, or the name of one",
+            )
+        self._field, self._seed, self._buffer = text_field, whole(seed, "seed", least=0), buffer
 
     def chunks(self, mark: Mark = START) -> Iterator[tuple[Tokens, Mark]]:
         """Yield chunks without end from a mark on: tokens int32 [seq_len + 1], and the mark of the chunk after it.
@@ -155,7 +170,7 @@ class TextStream:
             InputError: the mark lies behind its epoch or document, so the data or the tokenizer is another one; an
                 epoch without tokens; or what `eager` raises of a row.
         """
-        if min(mark) < 0:
+        if any(whole(part, "mark") < 0 for part in mark):
             raise UsageError("is no place in a stream", where="mark", got=str(mark), expected="numbers of 0 or more")
         for chunk in cut(self._pieces(mark), self.seq_len + 1, self.seq_len):
             assert chunk.front is not None, "a chunk's last token is the first of the next"
@@ -203,7 +218,8 @@ def opened(dataset: Any, config: str | None, split: str, text_field: str, *, str
             raise UsageError(
                 "needs the datasets library", where=f"dataset={dataset}", hint="pip install datasets==5.2.0"
             ) from error
-        dataset = load_dataset(dataset, config, split=split, streaming=streaming)
+        with _foreign(f"dataset={dataset}", "cannot be had"):
+            dataset = load_dataset(dataset, config, split=split, streaming=streaming)
     # Other columns would be decoded with every row.
     return (
         dataset.select_columns([text_field]) if _indexable(dataset) and text_field in dataset.column_names else dataset
@@ -239,12 +255,24 @@ def tokenized_pieces(
     first: Mark,
 ) -> Iterator[Piece]:
     """Each document's tokens and the end-of-text id; documents without tokens are left out. `first` marks the first."""
-    given = iter(rows)
+    try:
+        given = iter(rows)
+    except TypeError:
+        raise UsageError(
+            "is of another type", where="dataset", got=shown(rows), expected="rows, each a mapping with a text"
+        ) from None
     number = first.document
-    while group := list(islice(given, _TOGETHER)):
+
+    def following() -> list[dict[str, Any]]:
+        with _foreign(f"documents from {number} on", "cannot be read"):
+            return list(islice(given, _TOGETHER))
+
+    while group := following():
         texts = [_text(row, text_field, f"document {number + at} of the texts") for at, row in enumerate(group)]
-        for ids in encode(texts):
-            if len(ids):
+        with _foreign(f"documents {number} to {number + len(group) - 1} of the texts", "cannot be tokenized"):
+            encoded = [(ids, len(ids)) for ids in encode(texts)]
+        for ids, length in encoded:
+            if length:
                 yield Piece(Mark(first.epoch, number), _checked(ids, eos_id, f"document {number} of the texts"))
             number += 1
 
@@ -300,7 +328,25 @@ def encoding(tokenizer: Any) -> Callable[[list[str]], Sequence[Any]]:
     )
 
 
+@contextmanager
+def _foreign(where: str, what: str) -> Iterator[None]:
+    """What the library, a data set or a tokenizer raises is an error of ours that says where.
+
+    Raises:
+        InputError: with what was raised.
+    """
+    try:
+        yield
+    except (PairmillError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(
+            what, where=where, got=shown(error), hint="the error that led to this one says more"
+        ) from error
+
+
 def _require_eos(eos_id: int | None) -> int:
+    eos_id = None if eos_id is None else whole(eos_id, "eos_id")
     if eos_id is None or not 0 <= eos_id < 2**31:
         raise UsageError(
             "is no token id",
@@ -313,23 +359,25 @@ def _require_eos(eos_id: int | None) -> int:
 
 
 def _text(row: dict[str, Any], field: str, where: str) -> str:
+    if not isinstance(row, Mapping):
+        raise InputError("is no row", where=where, got=shown(row), expected=f"a mapping with {field}")
     if field not in row:
-        raise InputError(
-            "has no such column", where=where, got=", ".join(sorted(row)), expected=field, hint="give text_field"
-        )
-    text = row[field]
-    if not isinstance(text, str):
-        raise InputError("is no text", where=f"{where}, {field}", got=type(text).__name__, hint="filter such rows out")
-    return text
+        got = ", ".join(sorted(map(str, row)))
+        raise InputError("has no such column", where=where, got=got, expected=field, hint="give text_field")
+    found = row[field]
+    if not isinstance(found, str):
+        raise InputError("is no text", where=f"{where}, {field}", got=type(found).__name__, hint="filter such rows out")
+    return found
 
 
 def _checked(ids: Any, eos_id: int, where: str) -> Tokens:
-    found = np.asarray(ids)
+    with _foreign(where, "was not tokenized into ids"):
+        found = np.asarray(ids)
     if found.ndim != 1 or found.dtype.kind not in "ui" or int(found.min()) < 0 or int(found.max()) >= 2**31:
         raise InputError(
             "was not tokenized into ids",
             where=where,
-            got=repr(ids)[:80],
+            got=shown(ids),
             expected="a list of integers of 0 to 2**31 - 1",
         )
     return np.append(found.astype(np.int32), np.int32(eos_id))

@@ -8,6 +8,7 @@ not dropped. The parity mode :mod:`pairmill.loader.kempner` cuts, loses and gues
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,9 +19,12 @@ from numpy.typing import DTypeLike, NDArray
 
 from pairmill import _native
 from pairmill.errors import InputError, UsageError
-from pairmill.loader.arrays import digests, recorded
+from pairmill.loader import arguments
+from pairmill.loader.arguments import reading, several, shown, text, whole
+from pairmill.loader.arrays import Mapped, digests, recorded
+from pairmill.loader.tokenizer import Tokenizer
 from pairmill.manifest import content_key
-from pairmill.tokens import Array
+from pairmill.tokens import INDEX, Array
 
 Ints = NDArray[np.int64]
 Tokens = NDArray[np.integer[Any]]
@@ -28,6 +32,7 @@ Tokens = NDArray[np.integer[Any]]
 # Raised when the same files give other windows.
 _VERSION = 1
 _RAW = ".bin"
+_INDEX = frozenset(f"{name}.npy" for name in INDEX)
 
 
 class Windows:
@@ -41,6 +46,7 @@ class Windows:
         seq_len: slots of a window.
         eos_id: the id that ends a document, where windows are packed; else None.
         fields: names of the arrays that `fill` writes.
+        tokenizer: what the folder says of its tokenizer, if it says something.
         tokens: tokens in all files.
         windows: number of windows, which is also `len()`.
         padded: slots of these windows that hold no token.
@@ -55,7 +61,12 @@ class Windows:
         seq_len: int,
         eos_id: int | None,
         name: str,
+        mapped: Mapped | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
+        seq_len = whole(seq_len, "seq_len")
+        eos_id = None if eos_id is None else whole(eos_id, "eos_id", most=2**64)
+        name = text(name, "name")
         if seq_len < 1:
             raise UsageError("is no length of a window", where="seq_len", got=str(seq_len), expected=">= 1")
         if eos_id is not None and not 0 <= eos_id < 2**63:
@@ -64,7 +75,8 @@ class Windows:
             _check(array, place)
         self.name, self.seq_len, self.eos_id = name, seq_len, eos_id
         self.fields = fields_of(eos_id)
-        self._places, self._digests = list(places), digests
+        self._places, self._digests, self._mapped = list(places), digests, mapped
+        self.tokenizer = tokenizer
         self._held = _native.TokenArrays(arrays)
         self._lengths = np.array([len(array) for array in arrays], np.int64)
         targets = self._lengths - 1
@@ -96,7 +108,8 @@ class Windows:
         Args:
             folder: on this machine.
             seq_len: slots of a window.
-            pattern: glob below the folder; `.npy` files are of one dimension, `.bin` files ids without a header.
+            pattern: glob below the folder. Beside the four index arrays of a task or an epoch `tokens.npy` alone is one
+                of tokens, and they are left out. `.npy` files are of one dimension, `.bin` files ids without a header.
             dtype: of the ids in `.bin` files, which do not say it: little-endian, as "uint16". A `.npy` file says its
                 own, which must be this if it is given.
             eos_id: the id that ends a document; given, windows are packed: `doc_ids` is written too, and nothing is
@@ -104,19 +117,34 @@ class Windows:
             name: of the source; None = that of the folder.
 
         Raises:
+            StorageError: the folder or a file cannot be read.
             InputError: no file, an unfinished folder of pairmill, or a file that is empty, truncated, damaged, of
                 another dimension or kind of number.
             UsageError: no dtype for raw files, or an argument that is none.
         """
-        folder = Path(folder)
-        paths = sorted(path for path in folder.glob(pattern) if path.is_file())
+        folder = Path(arguments.path(folder, "folder")).expanduser()
+        with reading(folder):
+            return cls._of_files(folder, seq_len, text(pattern, "pattern"), dtype, eos_id, name)
+
+    @classmethod
+    def _of_files(
+        cls, folder: Path, seq_len: int, pattern: str, dtype: DTypeLike | None, eos_id: int | None, name: str | None
+    ) -> Self:
+        os.scandir(folder).close()  # a glob finds nothing where it may not look
+        try:
+            found_all = [path for path in folder.glob(pattern) if path.is_file()]
+        except (ValueError, NotImplementedError, IndexError) as error:
+            raise UsageError(
+                "is not a pattern", where="pattern", got=shown(pattern), expected="as *.npy, below the folder"
+            ) from error
+        paths = sorted(path for path in found_all if not _is_index(path))
         if not paths:
-            raise InputError(
-                "no token file", where=str(folder), got=f"nothing that matches {pattern!r}", hint="check both"
-            )
+            got = f"index arrays alone that match {pattern!r}" if found_all else f"nothing that matches {pattern!r}"
+            raise InputError("no token file", where=str(folder), got=got, hint="check both")
         names = [path.relative_to(folder).as_posix() for path in paths]
         known = recorded(folder, names)
         given = None if dtype is None else _token_type(dtype)
+        files = Mapped(paths)
         arrays = [_mapped(path, given) for path in paths]
 
         def found() -> list[str]:
@@ -133,6 +161,8 @@ class Windows:
             seq_len=seq_len,
             eos_id=eos_id,
             name=name or folder.resolve().name,
+            mapped=files,
+            tokenizer=Tokenizer.above(folder),
         )
 
     @classmethod
@@ -140,6 +170,7 @@ class Windows:
         cls, arrays: Sequence[Tokens], *, seq_len: int, eos_id: int | None = None, name: str = "arrays"
     ) -> Self:
         """Take arrays as files: integers [tokens] each, contiguous, kept and not copied. Otherwise as `of_files`."""
+        arrays = several(arrays, np.ndarray, "arrays", "arrays of token ids, one or more")
 
         def found() -> list[str]:
             return [f"{hashlib.sha256(array.data).hexdigest()} {array.dtype.str}" for array in arrays]
@@ -156,7 +187,17 @@ class Windows:
 
         The first time, files are read that no `_MANIFEST.json` beside them lists with its sha256.
         """
-        return content_key("windows", _VERSION, self.seq_len, self.eos_id, list(self._digests()))
+        with reading(self.name):
+            return content_key("windows", _VERSION, self.seq_len, self.eos_id, list(self._digests()))
+
+    def check(self) -> None:
+        """See that no file was made shorter since it was mapped.
+
+        Raises:
+            InputError: one was.
+        """
+        if self._mapped is not None:
+            self._mapped.check()
 
     def empty(self, count: int) -> dict[str, Ints]:
         """New arrays for `fill`: int64 [count, seq_len] for each of `fields`, not yet written."""
@@ -175,7 +216,12 @@ class Windows:
             UsageError: no such window, or `out` is not that.
             InputError: a window has an id below 0 or above 2**63 - 1; which file is said.
         """
-        indices = np.ascontiguousarray(indices, np.int64)
+        try:
+            indices = np.ascontiguousarray(indices, np.int64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise UsageError(
+                "are not indices", where=f"{self.name}: indices", got=shown(indices), expected="int64 [b]"
+            ) from error
         outside = (indices < 0) | (indices >= self.windows)
         if outside.any():
             got = str(int(indices[outside][0]))
@@ -187,7 +233,7 @@ class Windows:
         try:
             doc_ids = None if self.eos_id is None else out["doc_ids"]
             bad = self._held.fill(files, starts, lengths, out["input_ids"], out["labels"], doc_ids, self.eos_id)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             shape = f"int64 [{len(indices)}, {self.seq_len}], C-contiguous and writeable"
             raise UsageError(
                 "are no arrays to fill", where=f"{self.name}: out", got=repr(error), expected=f"{self.fields}: {shape}"
@@ -206,10 +252,15 @@ def fields_of(eos_id: int | None) -> tuple[str, ...]:
     return ("input_ids", "labels") if eos_id is None else ("input_ids", "labels", "doc_ids")
 
 
+def _is_index(path: Path) -> bool:
+    """Whether this is one of four index arrays that lie together."""
+    return path.name in _INDEX and all((path.parent / name).is_file() for name in _INDEX)
+
+
 def _token_type(dtype: DTypeLike) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise UsageError(
             "is no dtype", where="dtype", got=repr(dtype), expected="uint16, uint32 or the like"
         ) from error

@@ -4,22 +4,25 @@ import gc
 import hashlib
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable
-from itertools import islice, pairwise
+from functools import partial
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import samples
-from helpers import until
+from helpers import as_somebody, until
 
+from pairmill import log
 from pairmill import manifest as manifests
 from pairmill._native import pack_rows
-from pairmill.errors import InputError, PairmillError, UsageError
-from pairmill.loader import Batch, Loader, Phase, RowPlan
+from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
+from pairmill.loader import Batch, Loader, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS, Pool
 from pairmill.loader.hrm import HrmDataset
 from pairmill.loader.plan import World
@@ -426,6 +429,245 @@ def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("pairmill loader")]
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            lambda f: Loader(f, batch_tokens=64),
+            r"plan: is of another type; got '.*; expected a RowPlan, .*; write Loader\(RowPlan",
+        ),
+        (lambda f: Loader(Path(f), batch_tokens=64), r"plan: .*; write Loader\(RowPlan\("),
+        (lambda f: Loader(None, batch_tokens=64), "plan: is of another type; got None"),
+        (lambda f: Loader(RowPlan, batch_tokens=64), "plan: is of another type"),
+        (lambda f: Loader(RowPlan(f), batch_tokens="64"), "batch_tokens: is not an integer; got '64'.*batch_tokens=64"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64.0), "batch_tokens: is not an integer; got 64.0"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=None), "batch_tokens: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=True), "batch_tokens: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=2**70), "batch_tokens: is out of range"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, ranks="2"), "ranks: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, ranks=[2]), "ranks: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, rank="0"), "rank: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, rank=2**70), "rank: is out of range"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, threads="2"), "threads: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, prefetch=0.5), "prefetch: is not an integer"),
+        (lambda f: Loader(RowPlan(f), batch_tokens=64, allocate=5), "allocate: is of another type; got 5"),
+        (lambda f: RowPlan(5), "folders: is of another type; got 5; expected a path, or paths by name"),
+        (lambda f: RowPlan(None), "folders: is of another type"),
+        (lambda f: RowPlan([f, f]), "folders: is of another type"),
+        (lambda f: RowPlan({"a": 5}), "folders: a: is not a path; got 5"),
+        (lambda f: RowPlan({5: f}), "folders: is of another type; got 5; expected a text"),
+        (lambda f: RowPlan(""), "folders: data: is not a path; got ''"),
+        (lambda f: RowPlan("a\0b"), "folders: data: is not a path"),
+        (lambda f: RowPlan(f, balance=None), "balance: is unknown; got None"),
+        (lambda f: RowPlan(f, tail=["drop"]), "tail: is unknown"),
+        (lambda f: RowPlan(f, balance=np.zeros(2)), "balance: is unknown"),
+        (lambda f: RowPlan(f, target_only="no"), "target_only: is neither True nor False; got 'no'"),
+        (lambda f: RowPlan(f, doc_ids=None), "doc_ids: is neither"),
+        (lambda f: RowPlan(f, phases=Phase("data")), "phases: is not a list.*write phases="),
+        (lambda f: RowPlan(f, phases="data"), "phases: is not a list"),
+        (lambda f: RowPlan(f, phases=["data"]), r"phases\[0\]: is of another type; got 'data'; expected Phase"),
+        (lambda f: RowPlan(f, phases=5), "phases: is not a list; got 5"),
+        (lambda f: RowPlan(f, phases=[Phase(5)]), r"phases\[0\]: source: is of another type"),
+        (lambda f: RowPlan(f, phases=[Phase("data", step="5")]), r"phases\[0\]: step: is not an integer"),
+        (lambda f: RowPlan(f, phases=[Phase("data", tokens=1.5)]), r"phases\[0\]: tokens: is not an integer"),
+        (lambda f: RowPlan(f, phases=[Phase("data", lr_scale="1")]), r"phases\[0\]: lr_scale: is not a number"),
+        (lambda f: RowPlan(f, phases=[Phase("data", weights=5)]), r"phases\[0\]: weights: is of another type"),
+        (lambda f: RowPlan(f, phases=[Phase("data", temperature="x")]), "temperature: is not a number"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_with_what_to_pass(folder: Path, made: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        made(str(folder))
+
+
+def test_numbers_of_numpy_are_numbers(folder: Path) -> None:
+    with Loader(RowPlan(folder), batch_tokens=np.int64(64), ranks=np.uint8(2), rank=np.int32(1), threads=0) as loader:
+        next(iter(loader))
+        assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"batches": 2**63},
+        {"tokens": 2**200},
+        {"batches": "1"},
+        {"tokens": None},
+        {"sources": {"data": [0, 2**80]}},
+        {"sources": {"data": "00"}},
+        {"sources": {"data": 5}},
+        {"sources": {"data": {0: 1}}},
+        {"sources": [["data", 0, 0]]},
+        {"sources": None},
+        {"plan": 5},
+        {"format": [1]},
+    ],
+)
+def test_a_state_of_nonsense_is_refused(folder: Path, changed: dict[str, Any]) -> None:
+    with Loader(RowPlan(folder), batch_tokens=64, threads=0) as loader:
+        state = loader.state_dict()
+        with pytest.raises(PairmillError, match=r"^state"):
+            loader.load_state_dict({**state, **changed})
+        for other in (None, "x", [state], 5):
+            with pytest.raises(UsageError, match="state: is no saved position"):
+                loader.load_state_dict(other)
+        with pytest.raises(UsageError, match="accept_other_data: is neither"):
+            loader.load_state_dict(state, accept_other_data="yes")
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    "place", ["", "tokens.npy", "metadata.json", "epoch_0", "epoch_1/inst_len.npy", "_MANIFEST.json"]
+)
+def test_what_may_not_be_read_is_an_error_of_ours(folder: Path, place: str) -> None:
+    RowPlan(folder)  # what is imported late may not be readable for somebody else either
+    if place == "_MANIFEST.json":
+        samples.recorded(folder)
+    (folder / place).chmod(0)
+    with as_somebody(folder), pytest.raises(StorageError, match=re.escape(str(folder / place))) as caught:
+        RowPlan(folder)
+    assert "storage refused; got Permission denied" in str(caught.value)
+
+
+HEADER = b"\x93NUMPY\x01\x00"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEADER + b"\x10\x00" + b"{'descr': '<u2'\n",  # TokenError
+        HEADER + b"\x08\x00" + b"((((((((",
+        HEADER + b"\x10\x00" + b"{'descr': '<u2',",
+        HEADER + b"\x46\x00" + b"{'descr': '<u2', 'fortran_order': False, 'shape': (99999999999999999999,)}".ljust(70),
+        HEADER + b"\x46\x00" + b"{'descr': '<u2', 'fortran_order': False, 'shape': (-5,)}".ljust(70),
+        HEADER + b"\x46\x00" + b"{'descr': 'nonsense', 'fortran_order': False, 'shape': (5,)}".ljust(70),
+        HEADER + b"\x46\x00" + b"{'descr': [], 'fortran_order': False, 'shape': (5,)}".ljust(70),
+        HEADER + b"\x02\x00" + b"\xff\xff",
+        b"PK\x03\x04" + bytes(60),
+        b"PK\x05\x06" + bytes(18),
+        b"\x80\x04N.",
+        b"",
+        b"\x93NUMPY",
+        bytes(1000),
+    ],
+)
+@pytest.mark.parametrize("name", ["tokens.npy", "epoch_0/resp_len.npy"])
+def test_a_file_that_is_no_array_is_an_error_of_ours(folder: Path, name: str, data: bytes) -> None:
+    (folder / name).write_bytes(data)
+    with pytest.raises(InputError, match=re.escape(str(folder / name))):
+        RowPlan(folder)
+    if name == "tokens.npy":
+        with pytest.raises(InputError, match=re.escape(str(folder / name))):
+            Windows.of_files(folder, seq_len=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_seq_len", 10**400),
+        ("total_length", "12.5"),
+        ("total_length", "9" * 5000),
+        ("epochs", 2**70),
+        ("epochs", [2]),
+        ("tokenizer_info", {"vocab_size": 10**30}),
+        ("tokenizer_info", []),
+        ("max_seq_len", True),
+    ],
+)
+def test_metadata_of_nonsense_is_an_error_of_ours(folder: Path, name: str, value: Any) -> None:
+    raw = json.loads((folder / "metadata.json").read_text())
+    (folder / "metadata.json").write_text(json.dumps({**raw, name: value}))
+    with pytest.raises(InputError, match=r"metadata.json: .*has a wrong value"):
+        RowPlan(folder)
+    (folder / "metadata.json").write_text(json.dumps({**raw, "max_seq_len": " 12.0"}))
+    assert RowPlan(folder).folders[0].metadata.max_seq_len == 11
+
+
+def test_tokens_made_shorter_are_noticed_before_they_end_the_process(folder: Path) -> None:
+    """At the beginning of every epoch; read behind its new end, a mapped file is SIGBUS."""
+    plan = RowPlan(folder)
+    size = (folder / "tokens.npy").stat().st_size
+    with Loader(plan, batch_tokens=64, threads=0) as loader:
+        assert len(list(loader.epoch())) >= 3
+        os.truncate(folder / "tokens.npy", size - 64)
+        with pytest.raises(InputError, match=r"tokens.npy: was made shorter while it was read; got .* expected "):
+            next(iter(loader))
+    with pytest.raises(InputError, match=r"tokens.npy: was made shorter"):
+        Loader(plan, batch_tokens=64, threads=0)
+    carried = Loader(
+        RowPlan(samples.sampled(folder.parent / "b", [ROWS * 4] * 2), tail="carry"), batch_tokens=64, threads=0
+    )
+    next(iter(carried))
+    os.truncate(folder.parent / "b" / "epoch_1" / "resp_len.npy", 150)
+    with pytest.raises(InputError, match=r"epoch_1/resp_len.npy: was made shorter"):
+        list(carried)
+
+
+def test_a_folder_that_is_replaced_or_removed_is_read_to_its_end(folder: Path) -> None:
+    """What is mapped stays: the sampler may retire a folder that a trainer still reads."""
+    expected = [batch.rows.tolist() for batch in Loader(RowPlan(folder), batch_tokens=64, threads=0)]
+    with Loader(RowPlan(folder), batch_tokens=64, threads=0) as loader:
+        found = [next(iter(loader)).rows.tolist()]
+        shutil.move(folder, folder.parent / "moved")
+        shutil.copytree(folder.parent / "moved", folder)
+        (folder / "tokens.npy").write_bytes(b"short")
+        (folder / "epoch_1" / "inst_len.npy").unlink()
+        found += [batch.rows.tolist() for batch in loader]
+    assert found == expected
+
+
+def told(folder: Path, digest: str = "", **info: Any) -> Path:
+    """What a folder says of its tokenizer."""
+    raw = json.loads((folder / "metadata.json").read_text())
+    raw["tokenizer_info"] |= info
+    (folder / "metadata.json").write_text(json.dumps(raw))
+    if digest:
+        files = [File("metadata.json", (folder / "metadata.json").stat().st_size, "0" * 64)]
+        data = {"tokenizer": digest}
+        manifests.finish(str(folder), Manifest("sample", 1, "0" * 16, {}, [], Ledger(), files, data=data))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "refused"),
+    [
+        ({"vocab_size": 500}, {"vocab_size": 512}, "they differ in vocab_size"),
+        ({"boq": "<q>"}, {"boq": "<a>"}, "they differ in boq"),
+        ({"condition_mapping": {"a": "b"}}, {"condition_mapping": {"a": "c"}}, "they differ in condition_mapping"),
+        ({"digest": "a" * 16}, {"digest": "b" * 16}, f"one: sha256 {'a' * 16}.*two: sha256 {'b' * 16}"),
+        ({"digest": "a" * 16, "tokenizer_path": "/x"}, {"digest": "a" * 16, "tokenizer_path": "/y"}, ""),
+        ({"digest": "a" * 16}, {}, ""),
+        ({"digest": "a" * 16, "vocab_size": 400}, {"vocab_size": 500}, "they differ in vocab_size"),
+        ({"tokenizer_path": "/x"}, {}, ""),
+        ({}, {"more": 5}, ""),
+    ],
+)
+def test_a_plan_over_folders_of_two_tokenizers_is_refused_naming_both(
+    tmp_path: Path, one: dict[str, Any], two: dict[str, Any], refused: str
+) -> None:
+    folders = {
+        "one": told(samples.sampled(tmp_path / "a", [ROWS]), **one),
+        "two": told(samples.sampled(tmp_path / "b", [ROWS]), **two),
+    }
+    phases = [Phase("one"), Phase("two", step=2)]
+    if not refused:
+        assert RowPlan(folders, phases=phases).names == ("one", "two")
+        return
+    with pytest.raises(InputError, match="folders: are of two tokenizers") as caught:
+        RowPlan(folders, phases=phases)
+    assert re.search(f"one \\({tmp_path / 'a'}\\): .*two \\({tmp_path / 'b'}\\): ", str(caught.value))
+    assert re.search(refused.replace("one:", r"one \(.*\):").replace("two:", r"two \(.*\):"), str(caught.value))
+
+
+def test_folders_whose_tokenizers_may_be_two_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup()
+    folders = {
+        name: told(samples.sampled(tmp_path / name, [ROWS]), tokenizer_path=f"/{name}/tokenizer.json") for name in "ab"
+    }
+    RowPlan(folders, phases=[Phase("a"), Phase("b", step=2)])
+    assert "name different tokenizers, /a/tokenizer.json and /b/tokenizer.json" in capsys.readouterr().err
+
+
 def test_an_error_comes_at_its_batch_and_the_threads_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = RowPlan(folder)
     fill = plan.fill
@@ -439,10 +681,89 @@ def test_an_error_comes_at_its_batch_and_the_threads_end(folder: Path, monkeypat
     for threads in (0, 1, 4):
         with Loader(plan, batch_tokens=64, threads=threads) as loader:
             assert [batch.step for batch in islice(loader, 3)] == [0, 1, 2]
-            with pytest.raises(OSError, match="a page is gone"):
+            with pytest.raises(StorageError, match="loader, behind 3 batches: storage failed; got a page is gone"):
                 next(iter(loader))
             assert loader.state_dict()["batches"] == 3
             assert not ours()
+
+
+class Panic(BaseException):
+    """As native code's: no Exception, so that nobody catches it by accident."""
+
+
+@pytest.mark.parametrize(("place", "threads"), [("draw", 0), ("fill", 0), ("draw", 2), ("fill", 2), ("allocate", 1)])
+@pytest.mark.parametrize(
+    ("kind", "becomes"),
+    [
+        (KeyboardInterrupt, KeyboardInterrupt),
+        (SystemExit, SystemExit),
+        (Panic, InternalError),
+        (MemoryError, StorageError),
+        (ValueError, InternalError),
+        (OverflowError, InternalError),
+        (partial(PermissionError, 13, "Permission denied"), StorageError),
+        (InputError, InputError),
+    ],
+)
+def test_whatever_ends_a_batch_reaches_who_waits_for_it(
+    folder: Path, kind: Any, becomes: type[BaseException], threads: int, place: str, monkeypatch: Any
+) -> None:
+    plan, error = RowPlan(folder), kind("what happened")
+    at = getattr(plan, place, bytearray)
+    calls = count(1)
+
+    def failing(*arguments: Any) -> Any:
+        if next(calls) == 3:
+            raise error
+        return at(*arguments)
+
+    if place != "allocate":
+        monkeypatch.setattr(plan, place, failing)
+    allocate = failing if place == "allocate" else bytearray
+    with Loader(plan, batch_tokens=64, threads=threads, allocate=allocate) as loader:
+        kept: list[Batch] = []
+        found: list[BaseException] = []
+
+        def consume() -> None:
+            try:
+                kept.extend(loader)
+            except BaseException as caught:
+                found.append(caught)
+
+        consumer = threading.Thread(target=consume, daemon=True)
+        consumer.start()
+        consumer.join(20)
+        assert not consumer.is_alive(), "the consumer waits for ever"
+        (raised,) = found
+        assert isinstance(raised, becomes), repr(raised)
+        assert raised is error or raised.__cause__ is error
+        assert len(kept) <= 3
+        if isinstance(raised, PairmillError) and raised is not error:
+            assert str(raised).startswith(f"loader, behind {len(kept)} batches: ") or "what happened: " in str(raised)
+        if threads:
+            with pytest.raises(becomes):
+                next(iter(loader))
+    assert not ours()
+
+
+def test_a_thread_that_ends_in_between_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = Loader(RowPlan(folder), batch_tokens=64, threads=1, prefetch=2)
+    next(iter(loader))
+    assert loader._ahead is not None
+    monkeypatch.setattr(loader._ahead, "_make", None)  # nothing that the thread expects
+    found: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            list(loader)
+        except BaseException as caught:
+            found.append(caught)
+
+    consumer = threading.Thread(target=consume, daemon=True)
+    consumer.start()
+    consumer.join(20)
+    assert not consumer.is_alive(), "the consumer waits for ever"
+    assert [type(error) for error in found] == [InternalError]
 
 
 def test_close_joins_and_a_closed_loader_says_so(folder: Path) -> None:

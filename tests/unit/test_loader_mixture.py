@@ -171,6 +171,44 @@ def test_wrong_options_of_a_mixture(options: dict[str, Any], said: str) -> None:
         MixturePlan([windows("a", 5), windows("b", 5)], **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sources": 5}, "sources: is not a list; got 5; expected Windows"),
+        ({"sources": "x"}, "sources: is not a list"),
+        ({"sources": ["x"]}, r"sources\[0\]: is of another type"),
+        ({"weights": [1, 2]}, "weights: is of another type; got .*; expected numbers by name"),
+        ({"weights": {"a": "3"}}, "weights: a: is not a number; got '3'"),
+        ({"weights": {5: 1}}, "weights: is of another type"),
+        ({"temperature": "1"}, "temperature: is not a number"),
+        ({"temperature": None}, "temperature: is not a number"),
+        ({"seed": "1"}, "seed: is not an integer"),
+        ({"seed": 0.5}, "seed: is not an integer"),
+        ({"phases": Phase()}, "phases: is not a list"),
+        ({"phases": [Phase(weights={"a": None})]}, r"phases\[0\]: weights: a: is not a number"),
+    ],
+)
+def test_options_of_another_type(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        MixturePlan(**{"sources": [windows("a", 5)], **options})
+    with pytest.raises(UsageError, match=r"sources: is not a list.*write sources="):
+        MixturePlan(windows("a", 5))
+
+
+def test_a_stream_plan_takes_a_stream() -> None:
+    for stream in ("name", None, windows("a", 5)):
+        with pytest.raises(UsageError, match=r"stream: is of another type; .*write StreamPlan\(TextStream"):
+            StreamPlan(stream, name="x")
+
+
+@pytest.mark.parametrize("cursor", [[0, 5], [2**62, 4], [2**63 - 1, 0], [2**70, 0], [0, -1]])
+def test_a_state_that_no_mixture_reaches_is_refused(cursor: list[int]) -> None:
+    with Loader(MixturePlan([windows("a", 5)]), batch_tokens=8, threads=0) as loader:
+        state = loader.state_dict()
+        with pytest.raises(UsageError, match=r"^state: sources: a: "):
+            loader.load_state_dict({**state, "sources": {"a": cursor}})
+
+
 def test_sources_must_go_together() -> None:
     with pytest.raises(UsageError, match="names that differ; got a, a"):
         MixturePlan([windows("a", 5), windows("a", 6)])

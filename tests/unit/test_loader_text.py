@@ -225,6 +225,67 @@ class TestRefusals:
         with pytest.raises(UsageError, match="buffer: is no number of documents"):
             TextStream(self.data, encode, eos_id=EOS, seq_len=1, seed=0, buffer=-1)
 
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"seq_len": "4"}, "seq_len: is not an integer; got '4'"),
+            ({"eos_id": "1"}, "eos_id: is not an integer"),
+            ({"text_field": 5}, "text_field: is of another type"),
+            ({"split": None}, "split: is of another type"),
+            ({"dataset": 5}, "dataset: is of another type; got 5"),
+            ({"dataset": None}, "dataset: is of another type"),
+        ],
+    )
+    def test_arguments_of_another_type(self, given: dict[str, Any], said: str) -> None:
+        values = {"dataset": self.data, "tokenizer": encode, "eos_id": EOS, "seq_len": 4, **given}
+        with pytest.raises(UsageError, match=said):
+            eager(**values)
+        with pytest.raises(UsageError, match=said):
+            TextStream(**values, seed=0)
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"seed": "1"}, "seed: is not an integer"),
+            ({"seed": -1}, "seed: is out of range"),
+            ({"buffer": 0.5}, "buffer: is not an integer"),
+        ],
+    )
+    def test_arguments_of_a_stream_of_another_type(self, given: dict[str, Any], said: str) -> None:
+        with pytest.raises(UsageError, match=said):
+            TextStream(self.data, encode, **{"eos_id": EOS, "seq_len": 4, "seed": 0, **given})
+
+    @pytest.mark.parametrize(
+        "tokenizer",
+        [lambda _: 1 / 0, lambda _: None, lambda _: 5, lambda _: {}["x"], lambda _: [[1], [2, 3]], lambda: [1]],
+    )
+    def test_what_a_tokenizer_raises_says_of_which_document(self, tokenizer: Any) -> None:
+        for run in (
+            lambda: eager(self.data, tokenizer, eos_id=EOS, seq_len=4),
+            lambda: next(TextStream(self.data, tokenizer, eos_id=EOS, seq_len=4, seed=0).chunks()),
+        ):
+            with pytest.raises(InputError, match=r"documents? 0 .*of the texts"):
+                run()
+
+    def test_what_a_data_set_raises_says_where(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken() -> Iterator[dict[str, Any]]:
+            yield {"text": "w1"}
+            raise OverflowError("too much")
+
+        data = datasets.IterableDataset.from_generator(broken)
+        with pytest.raises(InputError, match="documents from 0 on: cannot be read; got OverflowError") as caught:
+            eager(data, encode, eos_id=EOS, seq_len=4)
+        assert isinstance(caught.value.__cause__, OverflowError)
+        with pytest.raises(InputError, match="is no row; got 'x'; expected a mapping with text"):
+            eager(["x"], encode, eos_id=EOS, seq_len=4)
+
+        def absent(*_: Any, **__: Any) -> None:
+            raise FileNotFoundError("no such data set")
+
+        monkeypatch.setattr(datasets, "load_dataset", absent)
+        with pytest.raises(InputError, match="dataset=some/name: cannot be had; got FileNotFoundError"):
+            eager("some/name", encode, eos_id=EOS, seq_len=4)
+
     def test_without_the_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "datasets", None)
         with pytest.raises(UsageError, match="dataset=some/name: needs the datasets library"):

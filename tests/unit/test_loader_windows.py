@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,12 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import samples
+from helpers import as_somebody
 from numpy.typing import NDArray
 
 from pairmill import _native
 from pairmill import manifest as manifests
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, PairmillError, StorageError, UsageError
+from pairmill.loader import Loader, MixturePlan
 from pairmill.loader.windows import Windows
+from pairmill.manifest import File, InputRef, Ledger, Manifest
+from pairmill.tokens import INDEX
 
 KINDS = [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64]
 Ints = NDArray[np.int64]
@@ -94,6 +100,142 @@ def test_threads_may_share_it() -> None:
     with ThreadPoolExecutor(8) as pool:
         for out in pool.map(lambda _: filled(windows, everything), range(32)):
             assert all(np.array_equal(out[name], alone[name]) for name in windows.fields)
+
+
+def tokenized(folder: Path, tasks: int = 2) -> Path:
+    """As tokenize and data_io leave it."""
+    for number in range(tasks):
+        task = folder / f"task_{number}"
+        task.mkdir(parents=True)
+        np.save(task / "tokens.npy", np.arange(40, dtype=np.uint32) + 100 * number)
+        for name in INDEX:
+            np.save(task / f"{name}.npy", np.arange(5, dtype=np.uint64))
+    (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": 512}))
+    return folder
+
+
+class TestIndex:
+    @pytest.mark.parametrize(
+        ("place", "pattern", "files"),
+        [
+            ("task_0", "*.npy", 1),
+            ("task_1", "tokens.npy", 1),
+            ("task_1", "*", 1),
+            (".", "**/*.npy", 2),
+            (".", "*/*.npy", 2),
+            (".", "*/tokens.npy", 2),
+        ],
+    )
+    def test_of_a_task_folder_tokens_alone_are_tokens(
+        self, tmp_path: Path, place: str, pattern: str, files: int
+    ) -> None:
+        windows = Windows.of_files(tokenized(tmp_path / "t") / place, seq_len=8, pattern=pattern)
+        assert windows.tokens == files * 40
+        assert sorted(windows._places) == sorted(map(str, (tmp_path / "t" / place).glob("**/tokens.npy")))
+
+    def test_of_a_sampled_folder_too(self, tmp_path: Path) -> None:
+        folder = samples.sampled(tmp_path / "s", [[(3, 4)] * 5] * 2)
+        assert Windows.of_files(folder, seq_len=8, pattern="**/*.npy").tokens == 2 * 5 * 7
+        with pytest.raises(InputError, match=r"no token file; got index arrays alone that match '\*.npy'"):
+            Windows.of_files(folder / "epoch_0", seq_len=8)
+
+    def test_one_file_of_such_a_name_alone_is_one_of_tokens(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "inst_len.npy", np.arange(40, dtype=np.uint16))
+        assert Windows.of_files(tmp_path, seq_len=8).tokens == 40
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            ({"folder": 5}, "folder: is not a path; got 5"),
+            ({"folder": None}, "folder: is not a path"),
+            ({"folder": ""}, "folder: is not a path"),
+            ({"seq_len": "8"}, "seq_len: is not an integer; got '8'; expected an integer; write seq_len=8"),
+            ({"seq_len": 8.0}, "seq_len: is not an integer"),
+            ({"seq_len": 2**70}, "seq_len: is out of range"),
+            ({"pattern": 5}, "pattern: is of another type"),
+            ({"pattern": ""}, "pattern: is not a pattern"),
+            ({"pattern": "/x/*.npy"}, "pattern: is not a pattern; got '/x/"),
+            ({"dtype": 5}, "dtype: is no dtype"),
+            ({"dtype": "nonsense,"}, "dtype: is no dtype"),
+            ({"eos_id": "0"}, "eos_id: is not an integer"),
+            ({"name": 5}, "name: is of another type"),
+        ],
+    )
+    def test_what_is_wrong_is_said(self, tmp_path: Path, given: dict[str, Any], said: str) -> None:
+        np.save(tmp_path / "a.npy", np.arange(40, dtype=np.uint16))
+        with pytest.raises(UsageError, match=said):
+            Windows.of_files(**{"folder": tmp_path, "seq_len": 8, **given})
+
+    @pytest.mark.parametrize("arrays", [5, "x", [5], [[1, 2]], np.arange(5), None])
+    def test_what_are_no_arrays(self, arrays: Any) -> None:
+        with pytest.raises(UsageError, match="arrays"):
+            Windows.of_arrays(arrays, seq_len=8)
+
+    @pytest.mark.parametrize("indices", ["x", [2**70], [[None]], {}, object()])
+    def test_what_are_no_indices(self, indices: Any) -> None:
+        windows = Windows.of_arrays([np.arange(40, dtype=np.uint16)], seq_len=8)
+        with pytest.raises(UsageError, match="are not indices"):
+            windows.fill(indices, windows.empty(1))
+
+    @pytest.mark.parametrize("place", ["", "a.npy", "b"])
+    def test_what_may_not_be_read(self, tmp_path: Path, place: str) -> None:
+        np.save(tmp_path / "a.npy", np.arange(40, dtype=np.uint16))
+        (tmp_path / "b").mkdir()
+        Windows.of_files(tmp_path, seq_len=8)  # what is imported late may not be readable for somebody else either
+        (tmp_path / place).chmod(0)
+        found = re.escape(str(tmp_path / place)) if place != "b" else "no token file"
+        with as_somebody(tmp_path), pytest.raises(PairmillError, match=found) as caught:
+            Windows.of_files(tmp_path, seq_len=8, pattern="b/*.npy" if place == "b" else "*.npy")
+        assert isinstance(caught.value, StorageError) or place == "b"
+
+
+class TestTruncated:
+    def test_a_file_made_shorter_is_noticed_when_a_pass_begins(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.arange(41, dtype=np.uint16))
+        plan = MixturePlan([Windows.of_files(tmp_path, seq_len=8)])
+        with Loader(plan, batch_tokens=16, threads=0) as loader:
+            next(iter(loader))
+            os.truncate(tmp_path / "a.npy", 100)
+            next(iter(loader))
+            with pytest.raises(InputError, match=r"a.npy: was made shorter while it was read"):
+                next(iter(loader))
+        with pytest.raises(InputError, match=r"a.npy: was made shorter"):
+            Loader(plan, batch_tokens=16, threads=0)
+
+
+class TestTokenizer:
+    def test_windows_of_two_tokenizers_make_no_mixture(self, tmp_path: Path) -> None:
+        one, two = tokenized(tmp_path / "one"), tokenized(tmp_path / "two")
+        (two / "tokenizer_info.json").write_text(json.dumps({"vocab_size": 300}))
+        sources = [
+            Windows.of_files(one / "task_0", seq_len=8, name="a"),
+            Windows.of_files(two, seq_len=8, pattern="*/tokens.npy", name="b"),
+        ]
+        with pytest.raises(InputError, match=r"sources: are of two tokenizers.*a: vocab_size 512; b: vocab_size 300"):
+            MixturePlan(sources)
+        same = [sources[0], Windows.of_files(one / "task_1", seq_len=8, name="b")]
+        assert MixturePlan(same).names == ("a", "b")
+
+    def test_the_manifest_of_tokenize_tells_them_apart(self, tmp_path: Path) -> None:
+        for name, digest in (("one", "a"), ("two", "b"), ("three", "b")):
+            folder = tokenized(tmp_path / name)
+            files = [File("tokenizer_info.json", (folder / "tokenizer_info.json").stat().st_size, "0" * 64)]
+            refs = [InputRef("rows", "0" * 16), InputRef("tokenizer", digest * 16)]
+            manifests.finish(str(folder), Manifest("tokenize", 1, "0" * 16, {}, refs, Ledger(), files))
+        one, two, three = (
+            Windows.of_files(tmp_path / name / "task_0", seq_len=8, name=name) for name in ("one", "two", "three")
+        )
+        with pytest.raises(InputError, match=f"one: sha256 {'a' * 16}.*two: sha256 {'b' * 16}"):
+            MixturePlan([one, two])
+        assert MixturePlan([two, three]).names == ("two", "three")
+
+    def test_a_task_of_an_unfinished_folder_is_refused(self, tmp_path: Path) -> None:
+        (tokenized(tmp_path / "t") / "tokenizer_info.json").unlink()
+        manifests.begin(str(tmp_path / "t"), "tokenize", "0" * 16)
+        with pytest.raises(InputError, match="begun by pairmill and is not finished"):
+            Windows.of_files(tmp_path / "t" / "task_0", seq_len=8)
 
 
 class TestFiles:
