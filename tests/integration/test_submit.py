@@ -20,7 +20,9 @@ import yaml
 from apiserver import WORKFLOW, ApiServer, Node, frame
 from helpers import REPOSITORY, environment, until
 
+from pairmill.kfp import PLACEHOLDER_IMAGE
 from pairmill.stage import MOST_SHARES
+from pipelines import compile as compiler
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
@@ -509,6 +511,21 @@ def test_a_version_is_uploaded_once_and_another_content_gets_another_name(server
     assert len(names) == 2
     assert re.fullmatch(r"v1-[0-9a-f]{8}", names[1])
     assert len(server.runs) == 3
+
+
+def test_a_run_is_started_from_a_version_that_gitops_applied(server: ApiServer, tmp_path: Path) -> None:
+    (file,) = compiler.run(compiler.CompileConfig(form="manifests", output=str(tmp_path / "made.yaml")))
+    pipeline, version = yaml.safe_load_all(file.read_text())
+    # As the server shows objects that were applied to the cluster.
+    server.pipelines.append({"pipeline_id": "p1", "display_name": pipeline["metadata"]["name"]})
+    shown = {"display_name": version["spec"]["displayName"], "description": version["spec"]["description"]}
+    server.versions.append({"pipeline_id": "p1", "pipeline_version_id": "v1", **shown})
+    image, name = f"image={PLACEHOLDER_IMAGE}", f"version={shown['display_name']}"
+    assert submit(server, image, "root=gs://b/p", "wait=false", name).code == 0
+    (run,) = server.runs.values()
+    reference = {"pipeline_id": "p1", "pipeline_version_id": "v1"}
+    assert run.made_of["pipeline_version_reference"] == reference
+    assert (len(server.pipelines), len(server.versions)) == (1, 1)
 
 
 def test_the_version_is_named_by_the_commit_and_nothing_is_written_at_home(server: ApiServer, tmp_path: Path) -> None:
