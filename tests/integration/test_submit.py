@@ -19,6 +19,7 @@ import pytest
 import yaml
 from apiserver import WORKFLOW, ApiServer, Node, frame
 from helpers import REPOSITORY, environment, until
+from nursery import Nursery
 
 from pairmill.kfp import PLACEHOLDER_IMAGE
 from pairmill.stage import MOST_SHARES
@@ -44,22 +45,45 @@ class Done:
         self.said = [json.loads(line)["message"] for line in stderr.splitlines()]
 
 
-def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+@pytest.fixture(scope="module", autouse=True)
+def nursery() -> Iterator[None]:
+    """Submissions that no signal reaches: a fresh interpreter imports kfp for a second and a half."""
+    with Nursery(REPOSITORY, SUBMITTED) as made:
+        NURSERIES.append(made)
+        yield
+        NURSERIES.remove(made)
+
+
+# What a submission imports, but for the components, whose image is fixed when they are.
+SUBMITTED = (
+    "kfp.compiler",
+    "kfp.kubernetes",
+    "kfp_server_api",
+    "omegaconf",
+    "pipelines.parameters",
+    "pipelines.placement",
+    "pipelines.submit.publish",
+    "pipelines.submit.watch",
+)
+NURSERIES: list[Nursery] = []
+
+
+def call(server: ApiServer, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of a process."""
     command, options = (arguments[:1], arguments[1:]) if "=" not in arguments[0] else ((), arguments)
     given = options if any(each.startswith("host=") for each in options) else (f"host={server.url}", *options)
+    poll = () if "poll=" in "".join(given) else ("poll=0.02",)
     # With a token it does not load kfp to learn where the pod's would be; a server that wants none does not mind.
     own = {"KF_PIPELINES_TOKEN": "unused", "KF_PIPELINES_ENDPOINT": "", "KF_PIPELINES_UI_ENDPOINT": server.url}
+    return [*command, *given, *poll], {**environment(), **own, **variables}
+
+
+def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    given, around = call(server, *arguments, **variables)
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pipelines.submit",
-            *command,
-            *given,
-            *(() if "poll=" in "".join(given) else ["poll=0.02"]),
-        ],
+        [sys.executable, "-m", "pipelines.submit", *given],
         cwd=REPOSITORY,
-        env={**environment(), **own, **variables},
+        env=around,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -73,7 +97,9 @@ def end(process: subprocess.Popen[str]) -> Done:
 
 
 def submit(server: ApiServer, *arguments: str, **variables: str) -> Done:
-    return end(start(server, *arguments, **variables))
+    given, around = call(server, *arguments, **variables)
+    done = NURSERIES[0].run("pipelines.submit", given, around)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def watch(server: ApiServer, frames: list[dict[str, object]], *arguments: str, **variables: str) -> Done:
