@@ -25,7 +25,7 @@ $(VENV)/.installed: requirements/dev.txt
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.installed pyproject.toml $(RUST)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
+	PIP_QUIET=1 VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --quiet --release
 	@touch $@
 
 .PHONY: develop

@@ -31,7 +31,7 @@ Found = Iterator[tuple[str, str]]
 
 # Argo puts a pod's template into one variable of 131,072 bytes, in which a value can stand three times, escaped twice.
 LONGEST_TEXT = 4096
-# The workflow object may have 1 MiB, and an iteration of one task takes 10 kB of it.
+# The workflow object may have 1 MiB, and an iteration of one task takes 10 to 15 kB of it.
 MOST_ITERATIONS = 64
 # Doubles hold every integer up to here.
 LARGEST_INTEGER = 2**53

@@ -49,7 +49,11 @@ class Placement:
         "50Gi", help=f"limit of the volume at {SCRATCH}, where a shard's files stand until they are stored"
     )
     resources: list[str] = option([], help="of single stages, as tokenize.memory=16Gi,clean.cpu=4")
-    retries: int = option(2, help="times that a failed task is tried again, 30 s later, then 60 s and so on")
+    retries: int = option(
+        2,
+        help="times that a failed task is tried again, 30 s later, then 60 s; stock Kubeflow: only where its pod was "
+        "deleted",
+    )
     timeout_hours: int = option(24, help="hours after which a pod is ended, pulling its image included")
     parallelism: int = option(16, help="pods of a stage at the same time, where it is shared out")
     node_selector: list[str] = option([], help="labels of the nodes to run on, as key=value")

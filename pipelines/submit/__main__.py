@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pairmill import cli, storage
+from pairmill import cli
 from pairmill.errors import UsageError
 from pairmill.log import event
 from pairmill.stage import MOST_SHARES, option
@@ -124,18 +124,20 @@ def check(config: Any) -> None:
     """Refuse what a pod would refuse hours later.
 
     Raises:
-        UsageError: an option of a stage is out of range, or a place cannot be reached by pods.
+        UsageError: an option of a stage is out of range, or a place is none that pods have.
     """
     if not 1 <= config.workers <= MOST_SHARES:
         raise UsageError("out of range", where="workers", got=str(config.workers), expected=f"1 to {MOST_SHARES}")
     stage_configs(dataclasses.asdict(config))
-    if storage.scheme(config.root) == "file":
-        raise UsageError(
-            "is on a disk of each pod's own",
-            where="root",
-            got=config.root,
-            expected="the URI of a bucket's folder",
-        )
+    for name in ("root", "raw"):
+        place = getattr(config, name)
+        if place and "://" not in place and not place.startswith("/"):
+            raise UsageError(
+                "is relative",
+                where=name,
+                got=place,
+                expected="the URI of a bucket's folder, or a path that all pods see",
+            )
 
 
 def compiled(config: Any, folder: str) -> Path:

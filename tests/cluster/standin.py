@@ -71,7 +71,10 @@ class StandIn(ApiServer):
 def _state(run: Run, attempt: Attempt) -> str:
     if run.nodes.get(attempt.node) == "SUCCEEDED":
         return "SUCCEEDED"
-    return "FAILED" if attempt.reason else "RUNNING"
+    if attempt.reason:
+        return "FAILED"
+    # Its pod has no program yet: it waits for room, or for its artifacts.
+    return "PENDING" if attempt.running is None else "RUNNING"
 
 
 def _archived(attempt: Attempt) -> bytes:

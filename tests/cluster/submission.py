@@ -24,6 +24,8 @@ OPTIONS = {"vocab_size": 512, "epochs": 2}
 """Of the runs, here and there."""
 STAGES = ("fetch", "clean", "train-tokenizer", "tokenize", "sample")
 """Tasks that end a stage, as Kubeflow calls them."""
+SHARED = ("clean", "train-tokenizer", "tokenize")
+"""Those whose work is shared out over pods."""
 SECONDS = 3600
 """That a run may take: pulling its images on a new cluster included."""
 _ENDPOINTS = {"gs": "STORAGE_EMULATOR_HOST", "s3": "AWS_ENDPOINT_URL", "minio": "AWS_ENDPOINT_URL"}
@@ -154,6 +156,6 @@ def logs(of: Given, run: str) -> dict[str, str]:
         found: Any = server.call(server.runs.run_service_get_run, run)
         nodes = {task.label: task.node for task in state.tasks(found, datetime.now(UTC)) if task.label in STAGES}
         # The server writes the states of the last tasks some seconds after that of the run.
-        if set(nodes) == set(STAGES) or time.monotonic() > end:
+        if all(nodes.get(stage) for stage in STAGES) or time.monotonic() > end:
             return {label: server.log_tail(run, node) for label, node in nodes.items()}
         time.sleep(1)

@@ -11,12 +11,12 @@ import pytest
 from helpers import python
 from results import manifests, upload
 from rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
-from submission import OPTIONS, STAGES, Done, Given, credentials, given, logs, submit
+from submission import OPTIONS, SHARED, STAGES, Done, Given, credentials, given, logs, submit
 
 from pairmill import storage
 
-FAILED = 6
-"""Exit code of a submission whose run failed: docs/submitting.md."""
+REFUSED, FAILED = 2, 6
+"""Exit codes of a submission that was refused, and of one whose run failed: docs/submitting.md."""
 NODE = "/dev/shm/pairmill-cluster-test"
 """In the place of the sampler's folder of a node, which may hold somebody's samples."""
 
@@ -85,11 +85,20 @@ def give_credentials(cluster: Cluster, of: Given) -> bool:
     return bool(values)
 
 
+def labels(workers: int) -> list[str]:
+    """What a submission calls the tasks of a run."""
+    shares = [f"{stage}[{share}]" for stage in SHARED for share in range(workers)] if workers > 1 else []
+    return [*STAGES, *shares]
+
+
 def test_the_run_gives_what_this_machine_gives(world: World) -> None:
     start = time.monotonic()
     done = world.submit()
     assert done.code == 0
     assert done.said[-1] == f"run {done.run} succeeded"
+    ended = [text.partition(": SUCCEEDED after ")[0] for text in done.said if ": SUCCEEDED after " in text]
+    # Every task once, under its stage's name, whatever the installation wraps around it.
+    assert sorted(ended) == sorted(labels(world.given.workers)), done.said
     assert manifests(world.root) == world.manifests
     shown = f"{len(world.manifests)} manifests are byte for byte those of this machine"
     say(f"{world.given.workers} workers, {time.monotonic() - start:.0f} s: {shown}")
@@ -113,10 +122,20 @@ def test_a_run_that_fails_says_why(world: World) -> None:
     absent = f"{world.root}-nothing-here"
     done = world.submit(raw=absent, retries=0)
     assert done.code == FAILED
-    (told,) = (text for text in done.said if text.startswith("fetch failed; the end of its log:\n"))
-    assert absent in told
-    assert "failed tasks: fetch" in done.said[-1]
+    (told,) = (text for text in done.said if " failed; " in text and not text.startswith("run "))
+    assert told.startswith("fetch failed; the end of its log:\n")
+    # The reason as the program says it, and nothing of what Kubeflow's own programs write beside it.
+    assert absent in told.splitlines()[-1]
+    assert not any(word in told for word in ("launcher_v2.go", "main.go", "ComponentSpec", "ExecutorOutput"))
+    assert "failed tasks: fetch;" in done.said[-1]
     say(f"raw files that are not there: exit {done.code}, with the log of the task")
+
+
+def test_what_no_pod_would_take_is_refused_here(world: World) -> None:
+    for option, wrong in (("epochs", 0), ("vocab_size", 3), ("profile", "nonsense"), ("root", "ftp://x")):
+        done = world.submit(**{option: wrong})
+        assert (done.code, done.run) == (REFUSED, ""), option
+        assert done.said[-1].startswith(f"{option}: ")
 
 
 def test_a_node_samples_the_plan(world: World) -> None:

@@ -20,6 +20,8 @@ from pairmill import kfp as ours
 from pairmill import launcher, stagecli
 from pairmill.manifest import Ledger, Manifest
 from pairmill.stage import MOST_SHARES
+from pipelines.compile import CompileConfig
+from pipelines.compile import run as compile_one
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
@@ -122,14 +124,16 @@ def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
 def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     # A PipelineVersion is immutable: Kubeflow refuses a second one of its name with another content.
     names = []
-    for options in ((), ("namespace=team",), ("memory=9Gi",), (f"image=registry.example/pairmill@{DIGEST}",)):
-        pipeline, version = yaml.safe_load_all(compiled(tmp_path, "form=manifests", *options))
-        assert pipeline["metadata"]["name"] == version["spec"]["pipelineName"] == "pairmill-pretraining"
+    for options in ({}, {"namespace": "team"}, {"memory": "9Gi"}, {"fan_out": True}):
+        (file,) = compile_one(CompileConfig(form="manifests", output=str(tmp_path / "made.yaml"), **options))
+        pipeline, version = yaml.load_all(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        assert pipeline["metadata"]["name"] == version["spec"]["pipelineName"]
         names.append(version["metadata"]["name"])
         assert version["spec"]["displayName"] == names[-1]
+    *names, parallel = names
+    assert re.fullmatch("pairmill-pretraining-parallel-[0-9a-f]{12}", parallel)
     assert all(re.fullmatch("pairmill-pretraining-[0-9a-f]{12}", name) for name in names)
-    assert names[0] == names[1]
-    assert len(set(names)) == 3
+    assert names[0] == names[1] != names[2]
 
 
 @pytest.mark.parametrize(

@@ -278,9 +278,29 @@ def test_the_label_is_the_plan_that_is_carried_out(overlay: list[Doc], pod: Doc)
     assert options(named(pod, "sample"), pod, overlay).plan == label
 
 
+def plan_of(folder: Path) -> str:
+    """An overlay's patch that names the plan: a file, or among its other edits."""
+    if (folder / "plan.yaml").exists():
+        return (folder / "plan.yaml").read_text()
+    patches = yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]
+    (found,) = (one["patch"] for one in patches if PLAN_LABEL in one.get("patch", ""))
+    return str(found)
+
+
+def test_all_edits_of_a_store_of_ones_own_are_in_one_file(rendered: dict[str, list[Doc]]) -> None:
+    folder = MANIFESTS / "overlays" / "minio"
+    assert [path.name for path in folder.iterdir()] == ["kustomization.yaml"]
+    marked = [line for line in (folder / "kustomization.yaml").read_text().splitlines() if "# EDIT: " in line]
+    wanted = ("newName:", "digest:", "ROOT=", PLAN_LABEL, "requests:", "limits:", "value: 9000")
+    assert len(marked) == len(wanted)
+    assert all(word in line for word, line in zip(wanted, marked, strict=True))
+    policy = one(rendered["overlays/minio"], "NetworkPolicy", "pairmill-sampler")
+    assert policy["spec"]["egress"][1]["ports"][0]["port"] == 9000
+
+
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_another_plan_is_one_changed_word(rendered: dict[str, list[Doc]], folder: str, tmp_path: Path) -> None:
-    plan = (MANIFESTS / folder / "plan.yaml").read_text()
+    plan = plan_of(MANIFESTS / folder)
     assert plan.count("0000000000000000") == 1
     (tmp_path / "plan.yaml").write_text(plan.replace("0000000000000000", "1234567890abcdef"))
     kustomization = {"resources": [relative(MANIFESTS / folder, tmp_path)], "patches": [{"path": "plan.yaml"}]}

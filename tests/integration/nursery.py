@@ -53,14 +53,19 @@ runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
 
 
 class Nursery:
-    """Runs modules one after the other."""
+    """Runs modules one after the other.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Args:
+        folder: working directory of all.
+        imported: what they have imported already.
+    """
+
+    def __init__(self, folder: Path, imported: Sequence[str] = _IMPORTED) -> None:
+        self._folder, self._imported = folder, imported
 
     def __enter__(self) -> Self:
         # Threads of numpy's algebra would be started by its import.
-        command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-c", _PROGRAM, json.dumps(_IMPORTED)]
+        command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-c", _PROGRAM, json.dumps(self._imported)]
         self._process = subprocess.Popen(
             command, cwd=self._folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -40,7 +40,7 @@ def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: 
             check=False,
         )
     assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
     assert "2 workers" in done.stdout
     assert "raw files that are not there: exit 6" in done.stdout
     assert storage.store_for(s3).list(s3) == []

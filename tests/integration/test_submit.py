@@ -19,8 +19,11 @@ import pytest
 import yaml
 from apiserver import WORKFLOW, ApiServer, Node, frame
 from helpers import HANGS, REPOSITORY, environment, until
+from nursery import Nursery
 
+from pairmill.kfp import PLACEHOLDER_IMAGE
 from pairmill.stage import MOST_SHARES
+from pipelines import compile as compiler
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
@@ -42,22 +45,45 @@ class Done:
         self.said = [json.loads(line)["message"] for line in stderr.splitlines()]
 
 
-def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+@pytest.fixture(scope="module", autouse=True)
+def nursery() -> Iterator[None]:
+    """Submissions that no signal reaches: a fresh interpreter imports kfp for a second and a half."""
+    with Nursery(REPOSITORY, SUBMITTED) as made:
+        NURSERIES.append(made)
+        yield
+        NURSERIES.remove(made)
+
+
+# What a submission imports, but for the components, whose image is fixed when they are.
+SUBMITTED = (
+    "kfp.compiler",
+    "kfp.kubernetes",
+    "kfp_server_api",
+    "omegaconf",
+    "pipelines.parameters",
+    "pipelines.placement",
+    "pipelines.submit.publish",
+    "pipelines.submit.watch",
+)
+NURSERIES: list[Nursery] = []
+
+
+def call(server: ApiServer, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment of a process."""
     command, options = (arguments[:1], arguments[1:]) if "=" not in arguments[0] else ((), arguments)
     given = options if any(each.startswith("host=") for each in options) else (f"host={server.url}", *options)
+    poll = () if "poll=" in "".join(given) else ("poll=0.02",)
     # With a token it does not load kfp to learn where the pod's would be; a server that wants none does not mind.
     own = {"KF_PIPELINES_TOKEN": "unused", "KF_PIPELINES_ENDPOINT": "", "KF_PIPELINES_UI_ENDPOINT": server.url}
+    return [*command, *given, *poll], {**environment(), **own, **variables}
+
+
+def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    given, around = call(server, *arguments, **variables)
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pipelines.submit",
-            *command,
-            *given,
-            *(() if "poll=" in "".join(given) else ["poll=0.02"]),
-        ],
+        [sys.executable, "-m", "pipelines.submit", *given],
         cwd=REPOSITORY,
-        env={**environment(), **own, **variables},
+        env=around,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -71,7 +97,9 @@ def end(process: subprocess.Popen[str]) -> Done:
 
 
 def submit(server: ApiServer, *arguments: str, **variables: str) -> Done:
-    return end(start(server, *arguments, **variables))
+    given, around = call(server, *arguments, **variables)
+    done = NURSERIES[0].run("pipelines.submit", given, around)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def watch(server: ApiServer, frames: list[dict[str, object]], *arguments: str, **variables: str) -> Done:
@@ -509,6 +537,21 @@ def test_a_version_is_uploaded_once_and_another_content_gets_another_name(server
     assert len(names) == 2
     assert re.fullmatch(r"v1-[0-9a-f]{8}", names[1])
     assert len(server.runs) == 3
+
+
+def test_a_run_is_started_from_a_version_that_gitops_applied(server: ApiServer, tmp_path: Path) -> None:
+    (file,) = compiler.run(compiler.CompileConfig(form="manifests", output=str(tmp_path / "made.yaml")))
+    pipeline, version = yaml.safe_load_all(file.read_text())
+    # As the server shows objects that were applied to the cluster.
+    server.pipelines.append({"pipeline_id": "p1", "display_name": pipeline["metadata"]["name"]})
+    shown = {"display_name": version["spec"]["displayName"], "description": version["spec"]["description"]}
+    server.versions.append({"pipeline_id": "p1", "pipeline_version_id": "v1", **shown})
+    image, name = f"image={PLACEHOLDER_IMAGE}", f"version={shown['display_name']}"
+    assert submit(server, image, "root=gs://b/p", "wait=false", name).code == 0
+    (run,) = server.runs.values()
+    reference = {"pipeline_id": "p1", "pipeline_version_id": "v1"}
+    assert run.made_of["pipeline_version_reference"] == reference
+    assert (len(server.pipelines), len(server.versions)) == (1, 1)
 
 
 def test_the_version_is_named_by_the_commit_and_nothing_is_written_at_home(server: ApiServer, tmp_path: Path) -> None:
