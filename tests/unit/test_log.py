@@ -120,6 +120,7 @@ STAGE = """
 import sys
 from pairmill import cli, log
 from pairmill.errors import InputError
+from pairmill.report import Report
 from pairmill.stage import RunConfig
 name = sys.argv.pop(1)
 
@@ -130,7 +131,7 @@ def run(options):
         raise InputError("is wrong", where=name, got=name)
     if options.root == "odd":
         raise ValueError(name)
-    return cli.Outcome("", {"output": name}, {"rows": 5}, None, b"")
+    return cli.Outcome("", {"output": name}, {"rows": 5}, lambda: Report(name), b"")
 
 assert [cli.main("toy", RunConfig, run, [f"root={root}"]) for root in ("good", "bad", "odd")] == [0, 3, 5]
 """
