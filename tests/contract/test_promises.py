@@ -1,0 +1,45 @@
+"""Every promise of docs/operations.md names the tests that hold it, and they are there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers import REPOSITORY
+
+_HEADING = "## What pairmill promises about your data"
+
+
+def _promises() -> list[tuple[str, list[str]]]:
+    text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert text.count(_HEADING) == 1
+    page = text.split(_HEADING, 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in page.splitlines() if line.startswith("| ") and "tests/" not in line.split("|")[1]]
+    rows = [line.strip("|").split("|") for line in lines[1:]]
+    return [(promise.strip(), re.findall(r"`([^`]+::[^`]+)`", held)) for promise, held in rows]
+
+
+def _tests_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    promises = _promises()
+    assert len(promises) >= 20
+    named = [(promise, test) for promise, tests in promises for test in tests]
+    assert all(tests for _, tests in promises), [promise for promise, tests in promises if not tests]
+    known: dict[str, set[str]] = {}
+    for promise, test in named:
+        file, name = test.split("::")
+        path = REPOSITORY / "tests" / file
+        assert path.is_file(), f"{promise}: {file} is not there"
+        assert name in known.setdefault(file, _tests_of(path)), f"{promise}: {file} has no {name}"
+
+
+@pytest.mark.parametrize("broken", ["unit/test_runner.py::test_nothing_of_the_kind", "unit/test_nothing.py::test_x"])
+def test_a_promise_without_its_test_is_noticed(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}._promises", lambda: [("a promise", [broken])] * 20)
+    with pytest.raises(AssertionError, match="a promise: .* (has no|is not there)"):
+        test_every_promise_names_tests_that_exist()
