@@ -99,23 +99,14 @@ class Node:
             UsageError: something that pairmill did not write stands there.
             StorageError: it belongs to another user.
         """
-        name = self.target.name
-        found = owned.look(parent.handle, name)
-        if found is None:
+        handle = self._opened(parent)
+        if handle is None:
             yield None
             return
-        if not stat.S_ISDIR(found.st_mode):
-            raise _not_ours(self.target)
-        with owned.errors_name(str(self.target)):
-            try:
-                handle = owned.open_folder(parent.handle, name)
-            except PermissionError:
-                self._refuse_foreign(found.st_uid)
-                raise
         try:
             names = os.listdir(handle)
-            if not names:
-                yield None  # nobody's: the sample takes its place
+            if not names or (MANIFEST not in names and not owned.leads(parent.handle, self.target.name, handle)):
+                yield None  # nobody's, and the sample takes its place; or another run just replaced it
                 return
             self._refuse_foreign(os.fstat(handle).st_uid)
             if MANIFEST not in names:
@@ -123,6 +114,21 @@ class Node:
             yield handle
         finally:
             os.close(handle)
+
+    def _opened(self, parent: Folder) -> int | None:
+        found = owned.look(parent.handle, self.target.name)
+        if found is None:
+            return None
+        if not stat.S_ISDIR(found.st_mode):
+            raise _not_ours(self.target)
+        with owned.errors_name(str(self.target)):
+            try:
+                return owned.open_folder(parent.handle, self.target.name)
+            except FileNotFoundError:  # another run replaces it at this moment
+                return None
+            except PermissionError:
+                self._refuse_foreign(found.st_uid)
+                raise
 
     def _refuse_foreign(self, uid: int) -> None:
         if owned.trusted(uid):
@@ -151,7 +157,7 @@ class Node:
                 if handle is None:
                     return None
                 made = _made(handle)
-                if made is None:
+                if made is None and owned.leads(parent.handle, self.target.name, handle):
                     raise UsageError(
                         "is no sampled folder", where=f"output_path={self.target}", hint="choose another output_path"
                     )

@@ -259,11 +259,12 @@ def _shared(one: os.stat_result, path: str) -> str:
 
 
 def unlike(folder: int, files: Sequence[File], workers: int) -> list[str]:
-    """Those of the files below an open folder that have another digest."""
+    """Those of the files below an open folder that have another digest, or are gone."""
 
     def digest(file: File) -> str:
-        with os.fdopen(os.open(file.path, _FILE, dir_fd=folder), "rb") as opened:
+        with suppress(FileNotFoundError), os.fdopen(os.open(file.path, _FILE, dir_fd=folder), "rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
+        return ""
 
     with ThreadPoolExecutor(workers) as pool:
         found = pool.map(digest, files)
