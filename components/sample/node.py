@@ -401,9 +401,17 @@ class Node:
         said = f"{self._fingerprint}\n".encode()
         with self._parent() as parent:
             assert parent is not None
-            with suppress(PermissionError):  # root's, and we are not
+            try:
                 # The order in which samples are retired.
                 os.utime(self.target.name, dir_fd=parent.handle, follow_symlinks=False)
+            except PermissionError:  # root's, and we are not
+                pass
+            except FileNotFoundError as error:
+                raise StorageError(
+                    "another sampler, which carries out another plan, removed the sample",
+                    where=str(self.target),
+                    hint="run one after the other, or with a higher keep=",
+                ) from error
             found = owned.look(parent.handle, PLAN)
             if found is not None and owned.trusted(found.st_uid) and owned.read(parent.handle, PLAN) == said:
                 return

@@ -643,6 +643,8 @@ def test_two_samplers_that_retire_one_folder_at_the_same_time_both_go_on(world: 
         assert world.here() == {"PLAN"}, number
         (world.folder / "copy").rename(world.node / plan)
     assert failed == []
+    with pytest.raises(StorageError, match="another sampler, which carries out another plan, removed the sample"):
+        Node(f"{world.node}/{{fingerprint}}", other).want()
     # One that is gone between looking and removing.
     node = Node(f"{world.node}/{{fingerprint}}", other)
     outdated = node.outdated(0)
