@@ -1,7 +1,7 @@
 """A sampled folder on the machine that trains: hidden while it is written, renamed when it is whole, held, retired.
 
 What is being written is ``<parent>/.<name>.<random>.partial``, made for one user alone and locked by its writer. A lock
-of its own, ``.<name>.<fingerprint>.lock``, keeps two pods from writing twice. A folder that stands at the target
+of its own, ``.<name>.<fingerprint>.lock``, keeps two pods from writing twice. A folder that is at the target
 already is replaced only if pairmill wrote it, and is used only if it belongs to this user or to root. Where
 ``output_path`` ends with ``{fingerprint}`` the parent is the *folder of the node*: a folder for each sample, and
 ``PLAN``, which names the wanted one.
@@ -93,10 +93,10 @@ class Node:
 
     @contextmanager
     def _standing(self, parent: Folder) -> Iterator[int | None]:
-        """What stands at the target, open; None if nothing does, or an empty folder.
+        """What is at the target, open; None if nothing is, or an empty folder.
 
         Raises:
-            UsageError: something that pairmill did not write stands there.
+            UsageError: something that pairmill did not write is there.
             StorageError: it belongs to another user.
         """
         handle = self._opened(parent)
@@ -147,8 +147,8 @@ class Node:
         Its files are there and as large as they should be; their bytes are :meth:`verified`.
 
         Raises:
-            UsageError: something that pairmill did not write stands there.
-            StorageError: what stands there belongs to another user.
+            UsageError: something that pairmill did not write is there.
+            StorageError: what is there belongs to another user.
         """
         with self._parent() as parent:
             if parent is None:
@@ -159,7 +159,7 @@ class Node:
                 made = _made(handle)
                 if made is None and owned.leads(parent.handle, self.target.name, handle):
                     raise UsageError(
-                        "is no sampled folder", where=f"output_path={self.target}", hint="choose another output_path"
+                        "is not a sampled folder", where=f"output_path={self.target}", hint="choose another output_path"
                     )
                 if made not in {"", self._fingerprint}:
                     return None
@@ -253,7 +253,7 @@ class Node:
             )
 
     def _warn_of_open(self, parent: Folder) -> None:
-        """Who can rename what stands in a folder can put something else into the place of a finished sample."""
+        """Who can rename what is in a folder can put something else into the place of a finished sample."""
         state = os.fstat(parent.handle)
         if self.shared and (not owned.trusted(state.st_uid) or state.st_mode & 0o1002 == stat.S_IWOTH):
             event(
@@ -276,7 +276,7 @@ class Node:
                 waited = time.monotonic() - start
                 if waited >= LOCK_SECONDS:
                     raise StorageError(
-                        f"another run writes this sample since more than {LOCK_SECONDS:,.0f} s",
+                        f"another run has been writing this sample for more than {LOCK_SECONDS:,.0f} s",
                         where=f"output_path={self.target}",
                         got=f"{parent.path / name} held by {holder}",
                         hint="let it end, or end it; then run the same command",
@@ -391,7 +391,7 @@ class Node:
                     event(f"{NAME}: {path} stays, somebody holds it", held=path.name)
 
     def want(self) -> None:
-        """Say that this sample, which stands, is the one that is wanted; nothing is written where that is said already.
+        """Say that this sample, which is there, is the one that is wanted; nothing is written where it is said already.
 
         Raises:
             StorageError: it is to be said, and may not be written.

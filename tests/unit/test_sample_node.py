@@ -487,7 +487,7 @@ def test_a_link_in_a_sample_or_what_a_killed_run_left_is_not_followed_when_it_go
     assert contents(victim) == {"thesis.txt": b"ours", "deep/more.txt": b"ours"}
 
 
-def test_a_sample_of_another_user_is_not_reused_and_is_said_to_be_his(place: Place) -> None:
+def test_a_sample_of_another_user_is_not_reused_and_its_owner_is_named(place: Place) -> None:
     place.run()
     os.chown(place.target, SOMEBODY, SOMEBODY)
     before = contents(place.target)
@@ -759,7 +759,7 @@ def test_a_second_user_of_a_node_takes_what_root_made(open_world: World) -> None
     assert "choose an output_path of your own" in str(error)
 
 
-def test_the_usual_place_that_is_another_users_is_said_to_be_his(open_world: World) -> None:
+def test_the_usual_place_that_is_another_users_is_refused_with_its_owner(open_world: World) -> None:
     world = open_world
     place = world.folder / "tmp"
     place.mkdir()
