@@ -378,7 +378,8 @@ def gather_file(
 ) -> tuple[int, int]:
     """As `gather`, of ids in a file from byte `offset` on; return the bytes that were read too.
 
-    Spans that follow each other closely are read together, others each for itself.
+    Spans that follow each other closely are read together, others each for itself. What they hold together is compared
+    with `out`, and where they end with the file, before anything is allocated for them.
 
     Raises:
         OSError: the file cannot be read; without an `errno` if it ends early.

@@ -1,7 +1,7 @@
 """A sampled folder on the machine that trains: hidden while it is written, renamed when it is whole, held, retired.
 
 What is being written is ``<parent>/.<name>.<random>.partial``, made for one user alone and locked by its writer. A lock
-of its own, ``.<name>.<fingerprint>.lock``, keeps two pods from writing twice. A folder that stands at the target
+of its own, ``.<name>.<fingerprint>.lock``, keeps two pods from writing twice. A folder that is at the target
 already is replaced only if pairmill wrote it, and is used only if it belongs to this user or to root. Where
 ``output_path`` ends with ``{fingerprint}`` the parent is the *folder of the node*: a folder for each sample, and
 ``PLAN``, which names the wanted one.
@@ -93,29 +93,20 @@ class Node:
 
     @contextmanager
     def _standing(self, parent: Folder) -> Iterator[int | None]:
-        """What stands at the target, open; None if nothing does, or an empty folder.
+        """What is at the target, open; None if nothing is, or an empty folder.
 
         Raises:
-            UsageError: something that pairmill did not write stands there.
+            UsageError: something that pairmill did not write is there.
             StorageError: it belongs to another user.
         """
-        name = self.target.name
-        found = owned.look(parent.handle, name)
-        if found is None:
+        handle = self._opened(parent)
+        if handle is None:
             yield None
             return
-        if not stat.S_ISDIR(found.st_mode):
-            raise _not_ours(self.target)
-        with owned.errors_name(str(self.target)):
-            try:
-                handle = owned.open_folder(parent.handle, name)
-            except PermissionError:
-                self._refuse_foreign(found.st_uid)
-                raise
         try:
             names = os.listdir(handle)
-            if not names:
-                yield None  # nobody's: the sample takes its place
+            if not names or (MANIFEST not in names and not owned.leads(parent.handle, self.target.name, handle)):
+                yield None  # nobody's, and the sample takes its place; or another run just replaced it
                 return
             self._refuse_foreign(os.fstat(handle).st_uid)
             if MANIFEST not in names:
@@ -123,6 +114,21 @@ class Node:
             yield handle
         finally:
             os.close(handle)
+
+    def _opened(self, parent: Folder) -> int | None:
+        found = owned.look(parent.handle, self.target.name)
+        if found is None:
+            return None
+        if not stat.S_ISDIR(found.st_mode):
+            raise _not_ours(self.target)
+        with owned.errors_name(str(self.target)):
+            try:
+                return owned.open_folder(parent.handle, self.target.name)
+            except FileNotFoundError:  # another run replaces it at this moment
+                return None
+            except PermissionError:
+                self._refuse_foreign(found.st_uid)
+                raise
 
     def _refuse_foreign(self, uid: int) -> None:
         if owned.trusted(uid):
@@ -141,8 +147,8 @@ class Node:
         Its files are there and as large as they should be; their bytes are :meth:`verified`.
 
         Raises:
-            UsageError: something that pairmill did not write stands there.
-            StorageError: what stands there belongs to another user.
+            UsageError: something that pairmill did not write is there.
+            StorageError: what is there belongs to another user.
         """
         with self._parent() as parent:
             if parent is None:
@@ -151,9 +157,9 @@ class Node:
                 if handle is None:
                     return None
                 made = _made(handle)
-                if made is None:
+                if made is None and owned.leads(parent.handle, self.target.name, handle):
                     raise UsageError(
-                        "is no sampled folder", where=f"output_path={self.target}", hint="choose another output_path"
+                        "is not a sampled folder", where=f"output_path={self.target}", hint="choose another output_path"
                     )
                 if made not in {"", self._fingerprint}:
                     return None
@@ -247,7 +253,7 @@ class Node:
             )
 
     def _warn_of_open(self, parent: Folder) -> None:
-        """Who can rename what stands in a folder can put something else into the place of a finished sample."""
+        """Who can rename what is in a folder can put something else into the place of a finished sample."""
         state = os.fstat(parent.handle)
         if self.shared and (not owned.trusted(state.st_uid) or state.st_mode & 0o1002 == stat.S_IWOTH):
             event(
@@ -270,7 +276,7 @@ class Node:
                 waited = time.monotonic() - start
                 if waited >= LOCK_SECONDS:
                     raise StorageError(
-                        f"another run writes this sample since more than {LOCK_SECONDS:,.0f} s",
+                        f"another run has been writing this sample for more than {LOCK_SECONDS:,.0f} s",
                         where=f"output_path={self.target}",
                         got=f"{parent.path / name} held by {holder}",
                         hint="let it end, or end it; then run the same command",
@@ -385,7 +391,7 @@ class Node:
                     event(f"{NAME}: {path} stays, somebody holds it", held=path.name)
 
     def want(self) -> None:
-        """Say that this sample, which stands, is the one that is wanted; nothing is written where that is said already.
+        """Say that this sample, which is there, is the one that is wanted; nothing is written where it is said already.
 
         Raises:
             StorageError: it is to be said, and may not be written.
@@ -395,9 +401,17 @@ class Node:
         said = f"{self._fingerprint}\n".encode()
         with self._parent() as parent:
             assert parent is not None
-            with suppress(PermissionError):  # root's, and we are not
+            try:
                 # The order in which samples are retired.
                 os.utime(self.target.name, dir_fd=parent.handle, follow_symlinks=False)
+            except PermissionError:  # root's, and we are not
+                pass
+            except FileNotFoundError as error:
+                raise StorageError(
+                    "another sampler, which carries out another plan, removed the sample",
+                    where=str(self.target),
+                    hint="run one after the other, or with a higher keep=",
+                ) from error
             found = owned.look(parent.handle, PLAN)
             if found is not None and owned.trusted(found.st_uid) and owned.read(parent.handle, PLAN) == said:
                 return

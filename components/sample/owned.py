@@ -1,7 +1,7 @@
 """Folders by descriptor: whose they are, what is in them, and removing them without following a link.
 
 The folder of a node may be one that everybody writes to (``/dev/shm``). Whatever name is looked up there by its path,
-somebody else can put a link or a folder of his own under it between two looks. So a name is opened once, without
+somebody else can put a link or a folder of their own under it between two looks. So a name is opened once, without
 following a link; owner and mode are those of what was opened; and all that follows is relative to its descriptor.
 """
 
@@ -114,7 +114,7 @@ def walk(path: Path, *, make: bool = False) -> int:
         make: make the folders that are absent.
 
     Raises:
-        StorageError: a link of somebody else stands in the way.
+        StorageError: a link of somebody else is in the way.
         OSError: a component is absent (without ``make``), or is no folder, or is closed to us.
     """
     left = [part for part in reversed(path.parts) if part != "/"]
@@ -213,7 +213,7 @@ def read(parent: int, name: str) -> bytes | None:
 
 
 def write(parent: Folder, name: str, data: bytes) -> None:
-    """Write a new file, or put it into the place of one that stands there."""
+    """Write a new file, or put it into the place of one that is there."""
     hidden = f".{name}.{secrets.token_hex(8)}.partial"
     with os.fdopen(parent.create(hidden), "wb") as file:
         try:
@@ -259,11 +259,12 @@ def _shared(one: os.stat_result, path: str) -> str:
 
 
 def unlike(folder: int, files: Sequence[File], workers: int) -> list[str]:
-    """Those of the files below an open folder that have another digest."""
+    """Those of the files below an open folder that have another digest, or are gone."""
 
     def digest(file: File) -> str:
-        with os.fdopen(os.open(file.path, _FILE, dir_fd=folder), "rb") as opened:
+        with suppress(FileNotFoundError), os.fdopen(os.open(file.path, _FILE, dir_fd=folder), "rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
+        return ""
 
     with ThreadPoolExecutor(workers) as pool:
         found = pool.map(digest, files)

@@ -13,7 +13,8 @@ NAMES = {
     | {"text_bytes", "tokens_per_byte", "held_out_tokens_per_byte", "vocab_size", "distinct_words", "tasks", "bytes"},
     "tokenize": ROWS
     | {"text_bytes", "tokens", "response_tokens", "tokens_per_byte", "dropped_bytes", "vocab_size", "tasks", "bytes"},
-    "sample": ROWS | {"tokens", "response_tokens", "unique_tokens", "truncated_rows", "epochs", "tasks", "bytes"},
+    "sample": ROWS
+    | {"tokens", "response_tokens", "unique_tokens", "truncated_rows", "truncated_tokens", "epochs", "tasks", "bytes"},
 }
 
 
