@@ -504,9 +504,10 @@ def _finish(
     manifests.begin(folder, stage.name, fingerprint)
     out = Writer(folder)
     manifest = _manifest(stage, config, plan, fingerprint, ledger, records)
-    if plan.remnant:
-        manifest.shards, manifest.ledger = {}, Ledger()
     manifest.data = stage.finish(config, plan, [*records, *gathered], shards, out)
+    if plan.remnant:
+        manifest.shards = stage.ledgers(manifest)
+        manifest.ledger = Ledger.sum(manifest.shards.values())
     out.write_report(stage.report(manifest))
     out.settle()
     manifest.files = sorted(out.files, key=lambda file: file.path)

@@ -178,7 +178,8 @@ class Plan:
             revision), JSON-like; part of the fingerprint.
         options: options that the manifest gives another value than the user did, by name: a path is not content.
         remnant: whether the shards are only those whose results are not there yet. Then they depend on what is there:
-            neither the fingerprint nor the manifest knows them, and inputs and ``says`` have to say it all.
+            neither the fingerprint nor the manifest knows them, inputs and ``says`` have to say it all, and the
+            manifest has the stage's ``ledgers``.
     """
 
     shards: list[Shard]
@@ -350,6 +351,10 @@ class Stage(ABC, Generic[C]):
         for record in records:
             for file in record.files:
                 out.adopt(storage.join(shards, record.key), file)
+        return {}
+
+    def ledgers(self, manifest: Manifest) -> dict[str, Ledger]:
+        """What stands for the ledgers of the shards in a manifest with data, where the plan is a remnant."""
         return {}
 
     def parameters(self, config: C) -> dict[str, list[str]]:

@@ -360,6 +360,10 @@ class Fetch(Stage[FetchConfig]):
         out.write(f"sources/{source.name}.json", canonical(entry))
         return {**about, "files": len(files), "bytes": sum(file.size for file in files)}
 
+    def ledgers(self, manifest: Manifest) -> dict[str, Ledger]:
+        sources = manifest.data["sources"].items()
+        return {name: Ledger(measures={"files": one["files"], "raw_bytes": one["bytes"]}) for name, one in sources}
+
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()
         sums = {what: sum(one[what] for one in sources) for what in ("files", "bytes")}
