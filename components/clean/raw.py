@@ -6,6 +6,7 @@ or, as fetch lays them out, in a folder named after their revision.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from pairmill.manifest import MANIFEST, STARTED, File
 
 FETCH = "fetch"
 """Name of the stage whose folders are an index of raw data."""
+_CARD = "README.md"
 
 
 @dataclass
@@ -48,11 +50,18 @@ class RawFolder:
         self.promised = set(self.digests)
 
     def card(self) -> str:
-        """The data set's card, or empty."""
-        if "README.md" not in self.sizes:
+        """The data set's card, or empty.
+
+        Raises:
+            Changed: it is not what the manifest says.
+        """
+        if _CARD not in self.sizes:
             return ""
-        uri = storage.join(self.uri, "README.md")
-        return storage.store_for(uri).read(uri).decode("utf-8", "replace")
+        uri = storage.join(self.uri, _CARD)
+        data = storage.store_for(uri).read(uri)
+        if _CARD in self.digests:  # it decides which files are trained on
+            self.content(_CARD).require(uri, hashlib.sha256(data).hexdigest())
+        return data.decode("utf-8", "replace")
 
     def digest(self, paths: list[str], *, verify: bool = False) -> None:
         """Make sure that the digests of these files are known; ``verify``: what a manifest says of them is compared.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
-from helpers import contents
+from helpers import contents, writable
 from tools import World
 
 from components.clean import core as clean_core
@@ -97,10 +97,8 @@ def clean(raw: str | Path, root: str | Path, source: str, **options: Any) -> Res
 def overwrite(path: Path, data: bytes) -> None:
     """Other bytes in the same file; of the same size they leave its time as it was, where that is not looked at."""
     before = path.stat()
-    mode = before.st_mode & 0o7777
-    path.chmod(0o644)
-    path.write_bytes(data)
-    path.chmod(mode)
+    writable(path).write_bytes(data)
+    path.chmod(before.st_mode & 0o7777)
     if len(data) == before.st_size and path.suffix != ".parquet":
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -304,12 +302,11 @@ def test_rows_that_only_pythons_reader_takes_are_compared_too(
 def flip(path: Path) -> None:
     """Change one bit of the second half; neither size nor time nor mode show it."""
     before = path.stat()
-    path.chmod(0o644)
     data = bytearray(path.read_bytes())
     # A text's letter, so that rows are still rows.
     place = max(data.rfind(b"e", 0, len(data) * 3 // 4), data.rfind(b"a", 0, len(data) * 3 // 4))
     data[place] ^= 4
-    path.write_bytes(data)
+    writable(path).write_bytes(data)
     path.chmod(before.st_mode & 0o7777)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -407,8 +404,7 @@ def test_a_flipped_byte_of_tokens_gets_into_no_plan(line: Callable[..., Result],
         other = next(index for index in range(len(values)) if values[index] != values[0])
         values[0], values[other] = values[other], values[0]
         del values
-    victim.chmod(0o644)
-    victim.write_bytes(data)
+    writable(victim).write_bytes(data)
     os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
     options = {"tokenized_path": str(tokenized), "prefix_config_path": str(tools.rules(tmp_path / "rules.yaml"))}
     config = SampleConfig(root=str(tmp_path / "root"), output_path="", epochs=2, **options)
@@ -444,8 +440,7 @@ def test_raw_data_that_was_damaged_is_found_and_made_again(tmp_path: Path) -> No
     first = fetch()
     before = tools.digests(tmp_path / "root" / "raw")
     victim = next(iter(sorted((tmp_path / "root" / "raw").rglob("*.txt"))))
-    victim.chmod(0o644)
-    victim.write_text(victim.read_text().replace("What is 1", "What is 2").replace("What is 3", "What is 4"))
+    writable(victim).write_text(victim.read_text().replace("What is 1", "What is 2").replace("What is 3", "What is 4"))
     refused(lambda: clean(first.uri, root, "dmmath"), victim.name)
     assert fetch().reused
     mended = fetch(verify=True)

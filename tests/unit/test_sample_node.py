@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import contents
+from helpers import contents, writable
 
 from components.sample import space
 from components.sample.commands import COMMANDS
@@ -148,7 +148,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
     path = world.root / "sample" / plan / "plan" / "epoch_1.npy"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
-    path.write_bytes(data)
+    writable(path).write_bytes(data)
     with pytest.raises(InputError, match=r"plan/epoch_1.npy: is not what its manifest says"):
         world.carry_out(plan)
     path.unlink()
@@ -347,7 +347,7 @@ def test_verify_reads_every_byte(world: World) -> None:
         path = world.node / plan / name
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
-        path.write_bytes(data)
+        writable(path).write_bytes(data)
     (world.node / plan / "metadata.json").unlink()
     with pytest.raises(InputError) as caught:
         verify(VerifyConfig(path=str(world.node / plan)))
