@@ -360,6 +360,20 @@ def test_verify_reads_every_byte(world: World) -> None:
             verify(VerifyConfig(path=str(path)))
 
 
+def test_a_sample_that_stands_is_read_where_that_is_asked(world: World) -> None:
+    plan = world.plan()
+    world.carry_out(plan)
+    path = world.node / plan / "tokens.npy"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    writable(path).write_bytes(data)
+    assert world.carry_out(plan).reused
+    assert not world.carry_out(plan, verify=True).reused
+    assert world.carry_out(plan, verify=True).reused
+    assert path.stat().st_mode & 0o222 == 0
+    verify(VerifyConfig(path=str(world.node)))
+
+
 def test_wait_ends_when_the_sample_stands(world: World) -> None:
     plan, other = world.plan(seed=1), world.plan(seed=2)
     found: list[str] = []
