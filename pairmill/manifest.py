@@ -24,8 +24,9 @@ from pairmill.log import event, progress
 MANIFEST = "_MANIFEST.json"
 STARTED = "_STARTED.json"
 FORMAT = 1
-# Files that are digested before progress is told.
+# Files that are digested before progress is told, and the bytes from which on anybody wants to know.
 _VERIFIED = 32
+_LONG = 1 << 30
 
 
 def canonical(value: object) -> bytes:
@@ -325,7 +326,8 @@ def damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[
 
 def _other_digests(folder: str, files: Sequence[File]) -> Iterator[str]:
     store = storage.store_for(folder)
-    with progress(f"verify {storage.name_of(folder)}", len(files), "files") if files else nullcontext() as told:
+    long = sum(file.size for file in files) > _LONG
+    with progress(f"verify {storage.name_of(folder)}", len(files), "files") if long else nullcontext() as told:
         for start in range(0, len(files), _VERIFIED):
             some = files[start : start + _VERIFIED]
             digests = store.digests([storage.join(folder, *file.path.split("/")) for file in some])

@@ -51,6 +51,12 @@ def start(code: str, *arguments: str, stdin: int | None = None) -> subprocess.Po
     )
 
 
+def writable(path: Path) -> Path:
+    """The same file, for a test that damages it: finished files are read-only to everybody but root."""
+    path.chmod(path.stat().st_mode | 0o200)
+    return path
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, hidden ones included, by relative path."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

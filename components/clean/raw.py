@@ -18,7 +18,7 @@ from components.clean.origin import Given
 from components.clean.source import Source
 from pairmill import manifest as manifests
 from pairmill import storage
-from pairmill.content import Content
+from pairmill.content import UNKNOWN, Content, whole
 from pairmill.errors import InputError
 from pairmill.manifest import MANIFEST, STARTED, File
 
@@ -52,11 +52,17 @@ class RawFolder:
         self.promised = set(self.digests)
 
     def card(self) -> str:
-        """The head of the data set's card, or empty."""
+        """The head of the data set's card, or empty.
+
+        Raises:
+            Changed: it is not what the manifest says.
+        """
         if CARD not in self.sizes:
             return ""
-        uri = storage.join(self.uri, CARD)
-        return storage.store_for(uri).read_range(uri, 0, CARD_BYTES).decode("utf-8", "replace")
+        # It decides which files are trained on.
+        content = self.content(CARD) if CARD in self.digests else UNKNOWN
+        with whole(storage.join(self.uri, CARD), content) as file:
+            return file.read(CARD_BYTES).decode("utf-8", "replace")
 
     def digest(self, paths: list[str], *, verify: bool = False) -> None:
         """Make sure that the digests of these files are known; ``verify``: what a manifest says of them is compared.

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -578,7 +578,8 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
 
 def _finished(local: Path) -> None:
     """Make a file read-only that becomes one of a finished folder, of which it may be a second name."""
-    local.chmod(local.stat().st_mode & 0o7555)
+    with suppress(PermissionError):  # begun by another user, whose it is
+        local.chmod(local.stat().st_mode & 0o7555)
 
 
 def _unpack(file: Any, where: str, work: _Archive, source: str, out: Writer) -> None:

@@ -50,6 +50,7 @@ KEPT = 8
 WHOLE = 1 << 20
 """Bytes up to which an object is read in one request."""
 _READERS = 32
+_QUOTE = '"'
 _TRIED = 10
 _HEAD = "pairmill-"
 _PASSING = {408, 429, 500, 502, 503, 504}
@@ -96,8 +97,9 @@ class Stat:
 
     @property
     def stamp(self) -> str:
-        """Both as one text."""
-        return f"{self.size} {self.version}"
+        """Both as one text; empty where the backend does not say the version."""
+        # Listings of some stores have no quotes around an ETag.
+        return self.version and f"{self.size} {self.version.strip(_QUOTE)}"
 
 
 @dataclass

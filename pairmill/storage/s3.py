@@ -155,7 +155,7 @@ class S3Store(RemoteStore):
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
         further = {"ContinuationToken": token} if token else {}
         answer = self._client.list_objects_v2(Bucket=place.bucket, Prefix=place.key, MaxKeys=most, **further)
-        found = [(item["Key"], Stat(item["Size"], item["ETag"])) for item in answer.get("Contents", [])]
+        found = [(item["Key"], Stat(item["Size"], item.get("ETag", ""))) for item in answer.get("Contents", [])]
         return found, answer.get("NextContinuationToken", "")
 
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:

@@ -54,7 +54,9 @@ def tokenized(folder: Path) -> int:
         for name, values in arrays.items():
             np.save(path / f"{name}.npy", values if name == "tokens" else values.astype(np.uint64))
             file = path / f"{name}.npy"
-            files.append(File(f"{path.name}/{file.name}", file.stat().st_size, "0" * 64, path.name))
+            with file.open("rb") as made:
+                digest = hashlib.file_digest(made, "sha256").hexdigest()
+            files.append(File(f"{path.name}/{file.name}", file.stat().st_size, digest, path.name))
         total += int(ends[-1])
     (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": 65_536}))
     manifests.finish(str(folder), Manifest("tokenize", 1, "0" * 16, {}, [], Ledger(ROWS, ROWS, ROWS), files))

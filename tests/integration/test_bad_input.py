@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
+from helpers import writable
 from nursery import Nursery
 from tools import World
 
@@ -337,7 +338,7 @@ def test_folder_that_was_only_begun(world: World, fetched: Path, tmp_path: Path,
 @pytest.mark.parametrize("how", ["deleted", "cut"])
 def test_damaged_finished_folder(world: World, fetched: Path, tmp_path: Path, name: str, how: str) -> None:
     folder = tmp_path / "folder"
-    shutil.copytree(made_by(world, fetched, name), folder)
+    shutil.copytree(made_by(world, fetched, name), folder, copy_function=shutil.copyfile)
     victim = {
         "fetch": "sources/sudoku.json",
         "clean": "data/gsm8k_train.jsonl",
@@ -399,7 +400,7 @@ def test_raw_data_that_changed_since_it_was_fetched(world: World, tmp_path: Path
     (victim,) = root.glob("raw/dmmath/*/mathematics_dataset-v1.0/train-easy/add.txt")
     (revision,) = root.glob("raw/dmmath/*")
     if how == "cut":
-        victim.write_bytes(victim.read_bytes()[:100])
+        writable(victim).write_bytes(victim.read_bytes()[:100])
     elif how == "deleted":
         victim.unlink()
     else:
@@ -1152,8 +1153,8 @@ def foreign_tokens(world: World, target: Path) -> Path:
     target.mkdir(parents=True)
     for path in world.tokenized.iterdir():
         if path.is_dir():
-            shutil.copytree(path, target / path.name)
-    shutil.copy(world.tokenized / "tokenizer_info.json", target)
+            shutil.copytree(path, target / path.name, copy_function=shutil.copyfile)
+    shutil.copyfile(world.tokenized / "tokenizer_info.json", target / "tokenizer_info.json")
     return target
 
 

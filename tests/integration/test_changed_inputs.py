@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tools
-from helpers import contents
+from helpers import contents, writable
 from tools import World
 
 from components.clean import core as clean_core
@@ -97,10 +97,8 @@ def clean(raw: str | Path, root: str | Path, source: str, **options: Any) -> Res
 def overwrite(path: Path, data: bytes) -> None:
     """Other bytes in the same file; of the same size they leave its time as it was, where that is not looked at."""
     before = path.stat()
-    mode = before.st_mode & 0o7777
-    path.chmod(0o644)
-    path.write_bytes(data)
-    path.chmod(mode)
+    writable(path).write_bytes(data)
+    path.chmod(before.st_mode & 0o7777)
     if len(data) == before.st_size and path.suffix != ".parquet":
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -157,8 +155,9 @@ def refused(run: Callable[[], object], name: str, text: str = "changed while it 
 # --- raw files ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [overwrite, replace])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "change"), [*((kind, overwrite) for kind in KINDS), ("lines", replace), ("parquet", replace)]
+)
 def test_a_raw_file_that_changes_after_its_digest_poisons_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, change: Callable[[Path, bytes], None]
 ) -> None:
@@ -249,6 +248,21 @@ def test_an_object_of_a_bucket_that_changes_after_its_digest_poisons_nothing(
     assert [json.loads(row)["instruction"] for row in rows] == [one["q"] for one in _records("right")]
 
 
+def test_a_given_archive_that_changes_after_its_digest_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, other = (tools.raw_archives(tmp_path / str(seed), size=20, seed=seed) for seed in range(2))
+    path = "dmmath/mathematics_dataset-v1.0.tar.gz"
+    right, wrong = ((folder / path).read_bytes() for folder in (given, other))
+    config = FetchConfig(root=str(tmp_path / "root"), raw=str(given), sources=["dmmath"], workers=1)
+    with monkeypatch.context() as patch:
+        before_work(patch, Fetch, lambda: replace(given / path, wrong))
+        refused(lambda: runner.run(Fetch(), config), path)
+    assert not list((tmp_path / "root").rglob(RECORD))
+    replace(given / path, right)
+    assert not runner.run(Fetch(), config).reused
+
+
 # --- rows of others -------------------------------------------------------------------------------------------------
 
 
@@ -304,12 +318,11 @@ def test_rows_that_only_pythons_reader_takes_are_compared_too(
 def flip(path: Path) -> None:
     """Change one bit of the second half; neither size nor time nor mode show it."""
     before = path.stat()
-    path.chmod(0o644)
     data = bytearray(path.read_bytes())
     # A text's letter, so that rows are still rows.
     place = max(data.rfind(b"e", 0, len(data) * 3 // 4), data.rfind(b"a", 0, len(data) * 3 // 4))
     data[place] ^= 4
-    path.write_bytes(data)
+    writable(path).write_bytes(data)
     path.chmod(before.st_mode & 0o7777)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -407,8 +420,7 @@ def test_a_flipped_byte_of_tokens_gets_into_no_plan(line: Callable[..., Result],
         other = next(index for index in range(len(values)) if values[index] != values[0])
         values[0], values[other] = values[other], values[0]
         del values
-    victim.chmod(0o644)
-    victim.write_bytes(data)
+    writable(victim).write_bytes(data)
     os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
     options = {"tokenized_path": str(tokenized), "prefix_config_path": str(tools.rules(tmp_path / "rules.yaml"))}
     config = SampleConfig(root=str(tmp_path / "root"), output_path="", epochs=2, **options)
@@ -441,16 +453,18 @@ def test_raw_data_that_was_damaged_is_found_and_made_again(tmp_path: Path) -> No
         config = FetchConfig(root=root, raw=str(given), sources=["dmmath"], workers=1, **options)
         return runner.run(Fetch(), config)
 
+    def texts() -> list[bytes]:
+        return [path.read_bytes() for path in sorted((tmp_path / "root" / "raw").rglob("*.txt"))]
+
     first = fetch()
-    before = tools.digests(tmp_path / "root" / "raw")
+    before = texts()
     victim = next(iter(sorted((tmp_path / "root" / "raw").rglob("*.txt"))))
-    victim.chmod(0o644)
-    victim.write_text(victim.read_text().replace("What is 1", "What is 2").replace("What is 3", "What is 4"))
+    writable(victim).write_text(victim.read_text().replace("What is 1", "What is 2").replace("What is 3", "What is 4"))
     refused(lambda: clean(first.uri, root, "dmmath"), victim.name)
     assert fetch().reused
     mended = fetch(verify=True)
     assert (mended.uri, mended.reused) == (first.uri, False)
-    assert tools.digests(tmp_path / "root" / "raw") == before
+    assert texts() == before
     assert clean(first.uri, root, "dmmath").manifest.ledger.rows_kept
 
 

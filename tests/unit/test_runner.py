@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import alive, contents, start, until
+from helpers import alive, contents, start, until, writable
 from toy_stage import Toy, ToyConfig
 
 from pairmill import manifest as manifests
@@ -315,7 +315,7 @@ def _remove_file(shard: Path) -> None:
 
 
 def _cut_file(shard: Path) -> None:
-    (shard / "upper" / "a.txt").write_text("ONE")
+    writable(shard / "upper" / "a.txt").write_text("ONE")
 
 
 def _remove_record(shard: Path) -> None:
@@ -341,11 +341,11 @@ def _remove_data(folder: Path) -> None:
 
 
 def _cut_data(folder: Path) -> None:
-    os.truncate(folder / "upper" / "b.txt", 1)
+    os.truncate(writable(folder / "upper" / "b.txt"), 1)
 
 
 def _grow_data(folder: Path) -> None:
-    (folder / "upper" / "b.txt").write_bytes(b"x" * 1000)
+    writable(folder / "upper" / "b.txt").write_bytes(b"x" * 1000)
 
 
 @pytest.mark.parametrize("harm", [_remove_data, _cut_data, _grow_data])

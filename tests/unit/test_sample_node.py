@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import REPOSITORY, contents, missing
+from helpers import REPOSITORY, contents, missing, writable
 
 from components.sample import core, owned, space
 from components.sample import node as module
@@ -157,7 +157,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
     path = world.root / "sample" / plan / "plan" / "epoch_1.npy"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
-    path.write_bytes(data)
+    writable(path).write_bytes(data)
     with pytest.raises(InputError, match=r"plan/epoch_1.npy: is not what its manifest says"):
         world.carry_out(plan)
     path.unlink()
@@ -817,7 +817,7 @@ def test_verify_reads_every_byte(world: World) -> None:
         path = world.node / plan / name
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
-        path.write_bytes(data)
+        writable(path).write_bytes(data)
     (world.node / plan / "metadata.json").unlink()
     with pytest.raises(InputError) as caught:
         verify(VerifyConfig(path=str(world.node / plan)))
@@ -828,6 +828,20 @@ def test_verify_reads_every_byte(world: World) -> None:
     for path in (world.node / "nothing", world.folder):
         with pytest.raises(InputError, match="holds no finished sample"):
             verify(VerifyConfig(path=str(path)))
+
+
+def test_a_sample_that_stands_is_read_where_that_is_asked(world: World) -> None:
+    plan = world.plan()
+    world.carry_out(plan)
+    path = world.node / plan / "tokens.npy"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    writable(path).write_bytes(data)
+    assert world.carry_out(plan).reused
+    assert not world.carry_out(plan, verify=True).reused
+    assert world.carry_out(plan, verify=True).reused
+    assert path.stat().st_mode & 0o222 == 0
+    verify(VerifyConfig(path=str(world.node)))
 
 
 def test_wait_ends_when_the_sample_stands(world: World) -> None:
