@@ -94,8 +94,7 @@ class LocalStore(Store):
                 end.parent.mkdir(parents=True, exist_ok=True)
                 _sweep(end)
                 try:
-                    # What a link named exactly leads to, and not a second name of the link.
-                    link = partials.link(start.resolve(), end.parent, partials.head_of(end))
+                    link = partials.link(_real(start), end.parent, partials.head_of(end))
                 except FileNotFoundError:
                     # Between its name and its link the source was replaced by another writer, who wrote the same.
                     if not start.is_file():
@@ -116,7 +115,7 @@ class LocalStore(Store):
                 finally:
                     # Where both names are links to one inode rename() does nothing.
                     partials.remove(link)
-            raise partials.removed(link)
+            raise partials.removed(end)
 
     def delete(self, uri: str) -> None:
         with translated(uri):
@@ -194,6 +193,14 @@ class _LocalCreation(Creation):
                 raise
             return self._target.exists()
         return True
+
+
+def _real(path: Path) -> Path:
+    """What a link leads to: link(2) would give the link itself a second name."""
+    found = os.path.realpath(path)
+    if os.path.islink(found):
+        raise FileNotFoundError(errno.ENOENT, "a link that leads to itself", str(path))
+    return Path(found)
 
 
 def _sweep(target: Path) -> None:
