@@ -681,6 +681,21 @@ def test_files_what_another_machine_left_goes_when_nobody_has_written_it_for_a_d
     assert sorted(os.listdir(tmp_path)) == ["beside", "object"]
 
 
+def test_files_a_file_system_without_locks_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    left = tmp_path / ".object.0a1b2c3d.partial"
+    left.write_bytes(b"")
+    store, uri = storage.store_for(str(tmp_path)), str(tmp_path / "object")
+    store.write(uri, b"bytes")
+    assert left.exists()
+    os.utime(left, (0, 0))
+    assert store.commit(uri, b"other") == b"bytes"
+    assert os.listdir(tmp_path) == ["object"]
+
+
 @pytest.mark.parametrize(
     "name", [letter * (length // len(letter.encode())) for length in (238, 255) for letter in "xé"]
 )
