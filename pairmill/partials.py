@@ -119,15 +119,15 @@ def sweep(leftovers: Iterable[Path]) -> Iterator[Path]:
     """
     for entry in leftovers:
         with suppress(OSError):
-            mark = _MARKED.search(entry.name)
+            told = _MARKED.search(entry.name)
             # A lock that this machine's file system only pretends to give must not cost what is being written.
-            if mark and mark["machine"] == machine() and _has_open(int(mark["process"], 16), entry.name):
+            if told and told["machine"] == machine() and _has_open(int(told["process"], 16), entry.name):
                 continue
             # Anybody may put anything into TMPDIR: the opening of a FIFO would wait for its other end.
             handle = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 found = os.fstat(handle)
-                foreign = mark is not None and mark["machine"] != machine()
+                foreign = told is not None and told["machine"] != machine()
                 if not _is_ours(found, entry.parent) or (foreign and not _abandoned(found)):
                     continue
                 if not _lock(handle, found):

@@ -132,8 +132,7 @@ class LocalStore(Store):
                 end.parent.mkdir(parents=True, exist_ok=True)
                 _sweep(end)
                 try:
-                    # What a link named exactly leads to, and not a second name of the link.
-                    link = partials.link(start.resolve(), end.parent, partials.head_of(end))
+                    link = partials.link(_real(start), end.parent, partials.head_of(end))
                 except FileNotFoundError:
                     # Between its name and its link the source was replaced by another writer, who wrote the same.
                     if not start.is_file():
@@ -156,7 +155,7 @@ class LocalStore(Store):
                 finally:
                     # Where both names are links to one inode rename() does nothing.
                     partials.remove(link)
-            raise partials.removed(link)
+            raise partials.removed(end)
 
     def delete(self, uri: str) -> None:
         with translated(uri):
@@ -257,6 +256,14 @@ def _holds_any(folder: str) -> bool:
     """Whether an object is below a folder: an object store has no empty ones."""
     paths = (Path(place, name) for place, _, names in os.walk(folder) for name in names if not _PARTIAL.match(name))
     return any(path.is_file() and not path.is_symlink() for path in paths)
+
+
+def _real(path: Path) -> Path:
+    """What a link leads to: link(2) would give the link itself a second name."""
+    found = os.path.realpath(path)
+    if os.path.islink(found):
+        raise FileNotFoundError(errno.ENOENT, "a link that leads to itself", str(path))
+    return Path(found)
 
 
 def _sweep(target: Path) -> None:

@@ -100,6 +100,17 @@ def test_a_copy_of_a_link_that_is_named_exactly_holds_what_it_leads_to(tmp_path:
     assert (tmp_path / "deep" / "copy").read_bytes() == (tmp_path / "blobs" / "b.jsonl").read_bytes()
 
 
+def test_a_link_that_leads_nowhere_is_not_there(tmp_path: Path) -> None:
+    store = storage.store_for(str(tmp_path))
+    (tmp_path / "nowhere").symlink_to("nothing")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("nowhere", "loop"):
+        assert not store.exists(str(tmp_path / name))
+        with pytest.raises(InputError, match=name):
+            store.copy(str(tmp_path / name), str(tmp_path / "copy"))
+    assert sorted(os.listdir(tmp_path)) == ["loop", "nowhere"]
+
+
 def test_files_come_with_size_and_digest(tmp_path: Path) -> None:
     put(tmp_path, "a.jsonl")
     (file,) = discover(tmp_path).files
