@@ -64,7 +64,7 @@ class _Chunk:
 def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, most: int, longest: int) -> int:
     """How many rows of a row group can be decoded at once: at most ``most`` and at least one.
 
-    Whatever its pages are, that is at most twice :data:`pairmill.limits.BATCH_BYTES`, or one page.
+    Whatever its pages are, that is at most :data:`pairmill.limits.RECORD_BYTES`, or one page.
 
     Args:
         uri: of the file, for messages.
@@ -94,7 +94,7 @@ def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, m
             found = min(
                 found, max(1, limits.BATCH_BYTES // max(1, _longest_listed(where, file, group, chunk, longest)))
             )
-    while found > 1 and sum(_most_bytes(chunk, rows, found) for chunk in chunks) > 2 * limits.BATCH_BYTES:
+    while found > 1 and sum(_most_bytes(chunk, rows, found) for chunk in chunks) > limits.RECORD_BYTES:
         found = max(1, found // 2)
     return found
 

@@ -33,7 +33,7 @@ from pairmill.stage import Profile
 
 MB = 1 << 20
 LONGEST = 8 * MB
-MOST = 240 * MB
+MOST = 300 * MB
 """Peak of a process, its imports included, that reads or refuses records of at most 8 MiB."""
 
 READ = """
