@@ -7,7 +7,7 @@ one letter compresses to nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pairmill import limits, parquet, storage
@@ -47,16 +47,24 @@ class _Chunk:
         return [page for page in self.pages if not page.dictionary and page.values]
 
     @property
+    def worth_a_look(self) -> bool:
+        """Whether to know the entries of the dictionary one by one costs less than small batches do."""
+        most = self.repeated * self.entry
+        if self.listed or most <= limits.BATCH_BYTES:
+            return most > _LISTED_BYTES
+        return any(page.dictionary and 2 * page.values <= self.meta.num_values for page in self.pages)
+
+    @property
     def repeated(self) -> int:
         """The most values that stand in a dictionary."""
         data = self.data
         return sum(page.values for page in data if page.encoding in _DICTIONARY) if data else self.meta.num_values
 
 
-def batch_rows(
-    uri: str, file: Any, group: int, columns: Sequence[str] | None, most: int, size: int, longest: int
-) -> int:
-    """How many rows of a row group make about ``size`` bytes, at most ``most`` and at least one.
+def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, most: int, longest: int) -> int:
+    """How many rows of a row group can be decoded at once: at most ``most`` and at least one.
+
+    Whatever its pages are, that is at most :data:`pairmill.limits.RECORD_BYTES`, or one page.
 
     Args:
         uri: of the file, for messages.
@@ -64,8 +72,6 @@ def batch_rows(
         group: number of the row group.
         columns: top-level columns that are read; None = all.
         most: of rows.
-        size: of a batch, in bytes, as the footer has it. Whatever the pages are, it is not much more than
-            :data:`pairmill.limits.BATCH_BYTES` or a page.
         longest: bytes of a record.
 
     Raises:
@@ -78,7 +84,7 @@ def batch_rows(
         return most
     # The headers of pages lie apart: in a bucket each would be a request.
     chunks = list(_chunks(where, file, meta, columns, longest, near=storage.scheme(uri) == "file"))
-    found: int = max(1, min(most, size * rows // max(1, sum(chunk.meta.total_uncompressed_size for chunk in chunks))))
+    found = most
     for chunk in chunks:
         held = chunk.meta.num_values * _WIDTHS.get(chunk.meta.physical_type, 8)
         if chunk.listed and held // rows > longest:
@@ -88,8 +94,8 @@ def batch_rows(
             found = min(
                 found, max(1, limits.BATCH_BYTES // max(1, _longest_listed(where, file, group, chunk, longest)))
             )
-    while found > 1 and sum(_most_bytes(chunk, rows, found) for chunk in chunks) > 2 * limits.BATCH_BYTES:
-        found = max(1, found // 4)
+    while found > 1 and sum(_most_bytes(chunk, rows, found) for chunk in chunks) > limits.RECORD_BYTES:
+        found = max(1, found // 2)
     return found
 
 
@@ -106,7 +112,10 @@ def _chunks(
         if near or _can_grow(chunk) or chunk.total_uncompressed_size > longest:
             whole = near or chunk.total_uncompressed_size > longest
             pages = _pages(where, file, chunk, longest, whole=whole)
-        yield _Chunk(chunk, listed, pages, _longest_entry(file, chunk, pages))
+        found = _Chunk(chunk, listed, pages, _longest_entry(chunk, pages))
+        if found.worth_a_look:
+            found = replace(found, entry=_longest_by_a_look(file, found))
+        yield found
 
 
 def _can_grow(chunk: Any) -> bool:
@@ -135,23 +144,28 @@ def _pages(where: str, file: Any, chunk: Any, longest: int, *, whole: bool) -> l
     return found
 
 
-def _longest_entry(file: Any, chunk: Any, pages: Sequence[Page]) -> int:
-    """Bytes of the longest value that a dictionary repeats; more where that is not worth a look."""
+def _longest_entry(chunk: Any, pages: Sequence[Page]) -> int:
+    """The most bytes that a value can have which a dictionary repeats."""
     page = next((page for page in pages if page.dictionary), None)
     if page is None or chunk.physical_type not in _VARIABLE or not page.values:
         return 0
     if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
         return page.size // page.values
-    most = max(0, page.size - 4 * page.values)
-    if most * chunk.num_values <= limits.BATCH_BYTES or page.values > _ENTRIES:
-        return most
-    data = _decompressed(file, chunk.compression, page)
+    return max(0, page.size - 4 * page.values)
+
+
+def _longest_by_a_look(file: Any, chunk: _Chunk) -> int:
+    """Bytes of the longest value that the dictionary repeats, as far as it can be had."""
+    page = next(page for page in chunk.pages if page.dictionary)
+    if page.values > _ENTRIES or chunk.meta.physical_type != "BYTE_ARRAY":
+        return chunk.entry
+    data = _decompressed(file, chunk.meta.compression, page)
     longest = at = 0
     while data is not None and at + 4 <= len(data):
         length = int.from_bytes(data[at : at + 4], "little")
         longest = max(longest, length)
         at += 4 + length
-    return most if data is None else min(longest, most)
+    return chunk.entry if data is None else min(longest, chunk.entry)
 
 
 def _decompressed(file: Any, compression: str, page: Page) -> bytes | None:
@@ -171,22 +185,25 @@ def _most_bytes(chunk: _Chunk, rows: int, count: int) -> int:
     """The most bytes that ``count`` consecutive rows of a chunk can decode to, as its pages have them."""
     import numpy as np
 
-    data = chunk.data
     # Of lists the rows of a page are not told: as if all were of one length.
     wanted = count * chunk.meta.num_values / rows
-    if not data:
-        plain = chunk.meta.total_uncompressed_size * min(1.0, _UNEVEN * count / rows)
-        return int(plain + wanted * chunk.entry)
-    values = np.array([page.values for page in data], np.float64)
+    repeated = min(wanted, chunk.repeated) * chunk.entry
+    plain = [page for page in chunk.data if page.encoding not in _DICTIONARY]
+    if not plain:
+        told = chunk.meta.total_uncompressed_size if not chunk.data else 0
+        return int(repeated + told * min(1.0, _UNEVEN * count / rows))
+    if sum(page.size for page in plain) <= limits.BATCH_BYTES and _DELTA_BYTE_ARRAY not in {
+        page.encoding for page in plain
+    }:
+        return int(repeated) + sum(page.size for page in plain)
+    values = np.array([page.values for page in plain], np.float64)
+    sizes = np.array([page.size for page in plain], np.float64)
     share = wanted / values
-    sizes = np.array([page.size for page in data], np.float64)
     held = np.minimum(sizes, _UNEVEN * share * sizes)
-    for number, page in enumerate(data):
-        if page.encoding in _DICTIONARY and chunk.entry:
-            held[number] = min(1.0, share[number]) * page.values * chunk.entry
-        elif page.encoding == _DELTA_BYTE_ARRAY:
+    for number, page in enumerate(plain):
+        if page.encoding == _DELTA_BYTE_ARRAY:
             held[number] = min(1.0, share[number]) * page.values * page.size
-    return int(_windows(held, values, wanted).max())
+    return int(repeated + _windows(held, values, wanted).max())
 
 
 def _windows(held: NDArray[np.float64], values: NDArray[np.float64], count: float) -> NDArray[np.float64]:

@@ -330,8 +330,11 @@ def parquet_batches(
     start = expected = 0
     try:
         for group in groups:
-            expected += file.metadata.row_group(group).num_rows
-            count = parquetlimits.batch_rows(uri, file, group, columns, most, size, longest)
+            meta = file.metadata.row_group(group)
+            expected += meta.num_rows
+            per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
+            wanted = max(1, min(most, size // per_row, meta.num_rows))
+            count = parquetlimits.batch_rows(uri, file, group, columns, wanted, longest)
             # Shards are what runs at once; threads would take a third more memory and no less time.
             for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
                 if batch.nbytes > longest:
@@ -351,6 +354,24 @@ def parquet_batches(
             expected=f"{expected} by its footer",
             hint="copy it again",
         )
+
+
+def _joined(batches: Iterator[pa.RecordBatch], most: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Batches that have turned out small, together: whoever reads them pays for every one."""
+    import pyarrow as pa
+
+    held: list[pa.RecordBatch] = []
+    rows = taken = 0
+    for batch in batches:
+        bytes_ = batch.nbytes
+        if held and (rows + len(batch) > most or taken + bytes_ > size):
+            yield pa.concat_batches(held) if len(held) > 1 else held[0]
+            held, rows, taken = [], 0, 0
+        held.append(batch)
+        rows += len(batch)
+        taken += bytes_
+    if held:
+        yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
 
 def _refuse_long(uri: str, start: int, batch: pa.RecordBatch, longest: int) -> None:
@@ -422,7 +443,8 @@ def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content, 
                 raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
         start = part.first if part else 0
         groups = range(part.start, part.stop) if part else None
-        for batch in parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES, longest):
+        batches = parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES, longest)
+        for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
             texts = [_as_text(batch.column(name)) for name in FIELDS]
             if checked:
                 _check_utf8(uri, start, texts)

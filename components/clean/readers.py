@@ -12,9 +12,8 @@ import io
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from components.clean.card import COMPRESSED, suffix_of
 from components.clean.names import meant
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 # Python's own 8 KiB hold few lines.
 _BUFFER = 1 << 18
-_END = "\n"
 _UNPACK = "pack it again with plain members"
 
 
@@ -126,18 +124,18 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
 
 def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
     """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
-    with _lines(piece) as lines:
-        yield from _json_values(lines, piece)
+    with _lines(piece) as (lines, watch):
+        yield from _json_values(lines, watch, piece)
 
 
-def _json_values(lines: IO[bytes], piece: Piece) -> Iterator[Record]:
+def _json_values(lines: io.BufferedReader, watch: _Watch, piece: Piece) -> Iterator[Record]:
     # json.loads would look for the encoding of every line, and for white space around it.
     decode = json.JSONDecoder().raw_decode
     longest = piece.longest
-    # A line feed more, and its carriage return.
-    for number, line in enumerate(iter(partial(lines.readline, longest + 2), b""), piece.first):
+    for number, line in enumerate(lines, piece.first):
+        watch.number = number
         if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
-            raise limits.too_long(f"{piece.uri} line {number + 1}", longest)
+            raise watch.too_long(number)
         stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
         if not stripped:
             continue
@@ -161,7 +159,7 @@ def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record
         if jsonstream.is_array(file):
             yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
         else:
-            yield from _json_values(io.BufferedReader(cast(Any, file), _BUFFER), piece)
+            yield from _json_values(*_watched(file, piece), piece)
 
 
 def json_object(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
@@ -248,40 +246,21 @@ def _refuse_doubled(uri: str, names: Sequence[str], source: Source) -> None:
 
 def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
     csv.field_size_limit(piece.longest)
-    with _text(piece, newline="") as file:
-        lines = _RecordLines(file, piece)
-        reader = csv.reader(lines, strict=True)
+    with _text(piece, newline="") as (file, watch):
+        watch.what = "record"
+        reader = csv.reader(file, strict=True)
         try:
             for number, fields in enumerate(reader, piece.first):
-                lines.size = 0
-                yield number, Malformed("invalid_utf8") if _undecoded("".join(fields)) else fields
+                watch.number = number
+                text = "".join(fields)
+                if 4 * len(text) > piece.longest and limits.is_longer(text, piece.longest):
+                    raise watch.too_long(number)
+                yield number, Malformed("invalid_utf8") if _undecoded(text) else fields
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise watch.too_long(watch.number + 1) from error
             where = f"{piece.uri} line {piece.first + reader.line_num}"
             raise InputError("is not CSV", where=where, got=str(error)) from error
-
-
-class _RecordLines:
-    """Lines of a CSV file. A record goes on over lines while a quote is open, which may never be closed."""
-
-    def __init__(self, file: io.TextIOWrapper, piece: Piece) -> None:
-        self._read, self._piece = partial(file.readline, piece.longest + 2), piece
-        self._number = piece.first
-        self.size = 0
-        """Bytes of the record's lines so far. Whoever takes a record sets it to 0."""
-
-    def __iter__(self) -> _RecordLines:
-        return self
-
-    def __next__(self) -> str:
-        line = self._read()
-        if not line:
-            raise StopIteration
-        self.size += len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
-        self._number += 1
-        # The end of the line does not count.
-        if self.size > self._piece.longest and self.size - len(line) + len(line.rstrip("\r\n")) > self._piece.longest:
-            raise limits.too_long(f"{self._piece.uri} line {self._number}", self._piece.longest)
-        return line
 
 
 def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Record]:
@@ -293,20 +272,19 @@ def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Reco
     question: str | None = None
     empty = False
     place = 0
-    longest = piece.longest
-    with _text(piece, newline=None) as file:
-        for number, line in enumerate(iter(partial(file.readline, longest + 1), ""), piece.first):
+    quarter = piece.longest // 4  # no character has more than four bytes
+    with _text(piece, newline=None) as (file, watch):
+        for number, line in enumerate(file, piece.first):
+            watch.number = number
             text = line.strip()
-            if len(line) > longest // 8 and limits.is_longer(line.rstrip(_END), longest):
-                raise limits.too_long(f"{piece.uri} line {number + 1}", longest)
             if not text and profile == "pairmill":
                 empty = True
                 continue
             if question is None:
                 question, place = text, number
                 continue
-            if len(question) + len(text) > longest // 8 and limits.is_longer(question + text, longest):
-                raise limits.too_long(f"{piece.uri} lines {place + 1} and {number + 1}", longest)
+            if len(question) + len(text) > quarter and limits.is_longer(question + text, piece.longest):
+                raise watch.too_long(number)
             if empty:
                 yield place, Malformed("out_of_step_behind_an_empty_line")
             elif _undecoded(question) or _undecoded(text):
@@ -353,27 +331,60 @@ class _Part(io.RawIOBase):
         return len(data)
 
 
+class _Watch(io.RawIOBase):
+    """A file of records that is read no further than one record may go on.
+
+    Whoever reads them says in ``number`` which one it has.
+    """
+
+    def __init__(self, file: Any, piece: Piece) -> None:
+        self._file, self._piece = file, piece
+        self.number = self._before = piece.first - 1
+        self.what = "line"
+        self._taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.number != self._before:
+            self._before, self._taken = self.number, 0
+        # What was read ahead before the record began counts as well.
+        if self._taken > self._piece.longest + 2 * _BUFFER:
+            raise self.too_long(self.number + 1)
+        count: int = self._file.readinto(buffer) or 0
+        self._taken += count
+        return count
+
+    def too_long(self, number: int) -> InputError:
+        """What to raise for the record of this number."""
+        return limits.too_long(f"{self._piece.uri} {self.what} {number + 1}", self._piece.longest)
+
+
 @contextmanager
-def _lines(piece: Piece) -> Iterator[IO[bytes]]:
+def _lines(piece: Piece) -> Iterator[tuple[io.BufferedReader, _Watch]]:
     """A file of lines, decompressed, from the piece's start to its stop."""
     with piece.opened() as raw, compressed.damage(piece.uri):
         suffix = PurePosixPath(piece.path).suffix
         if suffix in COMPRESSED:
             with compressed.decompressed(raw, suffix) as file:
-                yield io.BufferedReader(cast(Any, file), _BUFFER)
-        elif piece.stop is not None:
-            yield io.BufferedReader(_Part(raw, piece.start, piece.stop), _BUFFER)
+                yield _watched(file, piece)
         else:
-            yield io.BufferedReader(cast(Any, raw), _BUFFER)
+            yield _watched(raw if piece.stop is None else _Part(raw, piece.start, piece.stop), piece)
+
+
+def _watched(file: Any, piece: Piece) -> tuple[io.BufferedReader, _Watch]:
+    watch = _Watch(file, piece)
+    return io.BufferedReader(watch, _BUFFER), watch
 
 
 @contextmanager
-def _text(piece: Piece, newline: str | None) -> Iterator[io.TextIOWrapper]:
+def _text(piece: Piece, newline: str | None) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
     # What is no UTF-8 becomes surrogates, so that one bad line does not end the file.
-    with _lines(piece) as file:
+    with _lines(piece) as (file, watch):
         # A byte order mark stands at the start of a file, and only there.
         encoding = "utf-8-sig" if newline == "" and piece.start == 0 else "utf-8"
-        yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline)
+        yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline), watch
 
 
 def _undecoded(text: str) -> bool:
