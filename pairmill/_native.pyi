@@ -18,6 +18,7 @@ __all__ = [
     "Mt19937",
     "NoCausalError",
     "Numbers",
+    "Pattern",
     "Philox",
     "RowError",
     "RowIndex",

@@ -73,7 +73,8 @@ class To(NamedTuple):
 
 
 Parsed = Row | To | Drop | Sequence[Row | To | Drop | Note]
-"""What ``parse`` answers. Of a sequence rows are written; a drop beside a row is noted, drops alone drop the record."""
+"""What ``parse`` answers. Of a sequence rows are written; a drop or a note beside a row is noted, drops alone drop the
+record."""
 
 
 @dataclass(frozen=True)

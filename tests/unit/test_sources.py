@@ -1100,6 +1100,24 @@ def test_an_answer_that_is_left_out_beside_a_row_is_noted(tmp_path: Path, raw: C
     assert ledger.notes == {"empty_response (one answer left out)": 1}
 
 
+@both
+@pytest.mark.parametrize("system", [False, True])
+def test_further_turns_of_a_conversation_are_noted(
+    tmp_path: Path, raw: Callable[[str, str], None], profile: Profile, system: bool
+) -> None:
+    said = [{"role": "system", "content": "s"}] * system
+    for number in range(3):
+        said += [{"role": "user", "content": f"q{number}"}, {"role": "assistant", "content": f"a{number}"}]
+    records = [{"messages": said}, {"messages": said[: 2 + system]}, {"messages": said[:-1]}]
+    raw("no_robots/train.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    raw("no_robots/test.jsonl", "")
+    result = clean(tmp_path, profile=profile)
+    assert (result.manifest.ledger.rows_out, result.manifest.ledger.notes) == (3, {"further_turns": 2 + 0 + 1})
+    rows = Path(result.uri, "data/no_robots.jsonl").read_text().splitlines()
+    assert len(set(rows)) == 1
+    assert json.loads(rows[0])["response"] == "a0"
+
+
 def test_records_of_splits_that_are_not_trained_on_are_counted_and_dropped(
     tmp_path: Path, raw: Callable[[str, str], None]
 ) -> None:
