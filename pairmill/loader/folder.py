@@ -208,7 +208,10 @@ class SampledFolder:
         """All epochs: one that is missing must not be found after hours of training."""
         found = {path.name for path in self.path.glob("epoch_*") if path.name.removeprefix("epoch_").isdecimal()}
         count = self.metadata.epochs if self.metadata.epochs is not None else len(found)
-        missing = [name for number in range(max(count, 1)) if (name := f"epoch_{number}") not in found]
+        # Of more than there are the first one that is missing is among so many.
+        missing = [
+            name for number in range(min(max(count, 1), len(found) + 1)) if (name := f"epoch_{number}") not in found
+        ]
         if missing or len(found) > count:
             raise InputError(
                 "has not the epochs that it should have",

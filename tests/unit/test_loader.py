@@ -583,6 +583,13 @@ def test_metadata_of_nonsense_is_an_error_of_ours(folder: Path, name: str, value
     assert RowPlan(folder).folders[0].metadata.max_seq_len == 11
 
 
+def test_an_absurd_number_of_epochs_is_refused_at_once(folder: Path) -> None:
+    raw = json.loads((folder / "metadata.json").read_text())
+    (folder / "metadata.json").write_text(json.dumps({**raw, "epochs": 10**15}))
+    with pytest.raises(InputError, match=f"has not the epochs that it should have.*epoch_0 to epoch_{10**15 - 1}"):
+        RowPlan(folder)
+
+
 def test_tokens_made_shorter_are_noticed_before_they_end_the_process(folder: Path) -> None:
     """At the beginning of every epoch; read behind its new end, a mapped file is SIGBUS."""
     plan = RowPlan(folder)
