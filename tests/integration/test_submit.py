@@ -151,7 +151,8 @@ def test_a_failed_task_is_shown_with_the_end_of_its_log(server: ApiServer) -> No
     assert logs["train"] == ["train failed; the end of its log:", "  second try"]
     # Where there is no log the server answers 200, and a message in place of it.
     (said,) = logs["late"]
-    assert said.startswith("late (driver) failed; its log cannot be had (BadRequestError, BadRequestError: Failed to")
+    assert said.startswith("late (driver) failed; it left no log, as a pod without memory")
+    assert "BadRequestError: Failed to read logs" in said
     assert set(done.said[-1].partition("; see http")[0].partition("failed tasks: ")[2].split(", ")) == {
         "late (driver)",
         "train",
