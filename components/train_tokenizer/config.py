@@ -19,8 +19,8 @@ SPECIAL_TOKENS = [
     *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"),
 ]
 
-_ALPHABET = 256
-"""Tokens that any text can be written with, in a tokenizer that is trained with all bytes."""
+_BYTES = 256
+"""Symbols of the alphabet, which all are in the vocabulary so that every text can be encoded."""
 
 
 @dataclass(kw_only=True)
@@ -51,12 +51,12 @@ class TrainTokenizerConfig(StageConfig):
             least = 0 if name == "seed" else 1
             if not least <= getattr(self, name) < 2**63:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
-        # The reference goes beyond what was asked for, and so does data_io.
-        least = len({*self.special_tokens}) + _ALPHABET
-        if self.profile == "pairmill" and self.tokenizer_type == "bpe" and self.vocab_size < least:
+        # One character may be a byte's symbol, which counts once.
+        special = len({token for token in self.special_tokens if len(token) > 1})
+        if self.tokenizer_type == "bpe" and self.profile == "pairmill" and self.vocab_size < _BYTES + special:
             raise UsageError(
-                "is smaller than the special tokens and the alphabet of bytes",
+                "is too small",
                 where="vocab_size",
                 got=str(self.vocab_size),
-                expected=f"{least} or more",
+                expected=f"{_BYTES + special} or more: {_BYTES} bytes and {special} special tokens",
             )

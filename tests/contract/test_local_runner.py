@@ -280,7 +280,7 @@ def test_the_pipeline_ends_with_the_exit_code_of_the_stage_that_failed(tmp_path:
         (["raw=x", "root=y", "epochs=many"], "epochs"),
         # Not by the last stage, after all others have done their work.
         (["raw=x", "root=y", "epochs=0"], "epochs: out of range"),
-        (["raw=x", "root=y", "vocab_size=3"], "vocab_size: is smaller"),
+        (["raw=x", "root=y", "vocab_size=3"], "vocab_size: is too small"),
         (["raw=x", "root=y", "profile=nonsense"], "profile: "),
     ],
 )

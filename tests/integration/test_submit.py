@@ -625,7 +625,7 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
         ([IMAGE, "root=gs://b/p", f"workers={MOST_SHARES + 1}"], f"workers: out of range; got {MOST_SHARES + 1}; exp"),
         ([IMAGE, "root=gs://b/p", "epochs=0"], "epochs: out of range; got 0"),
         ([IMAGE, "root=gs://b/p", "profile=nonsense"], "profile: "),
-        ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is smaller"),
+        ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is too small"),
         ([IMAGE, "root=ftp://b/p"], "root: no storage backend for this scheme; got ftp://b/p"),
         (["schedule", IMAGE, "root=gs://b/p", "cron=0 3 * * *", "epochs=0"], "epochs: out of range; got 0"),
         (["image=registry.example/pairmill:latest", "root=gs://b/p"], "image: is not named by digest"),
