@@ -37,6 +37,10 @@ class Refused(StorageError):
     """Who asks is not known, or may not. Exit code 4."""
 
 
+class NoLog(InputError):
+    """The server has no log of a pod: it was ended before it could leave one, or never began."""
+
+
 class Exists(PairmillError):
     """Somebody else made it meanwhile."""
 
@@ -202,7 +206,7 @@ class Server:
         text = self._safe(tail.decode("utf-8", "replace"))
         # Where there is no log the server answers 200, and says so in place of it.
         if refused := _message(text, "error_message"):
-            raise InputError(refused.partition(":")[0], where=self.host, got=refused)
+            raise NoLog("has no log", where=self.host, got=refused)
         return text
 
     def _error(self, status: int, body: Any) -> PairmillError:

@@ -21,7 +21,7 @@ from pairmill.errors import PairmillError, UsageError
 from pairmill.log import event
 from pairmill.stage import option
 from pipelines.submit import state
-from pipelines.submit.server import Exists, Refused, Server, Unanswered
+from pipelines.submit.server import Exists, NoLog, Refused, Server, Unanswered
 from pipelines.submit.state import Task, Verdict
 
 if TYPE_CHECKING:
@@ -232,7 +232,9 @@ class _Watcher:
     def _show_log(self, task: Task) -> None:
         try:
             lines = told(self._server.log_tail(self._run, task.node)) if task.node else []
-            reason = "it left no log" if task.node else "the server does not say which log is its"
+            reason = "its log is empty" if task.node else "the server does not say which log is its"
+        except NoLog as error:
+            lines, reason = [], f"it left no log, as a pod without memory, over its time limit or evicted ({error.got})"
         except PairmillError as error:
             lines, reason = [], f"its log cannot be had ({error.what}, {error.got})"
         if not lines:

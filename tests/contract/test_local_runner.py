@@ -304,7 +304,7 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
         (["raw=x", "root=y", "epochs=many"], "epochs"),
         # Not by the last stage, after all others have done their work.
         (["raw=x", "root=y", "epochs=0"], "epochs: out of range"),
-        (["raw=x", "root=y", "vocab_size=3"], "vocab_size: is smaller"),
+        (["raw=x", "root=y", "vocab_size=3"], "vocab_size: is too small"),
         (["raw=x", "root=y", "profile=nonsense"], "profile: "),
     ],
 )

@@ -151,7 +151,8 @@ def test_a_failed_task_is_shown_with_the_end_of_its_log(server: ApiServer) -> No
     assert logs["train"] == ["train failed; the end of its log:", "  second try"]
     # Where there is no log the server answers 200, and a message in place of it.
     (said,) = logs["late"]
-    assert said.startswith("late (driver) failed; its log cannot be had (BadRequestError, BadRequestError: Failed to")
+    assert said.startswith("late (driver) failed; it left no log, as a pod without memory")
+    assert "BadRequestError: Failed to read logs" in said
     assert set(done.said[-1].partition("; see http")[0].partition("failed tasks: ")[2].split(", ")) == {
         "late (driver)",
         "train",
@@ -624,7 +625,7 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
         ([IMAGE, "root=gs://b/p", f"workers={MOST_SHARES + 1}"], f"workers: out of range; got {MOST_SHARES + 1}; exp"),
         ([IMAGE, "root=gs://b/p", "epochs=0"], "epochs: out of range; got 0"),
         ([IMAGE, "root=gs://b/p", "profile=nonsense"], "profile: "),
-        ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is smaller"),
+        ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is too small"),
         ([IMAGE, "root=ftp://b/p"], "root: no storage backend for this scheme; got ftp://b/p"),
         (["schedule", IMAGE, "root=gs://b/p", "cron=0 3 * * *", "epochs=0"], "epochs: out of range; got 0"),
         (["image=registry.example/pairmill:latest", "root=gs://b/p"], "image: is not named by digest"),
