@@ -19,7 +19,7 @@ from components.clean import gather, raw
 from components.clean.card import suffix_of
 from components.clean.catalog import chosen, is_file
 from components.clean.config import CleanConfig, build_options
-from components.clean.origin import Given
+from components.clean.origin import Given, HubRows
 from components.clean.pieces import PIECE_BYTES, Piece, grouped, pieces_of
 from components.clean.raw import RawFolder
 from components.clean.readers import count
@@ -193,7 +193,8 @@ class Clean(Stage[CleanConfig]):
             key = content_key(
                 self.name,
                 self.version,
-                [source.name, source.version, config.profile, unicodedata.unidata_version],
+                [source.name, source.version, isinstance(source.origin, HubRows)],  # readers look at it
+                [config.profile, unicodedata.unidata_version],
                 [unit.output, unit.tag, segmented, rejects, len(aside), unit.labels],
                 identity,
             )

@@ -607,6 +607,15 @@ def test_columns_that_are_read_through_datasets_are_checked_in_an_old_project_to
         described.write_text(described.read_text().replace("answer", "good"))
         assert len(clean(root, place, str(described))["data/made_rows.jsonl"].splitlines()) == 31
         described.write_text(described.read_text().replace("good", "answer"))
+    # As files of others they are read as they are; that says nothing of those that came through datasets.
+    part = next((root / "raw").rglob("train*.parquet")).read_bytes()
+    plain = give(tmp_path / "plain" / "made_rows", {"train-00000.parquet": part})
+    through = described.read_text()
+    described.write_text(through.replace("via: datasets\n", ""))
+    assert b'\\"a\\"' in clean(root, plain, str(described))["data/made_rows.jsonl"]
+    described.write_text(through)
+    with pytest.raises(StageFailure, match="a column has values of several kinds"):
+        clean(root, plain, str(described))
 
 
 # --- files over https -----------------------------------------------------------------------------------------------
