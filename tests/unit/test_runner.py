@@ -541,7 +541,7 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
     plan = Plan([], [manifests.InputRef("raw", "0" * 16)])
     assert runner.fingerprint_of(Toy(), config(), plan) == "91cb9276afec3a72"
-    assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers", "share"}
+    assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers", "share", "max_record_bytes"}
 
 
 # --- processes ------------------------------------------------------------------------------------------------------
