@@ -351,7 +351,9 @@ def test_whatever_byte_of_a_zip_is_damaged_it_is_unpacked_or_refused(tmp_path: P
                     said.append(str(error))
     assert len(said) > 100
     assert all(text.startswith("made.zip") for text in said)
-    assert any(text.startswith("made.zip member 'c.txt': ") for text in said)
+    assert any(
+        text.startswith("made.zip: is no whole tar or zip archive, in the member 'c.txt'; got ") for text in said
+    )
 
 
 def test_a_damaged_header_of_a_tar_does_not_end_it_silently(unpack: Unpack) -> None:
