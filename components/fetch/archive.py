@@ -54,7 +54,7 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
                 raise InputError("holds two members of one name", where=where, got=repr(name))
             seen.add(name)
             member = f"{where} member {full!r}"
-            with _damage(member), create(name) as path, path.open("wb") as target:
+            with _damage(where, _in(full)), create(name) as path, path.open("wb") as target:
                 _require_room(member, size, path)
                 shutil.copyfileobj(reader, target, chunk)
     return len(seen)
@@ -97,7 +97,7 @@ def _zipped(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Member
                 raise InputError("a member that is wanted is encrypted", where=where, got=repr(member.filename))
             # Of the other methods zipfile decompresses at once what it is asked for as compressed bytes.
             chunk = _CHUNK if member.compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} else _SMALL_CHUNK
-            with _damage(f"{where} member {member.filename!r}"), archive.open(member) as reader:
+            with _damage(where, _in(member.filename)), archive.open(member) as reader:
                 yield member.filename, member.file_size, reader, chunk
 
 
@@ -123,18 +123,22 @@ def _no_file(where: str, name: str) -> InputError:
     return InputError("a member that is wanted is a link or a device, or sparse", where=where, got=repr(name))
 
 
+def _in(member: str) -> str:
+    return f"{_WHAT}, in the member {member!r}"
+
+
 @contextmanager
-def _damage(where: str) -> Iterator[None]:
+def _damage(where: str, what: str = _WHAT) -> Iterator[None]:
     import zipfile
 
-    with compressed.damage(where, _WHAT):
+    with compressed.damage(where, what):
         try:
             yield
         except (zipfile.BadZipFile, ValueError, struct.error, RuntimeError, LookupError, OverflowError) as error:
             # zipfile's, of places and methods that are none.
-            raise compressed.damaged(where, _WHAT, error) from error
+            raise compressed.damaged(where, what, error) from error
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             # A place before the beginning of the file.
-            raise compressed.damaged(where, _WHAT, error) from error
+            raise compressed.damaged(where, what, error) from error

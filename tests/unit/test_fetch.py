@@ -9,11 +9,12 @@ import os
 import re
 import stat
 import tarfile
+import tempfile
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from email.utils import formatdate
 from pathlib import Path
 from types import SimpleNamespace
@@ -368,6 +369,32 @@ def test_a_damaged_archive_is_refused_by_its_checksums(unpack: Unpack, kind: str
         damaged = whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :]
         with pytest.raises(InputError):
             unpack(damaged)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+def test_whatever_byte_of_a_zip_is_damaged_it_is_unpacked_or_refused(tmp_path: Path, method: int) -> None:
+    content = {"a/b.txt": b"abc" * 50, "c.txt": b"d" * 100}
+    data = zipped(content, method=method)
+
+    @contextmanager
+    def create(name: str) -> Iterator[Path]:
+        yield tmp_path / "out"
+
+    said = []
+    for place in range(4, len(data)):
+        for damage in (0xFF, 0x01):
+            with tempfile.TemporaryFile() as file:  # of a real one a place before its beginning is an OSError
+                file.write(data[:place] + bytes([data[place] ^ damage]) + data[place + 1 :])
+                file.seek(0)
+                try:
+                    archive.unpack(file, "made.zip", ["**"], 0, create)
+                except InputError as error:
+                    said.append(str(error))
+    assert len(said) > 100
+    assert all(text.startswith("made.zip") for text in said)
+    assert any(
+        text.startswith("made.zip: is no whole tar or zip archive, in the member 'c.txt'; got ") for text in said
+    )
 
 
 def test_a_damaged_header_of_a_tar_does_not_end_it_silently(unpack: Unpack) -> None:

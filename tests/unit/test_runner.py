@@ -565,7 +565,8 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
     plan = Plan([Shard("a", "0" * 64, None)], [manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
     assert runner.fingerprint_of(Toy(), config(), plan) == "c163b48de5d3dad3"
-    assert {item.name for item in fields(StageConfig)} == {"root", "profile", "workers", "share", "verify"}
+    names = {"root", "profile", "workers", "share", "verify", "max_record_bytes"}
+    assert {item.name for item in fields(StageConfig)} == names
 
 
 def old_results(bench: Bench, count: int, version: int) -> None:
