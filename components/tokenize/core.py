@@ -122,7 +122,7 @@ class Tokenize(Stage[TokenizeConfig]):
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=given.uri,
-                got=", ".join(map(repr, missing)),
+                got=", ".join(missing),
                 expected="tokens of its vocabulary",
                 hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
             )

@@ -1119,7 +1119,6 @@ def test_empty_output_folder_is_taken(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is not a list of rules"),
         ("prefix: x", "is not a list of rules"),
         ("- prefix: [", "is not YAML"),
         ("- \x07", "is not YAML"),
