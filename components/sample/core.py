@@ -41,7 +41,12 @@ from pairmill.stage import Writer, byte_options, default_of
 if TYPE_CHECKING:
     from pairmill.report import Report
 
-VERSION = 2
+VERSION = 3
+HISTORY = {
+    2: "plans hold rows and digests now",
+    3: "one was kept when tokens changed while they were read; it says neither what was cut nor whose tokenizer it was",
+}
+"""For each version from 2 on, why results of the version before are not used again."""
 _TOKENIZE = "tokenize"
 _PAGE = 4096
 _MOST_WORKERS = 32
@@ -101,6 +106,10 @@ def run(config: SampleConfig) -> Outcome:
     if reused:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
     else:
+        if sample.home and sample.planned is None:
+            from pairmill.runner import say_why_made_again  # a node that carries out a plan needs nothing of it
+
+            say_why_made_again(NAME, VERSION, HISTORY, storage.parent_of(sample.home))
         # Before anything is written: input that cannot be planned leaves not even a folder.
         made = sample.make(workers) if sample.make is not None and sample.planned is None else None
         if node is None:

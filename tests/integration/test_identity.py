@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tools
 from fetching import Made, ask_here, declare, fetch, index, lines
@@ -19,13 +20,15 @@ from components.clean.source import Context, Parsed, Source, To, Unit
 from components.clean.sources import SOURCES
 from components.clean.splits import TrainOnly, files_by_split
 from components.fetch.core import Fetch
+from components.sample import core as sampling
+from components.sample.config import SampleConfig
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from pairmill import runner
 from pairmill.manifest import MANIFEST
 from pairmill.rows import Row
 from pairmill.runner import Result
-from pairmill.stage import Profile, Stage
+from pairmill.stage import Profile
 
 FIVE_LINES = "name: mine\n{where}\ncondition: direct\ninstruction: question\nresponse: answer\n"
 
@@ -289,10 +292,15 @@ def test_what_fetch_says_does_not_depend_on_what_was_there_before(hub: Hub, tmp_
 # --- old projects -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stage", [Fetch, Clean, TrainTokenizer, Tokenize])
-def test_every_version_says_why_the_one_before_is_not_used(stage: type[Stage[Any]]) -> None:
-    assert sorted(stage.history) == list(range(2, stage.version + 1))
-    for reason in stage.history.values():
+HISTORIES = [(stage.name, stage.version, stage.history) for stage in (Fetch, Clean, TrainTokenizer, Tokenize)]
+
+
+@pytest.mark.parametrize(
+    ("stage", "version", "history"), [*HISTORIES, (sampling.NAME, sampling.VERSION, sampling.HISTORY)]
+)
+def test_every_version_says_why_the_one_before_is_not_used(stage: str, version: int, history: dict[int, str]) -> None:
+    assert sorted(history) == list(range(2, version + 1)), stage
+    for reason in history.values():
         assert reason[0].islower()
         assert reason[-1] != "."
 
@@ -316,4 +324,28 @@ def test_results_of_an_older_version_are_made_again_and_the_log_says_why(
     assert "shards reused" not in caplog.text
     caplog.clear()
     assert cleaned(tmp_path / "root", raw).reused
+    assert "not used again" not in caplog.text
+
+
+def test_a_plan_of_an_older_version_is_made_again_and_the_log_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenized = tmp_path / "tokenized"
+    index = {"inst_start": [0, 5], "inst_len": [2, 2], "resp_start": [2, 7], "resp_len": [3, 3]}
+    for name, values in {"tokens": range(10), **index}.items():
+        (tokenized / "made").mkdir(parents=True, exist_ok=True)
+        np.save(tokenized / "made" / f"{name}.npy", np.array(values, np.uint32 if name == "tokens" else np.uint64))
+    (tokenized / "tokenizer_info.json").write_text('{"vocab_size": 10}')
+    options: dict[str, Any] = {"tokenized_path": str(tokenized), "output_path": "", "root": str(tmp_path / "root")}
+    caplog.set_level("INFO")
+    monkeypatch.setattr(sampling, "VERSION", sampling.VERSION - 1)
+    old = sampling.run(SampleConfig(**options))
+    monkeypatch.undo()
+    caplog.set_level("INFO")
+    new = sampling.run(SampleConfig(**options))
+    assert (new.reused, new.parameters["fingerprint"] != old.parameters["fingerprint"]) == (False, True)
+    (said,) = (one.getMessage() for one in caplog.records if "not used again" in one.getMessage())
+    assert said.endswith(f": {sampling.HISTORY[sampling.VERSION]}")
+    caplog.clear()
+    assert sampling.run(SampleConfig(**options)).reused
     assert "not used again" not in caplog.text

@@ -46,7 +46,7 @@ READ = """
         if sys.argv[1] == "rows":
             print(sum(len(batch) for batch in rows.read(sys.argv[2], longest=8 << 20)))
         else:
-            source = types.SimpleNamespace(name="made", fields=("a", "b"), optional=())
+            source = types.SimpleNamespace(name="made", fields=("a", "b"), optional=(), origin=None)
             if sys.argv[1] != "read":
                 read = getattr(readers, sys.argv[1])
             else:
@@ -129,7 +129,7 @@ def bomb(
         (
             "one row",
             lambda path: written(path, pa.array(["x" * (10 * MB)]), use_dictionary=False),
-            "row 0: a record is longer than max_record_bytes",
+            "row 1: a record is longer than max_record_bytes",
         ),
         (
             "few among many",
@@ -173,7 +173,7 @@ def test_a_row_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
         for _ in range(10):
             file.write(b"x" * (6 * MB))
     out, taken = peak("rows", str(path))
-    assert "x.jsonl row 1 (line 2): a record is longer than max_record_bytes" in out
+    assert "x.jsonl row 2 (line 2): a record is longer than max_record_bytes" in out
     assert taken < MOST, f"{taken >> 20} MiB"
 
 
@@ -224,7 +224,7 @@ def test_a_record_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path: Path, 
         pq.write_table(pa.table({"a": column}), path)
         assert len(one(path, readers.read, 900)) == 2
         with pytest.raises(
-            InputError, match=r"\.parquet row 0: a record is longer than max_record_bytes; got 900 bytes"
+            InputError, match=r"\.parquet row 1: a record is longer than max_record_bytes; got 900 bytes"
         ):
             one(path, readers.read, 899)
     for path in (tmp_path / "rows.jsonl", tmp_path / "rows.parquet"):
@@ -235,7 +235,7 @@ def test_a_record_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path: Path, 
         else:
             pq.write_table(pa.table({"condition": ["c"], "instruction": ["i"], "response": [text]}), path)
         assert sum(map(len, rows.read(str(path), longest=1000))) == 1
-        with pytest.raises(InputError, match=r"row 0.*a record is longer than max_record_bytes"):
+        with pytest.raises(InputError, match=r"row 1.*a record is longer than max_record_bytes"):
             list(rows.read(str(path), longest=899))
 
 
@@ -246,13 +246,13 @@ def test_an_element_of_an_array_has_the_same_limit_wherever_it_is_cut(
     path = tmp_path / "x.json"
     for element in ('"' + "x" * 5000, "0." + "1" * 5000, "[1," + "2," * 5000, '"' + "é" * 2500):
         path.write_text(f'["short",\n{element}')
-        with pytest.raises(InputError, match=r"x\.json row 1 \(line 2\): a record is longer than max_record_bytes"):
+        with pytest.raises(InputError, match=r"x\.json row 2 \(line 2\): a record is longer than max_record_bytes"):
             list(jsonstream.array(str(path), 1000))
 
 
 def test_the_limit_is_an_option_that_every_piece_has(tmp_path: Path) -> None:
     assert CleanConfig(root="x", raw="y").max_record_bytes == limits.RECORD_BYTES == 64 << 20
-    assert {piece.longest for piece in pieces_of("x.jsonl", str(tmp_path / "x.jsonl"), 1, 1, 5)} == {5}
+    assert {piece.longest for piece in pieces_of("x.jsonl", str(tmp_path / "x.jsonl"), 1, 1, longest=5)} == {5}
     with pytest.raises(UsageError, match=r"max_record_bytes: out of range; got 0"):
         CleanConfig(root="x", raw="y", max_record_bytes=0)
 

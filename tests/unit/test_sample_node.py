@@ -830,16 +830,21 @@ def test_verify_reads_every_byte(world: World) -> None:
             verify(VerifyConfig(path=str(path)))
 
 
-def test_a_sample_that_stands_is_read_where_that_is_asked(world: World) -> None:
+def test_a_sample_that_stands_is_read_where_that_is_asked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = world.plan()
     world.carry_out(plan)
     path = world.node / plan / "tokens.npy"
+    looked: list[int] = []
+    unlike = owned.unlike
+    monkeypatch.setattr(owned, "unlike", lambda *given: looked.append(1) or unlike(*given))
+    assert world.carry_out(plan).reused
+    assert not looked
+    assert world.carry_out(plan, verify=True).reused
+    assert len(looked) == 1
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     writable(path).write_bytes(data)
-    assert world.carry_out(plan).reused
     assert not world.carry_out(plan, verify=True).reused
-    assert world.carry_out(plan, verify=True).reused
     assert path.stat().st_mode & 0o222 == 0
     verify(VerifyConfig(path=str(world.node)))
 
