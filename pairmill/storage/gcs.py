@@ -148,13 +148,14 @@ class GcsStore(RemoteStore):
 
         def send() -> None:
             try:
-                # The client's own retry makes one request again, not all of them. The checksum is told beforehand: told
-                # behind the bytes, a wrong object could stand for a moment.
+                # The client's own retry makes one request again, not all of them; where that does not help, time has to
+                # be left to send all anew. The checksum is told beforehand: told behind the bytes, a wrong object could
+                # stand for a moment.
                 blob.upload_from_filename(
                     str(path),
                     content_type=_TYPE,
                     crc32c_checksum_value=checksum,
-                    retry=DEFAULT_RETRY.with_timeout(patience()).with_delay(*delays()),
+                    retry=DEFAULT_RETRY.with_timeout(patience() / 4).with_delay(*delays()),
                     timeout=timeouts(),
                 )
             except GoogleAPICallError as error:

@@ -92,7 +92,11 @@ def test_what_passes_changes_nothing(proxy: FaultProxy, bucket: str, fault: Faul
 
 
 @pytest.mark.parametrize("fault", [fault for fault in PASSING if fault.kind not in {"latency", "stale"}], ids=named)
-def test_a_large_object_is_whole_whatever_passes(proxy: FaultProxy, bucket: str, fault: Fault) -> None:
+def test_a_large_object_is_whole_whatever_passes(
+    proxy: FaultProxy, bucket: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Under load an upload takes seconds, and some are sent anew from their beginning.
+    monkeypatch.setenv("PAIRMILL_STORAGE_PATIENCE", "40")
     store, uri = storage.store_for(bucket), storage.join(bucket, "large")
     proxy.faults = (fault,)
     with store.create(uri) as path:
@@ -162,7 +166,7 @@ def test_a_pause_that_the_server_asks_for_is_made_unless_it_is_too_long(proxy: F
     proxy.faults = (Fault("status", status=429, retry_after="1", times=1),)
     begun = time.monotonic()
     store.write(uri, b"bytes")
-    assert 1 <= time.monotonic() - begun < 2
+    assert 1 <= time.monotonic() - begun < 15  # and not the minute that patience would allow
     assert len(proxy.requests) == 2
     proxy.faults = (Fault("status", status=503, retry_after="3600", times=1),)
     with pytest.raises(StorageError, match="got 503"):
