@@ -139,7 +139,7 @@ def test_a_module_that_only_sources_share_is_theirs(edit: Edit) -> None:
 def test_words_for_people_and_formatting_change_nobody_s_bytes(edit: Edit, original: Path) -> None:
     core = "components/clean/core.py"
     tree = edit(core, "two sources make one output", "of two sources one")
-    tree = edit(core, "malformed records of {source} are put aside", "records of {source} are put aside")
+    tree = edit(core, "do not measure a model with it", "measure no model with it")
     tree = edit(core, '"""Put a record aside."""', '"""Put it aside.\n\n        Really.\n        """  # Indeed.')
     tree = edit(
         "pairmill/rows.py", "from __future__ import annotations\n", "from __future__ import annotations\n\n# Rows.\n"
