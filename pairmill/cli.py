@@ -17,7 +17,6 @@ import importlib.metadata
 import logging
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 INTERRUPTED = interrupt.INTERRUPTED
-TERMINATED = 143
+TERMINATED = interrupt.TERMINATED
 
 
 @dataclass(frozen=True)
@@ -143,10 +142,6 @@ def _program(
     log.setup()
     # The interpreter collects garbage when it ends, several times over all modules: a fifteenth of a second.
     atexit.register(gc.freeze)
-    if os.getpid() == 1:
-        # The kernel keeps from the first process of a container every signal that it has no handler for; without one a
-        # pod that is to go would be killed after its grace period, and leave what it was writing.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     if "--version" in arguments:
         sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
         return 0
