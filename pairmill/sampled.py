@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,5 +23,14 @@ def folder_of(path: str, option: str, plan: str = "") -> Path:
         return folder
     if not plan:
         with suppress(OSError, UnicodeDecodeError):
-            plan = (folder / PLAN).read_text().strip()
+            plan = _read(folder / PLAN)
     return folder / plan if manifests.is_fingerprint(plan) else folder
+
+
+def _read(path: Path) -> str:
+    # Others may write to the folder: a pipe of that name would be waited for, for ever.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(handle, 64).decode().strip() if stat.S_ISREG(os.fstat(handle).st_mode) else ""
+    finally:
+        os.close(handle)

@@ -19,6 +19,7 @@ from pairmill import log
 from pairmill.cli import INTERRUPTED, TERMINATED
 from pairmill.errors import PairmillError, UsageError
 from pairmill.log import event
+from pairmill.shown import escaped
 from pairmill.stage import option
 from pipelines.submit import state
 from pipelines.submit.server import Exists, NoLog, Refused, Server, Unanswered
@@ -301,6 +302,7 @@ def _display() -> Iterator[_Display]:
 
 def _table(run_state: str, tasks: Sequence[Task]) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
     colours = {state.SUCCEEDED: "green", state.FAILED: "red", state.RUNNING: "cyan", state.PENDING: "yellow"}
     table = Table(title=f"run: {run_state}", title_justify="left")
@@ -315,10 +317,14 @@ def _table(run_state: str, tasks: Sequence[Task]) -> Table:
         if len(found) > _ROWS:
             counts = Counter(task.state for task in found)
             states = ", ".join(f"{count} {each}" for each, count in sorted(counts.items()))
-            table.add_row(f"{name}[{len(found)}]", states, _duration(max(task.seconds for task in found)))
+            table.add_row(
+                Text(escaped(f"{name}[{len(found)}]")), states, _duration(max(task.seconds for task in found))
+            )
             continue
         for task in found:
-            table.add_row(task.label, task.state, _duration(task.seconds), style=colours.get(task.state, ""))
+            table.add_row(
+                Text(escaped(task.label)), task.state, _duration(task.seconds), style=colours.get(task.state, "")
+            )
     return table
 
 

@@ -396,6 +396,14 @@ def test_a_nodes_folder_means_its_current_sample_and_an_unfinished_one_is_refuse
         RowPlan(folder)
 
 
+def test_a_pipe_in_the_place_of_a_nodes_plan_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
+    node = tmp_path / "node"
+    shutil.copytree(folder, node / ("a" * 16))
+    os.mkfifo(node / "PLAN")
+    with pytest.raises(InputError, match="node"):
+        RowPlan(node)
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [

@@ -1,6 +1,7 @@
 """What the options of a submission are, and what a run's object says of its tasks."""
 
 import dataclasses
+import io
 import json
 import logging
 import re
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from apiserver import Node, frame, read_log
 from helpers import REPOSITORY, STAGES, python
+from rich.console import Console
 
 from pairmill import cli, log
 from pairmill.errors import UsageError
@@ -265,3 +267,11 @@ def test_time_runs_until_the_end() -> None:
 
 def test_a_run_of_which_nothing_is_known_yet_has_no_tasks() -> None:
     assert state.tasks(model({"run_id": "r", "state": "PENDING"}), NOW) == []
+
+
+def test_names_of_tasks_are_shown_as_they_are_in_the_table() -> None:
+    task = state.Task("id", "a\x1b[2J[bold]b", state.RUNNING, 3.0, "")
+    output = io.StringIO()
+    Console(file=output, width=80, color_system=None).print(watch._table("RUNNING", [task]))
+    assert "a\\x1b[2J[bold]b" in output.getvalue()
+    assert "\x1b" not in output.getvalue()
