@@ -14,9 +14,15 @@ def _promises() -> list[tuple[str, list[str]]]:
     text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
     assert text.count(_HEADING) == 1
     page = text.split(_HEADING, 1)[1].split("\n## ", 1)[0]
-    lines = [line for line in page.splitlines() if line.startswith("| ") and "tests/" not in line.split("|")[1]]
-    rows = [line.strip("|").split("|") for line in lines[1:]]
-    return [(promise.strip(), re.findall(r"`([^`]+::[^`]+)`", held)) for promise, held in rows]
+    lines = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    rows = [line.strip("|").split("|") for line in lines]
+    # A line of one bold word begins a group.
+    groups = re.compile(r"\*\*[^*]+\*\*")
+    return [
+        (promise.strip(), re.findall(r"`([^`]+::[^`]+)`", held))
+        for promise, held in rows
+        if not groups.fullmatch(promise.strip())
+    ]
 
 
 def _tests_of(path: Path) -> set[str]:
