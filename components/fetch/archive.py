@@ -23,7 +23,6 @@ Create = Callable[[str], AbstractContextManager[Path]]
 _CHUNK = 1 << 20
 _SMALL_CHUNK = 1 << 12
 # Bytes that are left free: others write there, too.
-_RESERVE = 64 << 20
 _WHAT = "is no whole tar or zip archive"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -62,12 +61,12 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
 
 def _require_room(member: str, size: int, path: Path) -> None:
     free = shutil.disk_usage(path.parent).free
-    if size + _RESERVE > free:
+    if size > free:
         raise StorageError(
-            "there is no room for a member of the archive",
+            "no space left for a member of the archive",
             where=member,
             got=f"{free} bytes free in {path.parent}",
-            expected=f"{size} bytes, and {_RESERVE} for others",
+            expected=f"{size} bytes",
             hint="free space or choose another place, then run the same command",
         )
 

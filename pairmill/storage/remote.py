@@ -414,7 +414,7 @@ class RemoteStore(Store):
                 stat = self._head(source.uri)
             if stat.size != first.size:
                 break
-        raise Replaced(
+        raise StorageError(
             "was replaced by another object while it was copied",
             where=source.uri,
             got=f"{stat.size} bytes",

@@ -242,7 +242,7 @@ def test_source_without_its_files(world: World, tmp_path: Path) -> None:
             )
             assert not (tmp_path / "root").exists()
     done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw", sources="sudoku,scibench")
-    refused(done, INPUT, "no file of sudoku", root=tmp_path / "root")
+    refused(done, INPUT, "no file of scibench", root=tmp_path / "root")  # the first by name
     done = try_(world, "clean", tmp_path / "root", raw=world.raw.parent, sources="sudoku")
     refused(done, INPUT, "sudoku", root=tmp_path / "root")
 
