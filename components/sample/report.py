@@ -43,8 +43,8 @@ def report_of(manifest: Manifest) -> Report:
             f"{cut:,} tokens, {cut_share} of all, are not seen."
         )
     if idle:
-        meant = [_meant(prefix, stats) for prefix in idle]
-        look_at.append(f"Rules that apply to no task: {names_said(meant)}.")
+        # All of them: the misspelt one may be the last of many.
+        look_at.append("Rules that apply to no task: " + ", ".join(_meant(prefix, stats) for prefix in idle) + ".")
     return Report(
         "sample",
         {
