@@ -312,6 +312,6 @@ def _summary(stage: str, outcome: Outcome) -> None:
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
     for name, value in {**outcome.metrics, **texts}.items():
         text = escaped(scrubbed(value)) if isinstance(value, str) else f"{value:,}"
-        # As Text: brackets of a name are no markup.
+        # As Text: brackets of a name are not markup.
         table.add_row(Text(name.replace("_", " ")), Text(text))
     log.console().print(table, soft_wrap=True)

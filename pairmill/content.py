@@ -60,7 +60,7 @@ class Content:
             where=uri,
             got=got,
             expected=expected,
-            hint="run the same command when nobody writes to it any more",
+            hint="run the same command once nothing writes to it any more",
         )
 
 

@@ -56,7 +56,7 @@ class _Chunk:
 
     @property
     def repeated(self) -> int:
-        """The most values that stand in a dictionary."""
+        """The most values that a dictionary holds."""
         data = self.data
         return sum(page.values for page in data if page.encoding in _DICTIONARY) if data else self.meta.num_values
 

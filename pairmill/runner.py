@@ -139,7 +139,7 @@ def _options(config: Any, plan: Plan) -> dict[str, Any]:
 
 
 def say_why_made_again(name: str, version: int, history: Mapping[int, str], base: str) -> None:
-    """Log it if results of an older version stand below a stage's folder, which a run of this one does not use."""
+    """Log why results of an older version below a stage's folder are not used again, if there are some."""
     if version == 1:
         return
     folders = [folder for folder in storage.store_for(base).folders(base) if manifests.is_fingerprint(folder)]

@@ -354,7 +354,7 @@ class Stage(ABC, Generic[C]):
         return {}
 
     def ledgers(self, manifest: Manifest) -> dict[str, Ledger]:
-        """What stands for the ledgers of the shards in a manifest with data, where the plan is a remnant."""
+        """The ledgers that a manifest has in place of the shards', where the plan is a remnant."""
         return {}
 
     def parameters(self, config: C) -> dict[str, list[str]]:

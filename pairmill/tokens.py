@@ -153,7 +153,7 @@ class Array:
 
 
 def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type; the values follow. Raises InputError if it is no header."""
+    """Shape and type; the values follow. Raises InputError if it is not a header."""
     try:
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0

@@ -17,7 +17,9 @@ from pairmill.stage import option
 class VerifyConfig:
     """Read every file of finished folders, and name those that are not what their manifest says."""
 
-    path: str = option(help="a finished folder of any stage, or a folder above some; several stand one after another")
+    path: str = option(
+        help="a finished folder of any stage, or a folder above some; several are written one after another"
+    )
 
 
 def verify(path: str) -> str:

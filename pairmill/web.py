@@ -90,7 +90,7 @@ def retried(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0)
 
 
 def version(url: str) -> str:
-    """What the server calls the bytes that stand at ``url`` now; :data:`UNTOLD` if it calls them nothing.
+    """What the server calls the bytes that are at ``url`` now; :data:`UNTOLD` if it calls them nothing.
 
     Raises:
         InputError: nothing is there, or it may not be read.

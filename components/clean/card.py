@@ -114,7 +114,7 @@ def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
         listed = item.get("data_files")
         patterns: list[str] = []
         for part in _listed(listed, "data_files", "a text or a list of {split, path}"):
-            # A pattern without a split stands for the training split.
+            # A pattern without a split means the training split.
             one = {"split": "train", "path": part} if isinstance(part, str) else part
             if not isinstance(one, dict):
                 raise _odd("data_files", one, "a pattern, or {split, path}")
@@ -280,7 +280,7 @@ class _Pattern:
         """Whether the whole path is of this pattern."""
         if not path.startswith(self._head) or not path.endswith(self._tail):
             return False
-        # Bit n of `at` stands for the place before character n, and of a mask for character n.
+        # Bit n of `at` is the place before character n; bit n of a mask is character n.
         at, every = 1, (2 << len(path)) - 1
         masks: dict[str, int] = {}
         for place, character in enumerate(path):

@@ -87,7 +87,7 @@ class Path:
         return self.steps[0]
 
     def reach(self, record: Any) -> tuple[int, Any]:
-        """How many of the steps lead somewhere, and what stands where the last of them leads."""
+        """How many of the steps lead somewhere, and what is there."""
         value = record
         for depth, step in enumerate(self.steps):
             below = _below(value, step)

@@ -84,7 +84,7 @@ class Text:
     """A text made of a record: what stands at a path, or a template's words around what stands at its paths.
 
     Args:
-        written: as it stands in the file.
+        written: as it is in the file.
         parts: words and paths, in order.
         template: numbers are taken too, as Python prints them.
     """
@@ -163,7 +163,7 @@ def load(given: str, raw: str | None = "") -> Source:
 
     Args:
         given: path or URI of the file.
-        raw: folder or URI below which ``files`` may stand, beside the YAML file's own folder; empty = none. None: it
+        raw: folder or URI below which ``files`` may be, beside the YAML file's own folder; empty = none. None: it
             is known otherwise where the files are, and what the YAML file says of it is not used.
 
     Raises:
@@ -344,7 +344,7 @@ class Mapped(Source):
         return Finding(shown(record))
 
     def _explain_text(self, record: Any, key: str, text: Text, path: Path) -> Finding:
-        """What stands at a path that finds no text, and the line that reads what is there, if a line can."""
+        """What is at a path that finds no text, and the line that reads it, if a line can."""
         depth, value = path.reach(record)
         if depth < len(path.steps):
             near = nearest(path, depth, names_at(value, path.steps[depth]))
@@ -465,7 +465,7 @@ class _File:
         return UsageError(what, where=self.place(key), got=got, expected=expected, hint=hint)
 
     def place(self, key: str) -> str:
-        """Where an entry stands."""
+        """Where an entry is."""
         return f"{self.uri} line {self._entries[key].line}, {key}"
 
     def text(self, key: str, default: str = "") -> str:

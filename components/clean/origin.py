@@ -89,7 +89,7 @@ class Given:
     Args:
         uri: the folder.
         files: patterns below it.
-        within: of a folder of this machine: absolute paths of the folders that its files have to stand in, wherever
+        within: of a folder of this machine: absolute paths of the folders that its files have to be in, wherever
             links lead.
     """
 

@@ -37,7 +37,7 @@ class RawFolder:
         about: what a manifest says of them: revision, licence, citation, origin.
         stamps: of the files as they were when they were digested, or listed, by path.
         promised: paths whose digest a manifest alone says.
-        given: whether the files stand where others may change them: they are compared before work begins.
+        given: whether the files are where others may change them: they are compared before work begins.
     """
 
     uri: str

@@ -232,7 +232,7 @@ def _check_header(uri: str, header: Sequence[str], source: Source) -> None:
 
 
 def _refuse_doubled(uri: str, names: Sequence[str], source: Source) -> None:
-    """Raise InputError where nobody can tell which of two columns is the one that is read."""
+    """Raise InputError if a column that is read is there twice."""
     for name in (*source.fields, *source.optional) or names:
         if name and names.count(name) > 1:
             raise InputError(

@@ -87,7 +87,7 @@ class _Fetch:
 
     Args:
         source: its declaration.
-        identity: digest over what will stand in its raw folder; empty where its files are given.
+        identity: digest over what will be in its raw folder; empty where its files are given.
         pin: what it is locked to; None where its files are given.
         revision: a commit, or the sha256 of an archive; empty as long as the archive was not seen.
         given: the files, where they are there already.
@@ -106,7 +106,7 @@ class _Fetch:
 
     @property
     def ref(self) -> InputRef:
-        """Its files by content, wherever they stand; of an archive that nobody saw yet, by what its server calls it."""
+        """Its files by content, wherever they are; of an archive that nobody saw yet, by what its server calls it."""
         if self.given is not None:
             content: object = [[path, self.given.digests[path]] for path in self.given.sizes]
         else:
@@ -424,7 +424,7 @@ def _declared(source: Source) -> list[object]:
 
 
 def _said(plan: Plan) -> Plan:
-    """The plan with all that its manifest will say, as far as it is known; the order of sources is no content."""
+    """The plan with all that its manifest will say, as far as it is known; the order of sources is not content."""
     fetches: list[_Fetch] = sorted(plan.context, key=lambda one: one.source.name)
     said = {one.source.name: one.about for one in fetches}
     return replace(plan, inputs=[one.ref for one in fetches], says=said)

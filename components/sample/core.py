@@ -68,7 +68,7 @@ class _Sample:
         planned: manifest of the plan, if it is made already, whatever its layout.
         tasks: finds the tokens of the tasks, in order; asked only when they are to be read.
         make: makes the plan and its manifest, with so many threads; None where one was given.
-        verify: whether arrays that stand are read before they are taken for whole.
+        verify: whether arrays that are there are read before they are taken for whole.
     """
 
     options: dict[str, Any]

@@ -115,7 +115,7 @@ def walk(path: Path, *, make: bool = False) -> int:
 
     Raises:
         StorageError: a link of somebody else is in the way.
-        OSError: a component is absent (without ``make``), or is no folder, or is closed to us.
+        OSError: a component is absent (without ``make``), or is not a folder, or is closed to us.
     """
     left = [part for part in reversed(path.parts) if part != "/"]
     handle, place, links = os.open("/", STEP), Path("/"), 0
@@ -234,7 +234,7 @@ def state(folder: int, but: Sequence[str] = ()) -> tuple[str, str]:
 
     Args:
         folder: its descriptor.
-        but: names that are no part of it.
+        but: names that are not part of it.
     """
     found: list[tuple[object, ...]] = []
     wrong = _shared(os.fstat(folder), ".")

@@ -29,10 +29,10 @@ def mapped(path: Path) -> NDArray[Any]:
         raise from_os_error(error, str(path)) from error
     except Exception as error:  # numpy parses the header as Python: SyntaxError, TokenError, OverflowError and more
         raise InputError(
-            "is no complete .npy file", where=str(path), got=str(error), hint="make the folder again"
+            "is not a complete .npy file", where=str(path), got=str(error), hint="make the folder again"
         ) from error
     if not isinstance(array, np.ndarray):  # of several arrays in one file, which numpy opens too
-        raise InputError("is no complete .npy file", where=str(path), got=type(array).__name__, expected="one array")
+        raise InputError("is not a complete .npy file", where=str(path), got=type(array).__name__, expected="one array")
     if array.ndim != 1 or array.dtype.kind not in "uif":
         raise InputError(
             "is no array of numbers",

@@ -130,7 +130,7 @@ class MixturePlan(Plan):
         """The position that a state says (:meth:`Plan.position`).
 
         Raises:
-            UsageError: it is no such state, or there is no such draw.
+            UsageError: not such a state, or not such a draw.
             InputError: it belongs to other data.
         """
         position = super().position(state, accept_other_data=accept_other_data)

@@ -360,13 +360,15 @@ def _require_eos(eos_id: int | None) -> int:
 
 def _text(row: dict[str, Any], field: str, where: str) -> str:
     if not isinstance(row, Mapping):
-        raise InputError("is no row", where=where, got=shown(row), expected=f"a mapping with {field}")
+        raise InputError("is not a row", where=where, got=shown(row), expected=f"a mapping with {field}")
     if field not in row:
         got = ", ".join(sorted(map(str, row)))
         raise InputError("has no such column", where=where, got=got, expected=field, hint="give text_field")
     found = row[field]
     if not isinstance(found, str):
-        raise InputError("is no text", where=f"{where}, {field}", got=type(found).__name__, hint="filter such rows out")
+        raise InputError(
+            "is not text", where=f"{where}, {field}", got=type(found).__name__, hint="filter such rows out"
+        )
     return found
 
 

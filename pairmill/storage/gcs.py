@@ -150,7 +150,7 @@ class GcsStore(RemoteStore):
             try:
                 # The client's own retry makes one request again, not all of them; where that does not help, time has to
                 # be left to send all anew. The checksum is told beforehand: told behind the bytes, a wrong object could
-                # stand for a moment.
+                # be there for a moment.
                 blob.upload_from_filename(
                     str(path),
                     content_type=_TYPE,

@@ -174,7 +174,7 @@ def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
             where=uri,
             got=f"device:inode:bytes:time {found}",
             expected=stamp,
-            hint="run the same command when nobody writes to it any more",
+            hint="run the same command once nothing writes to it any more",
         )
 
 

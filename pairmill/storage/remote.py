@@ -65,7 +65,7 @@ class Replaced(Changed):
 
 
 class Taken(StorageError):
-    """A condition of the request does not hold: what stands there is another object than was expected."""
+    """A condition of the request does not hold: another object than was expected is there."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _undisturbed(work: Callable[[], T]) -> T:
 
 
 def _replaced(uri: str, got: str, expected: str) -> Replaced:
-    hint = "run the same command when nobody writes to it any more"
+    hint = "run the same command once nothing writes to it any more"
     return Replaced("changed while it was read", where=uri, got=got, expected=expected, hint=hint)
 
 

@@ -25,7 +25,7 @@ KNOWN = GOES_ON | {SUCCEEDED, FAILED, SKIPPED, CANCELED}
 
 _DRIVER, _EXECUTOR = "-driver", "executor"
 _ATTEMPT = re.compile(r"(.+)\((\d+)\)")
-# What kfp's compiler calls DAGs that are no task of the pipeline.
+# What kfp's compiler calls DAGs that are not tasks of the pipeline.
 _AROUND = re.compile(r"root|iteration-item|(for-loop|condition|condition-branches|exit-handler)-\d+")
 _STAGES = frozenset(stage.replace("_", "-") for stage in STAGES)
 

@@ -137,7 +137,7 @@ def spoil(folder: Path, name: str, change: Callable[[Any], Any]) -> None:
         (lambda f: (f / "tokens.npy").unlink(), "tokens.npy: does not exist"),
         (lambda f: (f / "metadata.json").write_text("{"), "metadata.json: cannot be read"),
         (lambda f: (f / "metadata.json").write_text("{}"), "max_seq_len: has a wrong value; got None"),
-        (lambda f: os.truncate(f / "tokens.npy", 200), "tokens.npy: is no complete .npy file"),
+        (lambda f: os.truncate(f / "tokens.npy", 200), "tokens.npy: is not a complete .npy file"),
         (lambda f: spoil(f, "epoch_0/inst_len", lambda a: a[:-1]), r"do not belong together.*inst_len int32 \[39\]"),
         (lambda f: spoil(f, "epoch_0/inst_len", lambda a: a * 1.0), "do not belong together.*inst_len float64"),
         (lambda f: spoil(f, "epoch_0/inst_len", lambda a: a.reshape(2, -1)), r"is no array of numbers.*\(2, 20\)"),

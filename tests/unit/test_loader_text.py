@@ -207,9 +207,9 @@ class TestRefusals:
     def test_rows_that_are_no_texts(self) -> None:
         with pytest.raises(InputError, match=r"document 0 of the texts: has no such column; got null, number, text"):
             eager(self.data, encode, eos_id=EOS, seq_len=4, text_field="txt")
-        with pytest.raises(InputError, match=r"document 0 of the texts, number: is no text; got int"):
+        with pytest.raises(InputError, match=r"document 0 of the texts, number: is not text; got int"):
             eager(self.data, encode, eos_id=EOS, seq_len=4, text_field="number")
-        with pytest.raises(InputError, match=r"document 0 of the texts, null: is no text; got NoneType"):
+        with pytest.raises(InputError, match=r"document 0 of the texts, null: is not text; got NoneType"):
             eager(self.data, encode, eos_id=EOS, seq_len=4, text_field="null")
 
     @pytest.mark.parametrize("ids", [[-1], [2**31], [1.5], [[1]], [2**70]])
@@ -276,7 +276,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="documents from 0 on: cannot be read; got OverflowError") as caught:
             eager(data, encode, eos_id=EOS, seq_len=4)
         assert isinstance(caught.value.__cause__, OverflowError)
-        with pytest.raises(InputError, match="is no row; got 'x'; expected a mapping with text"):
+        with pytest.raises(InputError, match="is not a row; got 'x'; expected a mapping with text"):
             eager(["x"], encode, eos_id=EOS, seq_len=4)
 
         def absent(*_: Any, **__: Any) -> None:
