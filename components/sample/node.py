@@ -13,6 +13,7 @@ Whoever uses a sample may hold a shared flock(2) on its folder: then it is not r
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import logging
@@ -318,9 +319,20 @@ class Node:
             with self._standing(parent) as old:
                 self._refuse_swapped(parent, hidden, partial)
                 self._put(parent, hidden, target, old)
-            self._refuse_swapped(parent, target, partial)
+            if not self._taken_by_another(parent, partial):
+                self._refuse_swapped(parent, target, partial)
             if parent.durable:
                 os.fsync(parent.handle)
+
+    def _taken_by_another(self, parent: Folder, partial: Folder) -> bool:
+        """Whether another sampler of ours has put its sample into the place of this one: the last one stays."""
+        if owned.leads(parent.handle, self.target.name, partial.handle):
+            return False
+        with suppress(OSError):
+            if _is_our_sample(parent.handle, self.target.name):
+                event(f"{NAME}: another run has put its sample into the place of this one: {self.target}")
+                return True
+        return False
 
     def _refuse_swapped(self, parent: Folder, name: str, partial: Folder) -> None:
         if not owned.leads(parent.handle, name, partial.handle):
@@ -333,7 +345,13 @@ class Node:
     def _put(self, parent: Folder, hidden: str, target: str, old: int | None) -> None:
         at = parent.handle
         if old is None:
-            os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
+            try:
+                os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+                with self._standing(parent) as found:  # another run was faster
+                    self._put(parent, hidden, target, found)
             return
         if not _exchange(at, hidden, target):
             aside = _aside(target)
@@ -342,6 +360,15 @@ class Node:
             hidden = aside
         if owned.leads(at, hidden, old):
             owned.remove(at, hidden, old)
+            return
+        # Another sampler of ours was faster: what it made has changed places with this one.
+        with suppress(OSError):
+            other = owned.open_folder(at, hidden)
+            try:
+                if _is_our_sample(at, hidden):
+                    owned.remove(at, hidden, other)
+            finally:
+                os.close(other)
 
     def sweep(self) -> None:
         """Remove hidden folders and locks that killed writers left beside the target; what others put there stays."""
@@ -550,3 +577,12 @@ def _exchange(parent: int, one: str, other: str) -> bool:
     exchange = 2
     done: int = renameat2(parent, os.fsencode(one), parent, os.fsencode(other), exchange)
     return done == 0
+
+
+def _is_our_sample(parent: int, name: str) -> bool:
+    """Whether a sampled folder of this user has a name."""
+    handle = owned.open_folder(parent, name)
+    try:
+        return os.fstat(handle).st_uid == os.geteuid() and _made(handle) is not None
+    finally:
+        os.close(handle)

@@ -616,6 +616,39 @@ def test_a_link_of_somebody_in_the_way_is_refused_and_our_own_is_followed(place:
     assert verify(VerifyConfig(path=str(victim / "sampled")))
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("after", [True, False])
+def test_another_sampler_that_commits_in_between_fails_nobody(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, after: bool
+) -> None:
+    above = tmp_path / "above"
+    out = above / "out"
+    if there:
+        world.sample(output_path=str(out), epochs=1)
+    put = Node._put
+    others: list[Outcome] = []
+
+    def meanwhile() -> None:
+        others.append(world.sample(output_path=str(out), epochs=3))
+
+    def putting(self: Node, *given: Any) -> None:
+        monkeypatch.setattr(Node, "_put", put)
+        if not after:
+            meanwhile()
+        put(self, *given)
+        if after:
+            meanwhile()
+
+    monkeypatch.setattr(Node, "_put", putting)
+    world.sample(output_path=str(out), epochs=2)
+    assert len(others) == 1
+    made = manifests.read(str(out))
+    assert made is not None
+    assert made.options["epochs"] == (3 if after else 2)
+    verify(VerifyConfig(path=str(out)))
+    assert [path.name for path in above.iterdir()] == ["out"]
+
+
 def test_two_samplers_that_retire_one_folder_at_the_same_time_both_go_on(world: World) -> None:
     plan, other = world.plan(seed=1), world.plan(seed=2)
     failed: list[BaseException] = []
