@@ -301,7 +301,7 @@ def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[s
     """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
 
     Raises:
-        InputError: it is no archive, or a damaged or cut one, or a member is too long or sparse.
+        InputError: not an archive, or a damaged or cut one, or a member is too long or sparse.
     """
     with piece.opened() as raw, compressed.damage(piece.uri):
         for member, reader in compressed.tar_members(raw):

@@ -40,7 +40,7 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
     Raises:
         InputError: no archive, a cut or damaged one, one that would write outside its folder, or a member that is
             wanted cannot be had.
-        StorageError: there is no room for a member.
+        StorageError: a member does not fit.
     """
     head = file.read(6)
     file.seek(0)

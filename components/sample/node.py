@@ -329,9 +329,13 @@ class Node:
         if owned.leads(parent.handle, self.target.name, partial.handle):
             return False
         with suppress(OSError):
-            if _is_our_sample(parent.handle, self.target.name):
-                event(f"{NAME}: another run has put its sample into the place of this one: {self.target}")
-                return True
+            handle = owned.open_folder(parent.handle, self.target.name)
+            try:
+                if _is_our_sample(handle):
+                    event(f"{NAME}: another run has put its sample into the place of this one: {self.target}")
+                    return True
+            finally:
+                os.close(handle)
         return False
 
     def _refuse_swapped(self, parent: Folder, name: str, partial: Folder) -> None:
@@ -365,7 +369,7 @@ class Node:
         with suppress(OSError):
             other = owned.open_folder(at, hidden)
             try:
-                if _is_our_sample(at, hidden):
+                if _is_our_sample(other):
                     owned.remove(at, hidden, other)
             finally:
                 os.close(other)
@@ -579,10 +583,6 @@ def _exchange(parent: int, one: str, other: str) -> bool:
     return done == 0
 
 
-def _is_our_sample(parent: int, name: str) -> bool:
-    """Whether a sampled folder of this user has a name."""
-    handle = owned.open_folder(parent, name)
-    try:
-        return os.fstat(handle).st_uid == os.geteuid() and _made(handle) is not None
-    finally:
-        os.close(handle)
+def _is_our_sample(folder: int) -> bool:
+    """Whether this descriptor is of a sampled folder of this user."""
+    return os.fstat(folder).st_uid == os.geteuid() and _made(folder) is not None
