@@ -51,7 +51,7 @@ check: develop ## format, lint, types, stubs, generated files
 	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
 	cargo metadata --locked --format-version 1 --manifest-path rust/fuzz/Cargo.toml >/dev/null
 	$(MAKE) --no-print-directory generate
-	git diff --exit-code -- pipelines/compiled components docs README.md
+	git diff --exit-code -- pipelines/compiled components sources docs README.md
 
 # For the test that bytes do not depend on numpy's version.
 build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed

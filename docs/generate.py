@@ -13,9 +13,9 @@ from typing import Any, get_type_hints
 
 from picture import picture
 
-from components.sample.inspect import InspectConfig
-from pairmill.cli import type_name
-from pairmill.stage import default_of
+from components.sample.preview.inspect import InspectConfig
+from pairmill.engine.stage import default_of
+from pairmill.interface.cli import type_name
 
 TOP = Path(__file__).parent.parent
 STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
@@ -58,7 +58,7 @@ def index_table() -> str:
 
 def sources_table() -> str:
     """Sources as a Markdown table."""
-    from components.clean.sources import SOURCES
+    from sources.datasets import SOURCES
 
     lines = ["| source | data set |", "|---|---|"]
     for name, source in sorted(SOURCES.items()):
@@ -78,8 +78,8 @@ def source_options_table() -> str:
 
 def licences_table() -> str:
     """Origin, licence and citation of every source as a Markdown table."""
-    from components.clean.sources import SOURCES
     from components.fetch.core import describe
+    from sources.datasets import SOURCES
 
     lines = ["| source | origin | licence | citation |", "|---|---|---|---|"]
     for name, source in SOURCES.items():

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pairmill.shown import escaped, escaped_json, scrubbed
+from pairmill.redact import escaped, escaped_json, scrubbed
 
 if TYPE_CHECKING:
     from rich.console import Console

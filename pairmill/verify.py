@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pairmill import cli, log, storage
-from pairmill import manifest as manifests
+from pairmill import log, storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import MANIFEST, STARTED
+from pairmill.engine.stage import option
 from pairmill.errors import InputError, UsageError
-from pairmill.manifest import MANIFEST, STARTED
-from pairmill.stage import option
+from pairmill.interface import cli
 
 
 @dataclass(kw_only=True)

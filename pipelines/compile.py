@@ -7,7 +7,7 @@ one whose stages are shared out over pods, and every component by itself for tho
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports, which take half a second
-    from pairmill.interrupt import quiet
+    from pairmill.interface.interrupt import quiet
 
     quiet()
 
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pairmill import cli
+from pairmill.engine.stage import option
 from pairmill.errors import UsageError
-from pairmill.stage import option
+from pairmill.interface import cli
 from pipelines.placement import Placement
 
 COMPILED = "pipelines/compiled"
@@ -94,7 +94,7 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
 
 
 def _written(target: Path, config: CompileConfig) -> Path:
-    from pairmill import kfp
+    from pairmill.interface import kfp
 
     if config.image and config.image != os.environ.get(kfp.IMAGE_VARIABLE):
         # kfp builds a component's container while its module is imported.

@@ -7,7 +7,7 @@ Pipelines 2.17.0 did: runs of probe pipelines that ``tests/conformance/test_kube
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports, which take half a second
-    from pairmill.interrupt import quiet
+    from pairmill.interface.interrupt import quiet
 
     quiet()
 
@@ -21,9 +21,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pairmill import cli
+from pairmill.engine.stage import option
 from pairmill.errors import InputError, UsageError
-from pairmill.stage import option
+from pairmill.interface import cli
 from pipelines.compile import COMPILED
 
 Spec = dict[str, Any]

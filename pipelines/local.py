@@ -9,7 +9,7 @@ This leans on private names of kfp 2.17; tests/contract/test_local_runner.py not
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports, which take half a second
-    from pairmill.interrupt import quiet
+    from pairmill.interface.interrupt import quiet
 
     quiet()
 
@@ -28,8 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from components.sample.config import FINGERPRINT
-from pairmill import cli, launcher, log, prefixes, storage
+from pairmill import log, storage
 from pairmill.errors import PairmillError
+from pairmill.formats import prefixes
+from pairmill.interface import cli, launcher
 from pipelines import parameters
 
 

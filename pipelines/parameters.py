@@ -15,9 +15,10 @@ from components.fetch.config import FetchConfig
 from components.sample.config import SampleConfig
 from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
-from pairmill import cli, storage
+from pairmill import storage
+from pairmill.engine.stage import default_of, option
 from pairmill.errors import UsageError
-from pairmill.stage import default_of, option
+from pairmill.interface import cli
 
 
 def _like(config: type[Any], name: str, text: str) -> Any:

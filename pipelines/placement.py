@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pairmill.engine.stage import option
 from pairmill.errors import UsageError
-from pairmill.stage import option
 
 SCRATCH = "/scratch"
 """Where tasks spill: the one folder of a pod that is a volume with a limit. Everything else is the node's own disk."""

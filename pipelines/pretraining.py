@@ -14,7 +14,7 @@ from components.fetch.component import fetch
 from components.sample.component import sample
 from components.tokenize.component import tokenize
 from components.train_tokenizer.component import train_tokenizer
-from pairmill.stage import default_of
+from pairmill.engine.stage import default_of
 from pipelines import parameters
 from pipelines.placement import Placement
 

@@ -10,14 +10,14 @@ from servers import Hub
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.origin import Origin
-from components.clean.source import Context, Malformed, Parsed, Source, Unit
-from components.clean.sources import SOURCES
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
-from pairmill import runner
-from pairmill.rows import Row
-from pairmill.stage import Profile
+from pairmill.engine import runner
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources.datasets import SOURCES
+from sources.origin import Origin
+from sources.source import Context, Malformed, Parsed, Source, Unit
 
 
 class Made(Source):

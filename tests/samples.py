@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import manifest as manifests
-from pairmill.manifest import File, Ledger, Manifest
-from pairmill.tokens import INDEX
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest
+from pairmill.formats.tokens import INDEX
 
 Pairs = Sequence[tuple[int, int]]
 

@@ -6,9 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from pairmill import cli
+from pairmill.engine.stage import StageConfig, default_of, option
 from pairmill.errors import UsageError
-from pairmill.stage import StageConfig, default_of, option
+from pairmill.interface import cli
 
 
 @dataclass(kw_only=True)
@@ -49,7 +49,7 @@ class CleanConfig(StageConfig):
         Raises:
             UsageError: an item is not ``<source>.<option>=<value>`` of a source that has such an option.
         """
-        from components.clean.sources import SOURCES
+        from sources.datasets import SOURCES
 
         found: dict[str, dict[str, str]] = {}
         for item in self.source_options:
@@ -94,7 +94,7 @@ def build_options(kind: type[Any], source: str, values: dict[str, str]) -> Any:
 
 def source_options() -> list[tuple[str, str, str, str]]:
     """(``<source>.<option>``, type, default, meaning) of every option of every source."""
-    from components.clean.sources import SOURCES
+    from sources.datasets import SOURCES
 
     return [
         (

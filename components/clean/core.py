@@ -2,7 +2,7 @@
 
 A shard is a piece of a source's raw files. Where a shard alone makes an output it writes it; where several shards, or
 several labels, share outputs, shards write segments and a second round of shards puts them together
-(:mod:`components.clean.gather`).
+(:mod:`components.clean.merge`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,27 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from components.clean import gather, raw
-from components.clean.card import suffix_of
-from components.clean.catalog import chosen, is_file
+from components.clean import merge
 from components.clean.config import CleanConfig, build_options
-from components.clean.origin import Given, HubRows
-from components.clean.pieces import PIECE_BYTES, Piece, grouped, pieces_of
-from components.clean.raw import RawFolder
-from components.clean.readers import count
 from components.clean.report import report_of
 from components.clean.sink import SEGMENTS, Sink
-from components.clean.source import (
+from pairmill import storage
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, Writer
+from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.formats.rows import Row
+from pairmill.log import event
+from pairmill.report.page import Report
+from sources import raw
+from sources.card import suffix_of
+from sources.missing_paths import Watch, refuse_missed
+from sources.origin import Given, HubRows
+from sources.raw import RawFolder
+from sources.readers import count
+from sources.registry import chosen, is_file
+from sources.slices import PIECE_BYTES, Piece, grouped, pieces_of
+from sources.source import (
     WITHHELD,
     Context,
     Finding,
@@ -37,15 +47,6 @@ from components.clean.source import (
     parts_of,
     whole,
 )
-from components.clean.watch import Watch, refuse_missed
-from pairmill import storage
-from pairmill.content import Content
-from pairmill.errors import InputError, InternalError, UsageError
-from pairmill.log import event
-from pairmill.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.report import Report
-from pairmill.rows import Row
-from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
 
 _REASONS = 10
 _FILES_NAMED = 3
@@ -202,7 +203,7 @@ class Clean(Stage[CleanConfig]):
             yield Shard(f"{name} {part}".strip(), key, work, size)
 
     def scattered(self, shard: Shard) -> Mapping[str, Content]:
-        if isinstance(shard.payload, gather.Work):
+        if isinstance(shard.payload, merge.Work):
             return {}
         pieces = (*shard.payload.pieces, *shard.payload.withheld)
         return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
@@ -210,8 +211,8 @@ class Clean(Stage[CleanConfig]):
     def process(
         self, config: CleanConfig, plan_context: Any, shard: Shard, out: Writer
     ) -> tuple[Ledger, dict[str, Any]]:
-        if isinstance(shard.payload, gather.Work):
-            return gather.process(shard.payload, out)
+        if isinstance(shard.payload, merge.Work):
+            return merge.process(shard.payload, out)
         work: _Work = shard.payload
         source: Source = plan_context[0][work.source]
         ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
@@ -225,7 +226,7 @@ class Clean(Stage[CleanConfig]):
         with ExitStack() as stack:
             stack.enter_context(rejects)
             if work.output:
-                path, task = (SEGMENTS, "") if work.segmented else (work.output, gather.task_of(work.output))
+                path, task = (SEGMENTS, "") if work.segmented else (work.output, merge.task_of(work.output))
                 sink = stack.enter_context(
                     Sink(
                         stack.enter_context(out.create(path, task=task, scratch=work.segmented)),
@@ -293,7 +294,7 @@ class Clean(Stage[CleanConfig]):
 
     def gather(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
         sources, _ = plan.context
-        return gather.shards(records, sources, config.profile, self.version)
+        return merge.shards(records, sources, config.profile, self.version)
 
     def finish(
         self, config: CleanConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from components.clean.source import FURTHER_TURNS, WITHHELD
-from pairmill.manifest import Ledger, Manifest
-from pairmill.report import (
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.report.page import (
     Bars,
     Block,
     Histogram,
@@ -21,6 +20,7 @@ from pairmill.report import (
     names_said,
     rows_said,
 )
+from sources.source import FURTHER_TURNS, WITHHELD
 
 _UNFOLDED = 4
 _FILES = 50

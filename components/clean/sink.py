@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
-from components.clean.source import Layout
-from pairmill import rows
-from pairmill.rows import BATCH_BYTES, BATCH_ROWS, Row
+from pairmill.formats import rows
+from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, Row
+from sources.source import Layout
 
 SEGMENTS = "_segments"
 
@@ -47,7 +47,7 @@ class Sink:
         kind: the output's path, whose extension says how rows are written.
         layout: of the output.
         segmented: whether to write segments rather than the output itself (then the label is always empty).
-        null_type_if_empty: see :func:`pairmill.rows.writer_for`.
+        null_type_if_empty: see :func:`pairmill.formats.rows.writer_for`.
         labels: labels that have an output even without a row.
     """
 

@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from components.clean.card import matching
-from pairmill import compressed
 from pairmill.errors import InputError, StorageError
+from pairmill.formats import compressed
+from sources.card import matching
 
 NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 
@@ -33,7 +33,7 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
     Args:
         file: a tar (plain, gzip, bzip2, xz) or zip archive; its first bytes tell which.
         where: for messages.
-        patterns: see :func:`components.clean.card.matching`; tried on the name without the stripped folders.
+        patterns: see :func:`sources.card.matching`; tried on the name without the stripped folders.
         strip: leading folders to take off every name.
         create: gives the local file for a name.
 

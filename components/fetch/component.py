@@ -4,7 +4,7 @@
 from kfp import dsl
 
 from components.fetch.config import FetchConfig
-from pairmill.kfp import container, default
+from pairmill.interface.kfp import container, default
 
 
 @dsl.container_component

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pairmill.engine.stage import MOST_SHARES, RunConfig, option
 from pairmill.errors import UsageError
-from pairmill.stage import MOST_SHARES, RunConfig, option
 
 
 @dataclass(kw_only=True)

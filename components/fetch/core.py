@@ -19,23 +19,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from components.clean import raw
-from components.clean.card import CARD, matching
-from components.clean.catalog import chosen
-from components.clean.origin import Git, Given, Hub, HubRows, Manual, Web
-from components.clean.raw import FETCH, RawFolder
-from components.clean.source import Source
 from components.fetch import archive, hub_rows, lock, scratch
 from components.fetch.config import FetchConfig
 from components.fetch.lock import Pin
-from pairmill import hub, runner, storage, web
-from pairmill import manifest as manifests
-from pairmill.content import Content, whole
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine import runner
+from pairmill.engine.content import Content, whole
+from pairmill.engine.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
+from pairmill.engine.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writer
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
-from pairmill.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
-from pairmill.report import Bars, Report, Table, names_said
-from pairmill.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writer
+from pairmill.net import http, hub
+from pairmill.report.page import Bars, Report, Table, names_said
+from sources import raw
+from sources.card import CARD, matching
+from sources.origin import Git, Given, Hub, HubRows, Manual, Web
+from sources.raw import FETCH, RawFolder
+from sources.registry import chosen
+from sources.source import Source
 
 _RAW = "raw"
 _SHOWN = 10
@@ -445,11 +447,11 @@ def _resolved(source: Source, old: Pin | None) -> Pin:
     if isinstance(origin, Hub | HubRows):
         pin = Pin(name, hub.commit_of(_data_set(origin.repo, source.name), origin.revision))
     elif isinstance(origin, Git):
-        pin = Pin(name, web.commit_of(origin.repository, origin.revision))
+        pin = Pin(name, http.commit_of(origin.repository, origin.revision))
     else:
         assert isinstance(origin, Web)
-        version = web.version(origin.url)
-        if version == web.UNTOLD:
+        version = http.version(origin.url)
+        if version == http.UNTOLD:
             # Whether it is what was locked is known when its bytes are there. Until then it is a version of its own, so
             # that it is fetched; what comes is locked by its digest.
             version = f"{version}, asked for at {datetime.now(UTC).isoformat()}"
@@ -544,10 +546,10 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
     hint = f"update={source} takes what is published now; raw= what you have"
     name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
     local, note = folder / scratch.CONTENT / name, folder / "version"
-    version = web.UNTOLD if work.version.startswith(web.UNTOLD) else work.version
+    version = http.UNTOLD if work.version.startswith(http.UNTOLD) else work.version
     expected = "" if work.sha256 else version
     for again in (False, True):
-        web.download(work.url, local, note, expected=expected, hint=hint)
+        http.download(work.url, local, note, expected=expected, hint=hint)
         with local.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if not work.sha256 or sha256 == work.sha256:

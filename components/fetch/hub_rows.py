@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.clean.origin import HubRows
-from pairmill import hub, rows
 from pairmill.errors import InputError
+from pairmill.formats import rows
+from pairmill.net import hub
+from sources.origin import HubRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +39,8 @@ def stream(
         create: gives the local file for a name.
 
     Raises:
-        InputError: ``datasets`` cannot read it, or made other texts of a field (:func:`pairmill.rows.refuse_mixed`).
+        InputError: ``datasets`` cannot read it, or made other texts of a field
+            (:func:`pairmill.formats.rows.refuse_mixed`).
         StorageError: the Hub does not answer.
     """
     import pyarrow as pa

@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 import yaml
 
 from components.fetch.scratch import alone
-from pairmill import partials, storage
+from pairmill import storage
 from pairmill.errors import InputError
+from pairmill.storage import partials
 
 _FORMAT = 1
 _HEAD = "# The revision of each raw data set that this project uses. Written by fetch; update=<source> moves one.\n"

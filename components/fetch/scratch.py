@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pairmill import partials, storage
+from pairmill import storage
+from pairmill.storage import partials
 
 CONTENT = "content"
 """Folder of the downloaded files within one of scratch."""

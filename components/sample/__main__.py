@@ -1,15 +1,15 @@
 """``python -m components.sample``, and its commands ``inspect``, ``verify``, ``wait``, ``serve`` and ``prepare``."""
 
 if __name__ == "__main__":  # before the imports, which take half a second
-    from pairmill.interrupt import quiet
+    from pairmill.interface.interrupt import quiet
 
     quiet()
 
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run
-from components.sample.node import NAME
-from pairmill import cli
+from components.sample.node.folder import NAME
+from pairmill.interface import cli
 
 if __name__ == "__main__":
     raise SystemExit(cli.main(NAME, SampleConfig, run, commands=COMMANDS))

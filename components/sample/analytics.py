@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from components.sample.rows import REASONS
-from pairmill.manifest import Ledger
-from pairmill.markdown import plain
-from pairmill.stage import Profile
+from components.sample.row_filter import REASONS
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Profile
+from pairmill.report.markdown import plain
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
 _RULE = "".join(character if character == "|" else "-" for character in _HEADER)

@@ -1,11 +1,11 @@
 """What else the sampler's program does: one command a line, with its options and what it does."""
 
-from components.sample.inspect import InspectConfig, inspect
-from components.sample.prepare import PrepareConfig, prepare
-from components.sample.serve import ServeConfig, serve
-from components.sample.verify import VerifyConfig, verify
-from components.sample.wait import WaitConfig, wait
-from pairmill.cli import Command
+from components.sample.node.prepare import PrepareConfig, prepare
+from components.sample.node.serve import ServeConfig, serve
+from components.sample.node.verify import VerifyConfig, verify
+from components.sample.node.wait import WaitConfig, wait
+from components.sample.preview.inspect import InspectConfig, inspect
+from pairmill.interface.cli import Command
 
 COMMANDS = {
     "inspect": Command(InspectConfig, inspect),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pairmill import prefixes
+from pairmill.engine.stage import Profile, option
 from pairmill.errors import UsageError
-from pairmill.stage import Profile, option
+from pairmill.formats import prefixes
 
 Layout = Literal["compact", "data_io"]
 FINGERPRINT = "{fingerprint}"

@@ -18,28 +18,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from components.sample import analytics, owned, plan
+from components.sample import analytics, plan
 from components.sample.config import Layout, SampleConfig
-from components.sample.layout import PIECE, Arrangement
-from components.sample.materialize import materialize, metadata
-from components.sample.node import NAME, Node
-from components.sample.owned import Folder
+from components.sample.node import owned
+from components.sample.node.folder import NAME, Node
+from components.sample.node.layout import PIECE, Arrangement
+from components.sample.node.materialize import materialize, metadata
+from components.sample.node.owned import Folder
+from components.sample.node.space import refuse_unless_fits
 from components.sample.plan import Findings, Plan, Source
-from components.sample.rows import NEVER, TaskRows, rows_of
-from components.sample.space import refuse_unless_fits
-from pairmill import log, storage, tokens
-from pairmill import manifest as manifests
-from pairmill.cli import Outcome
-from pairmill.content import UNKNOWN, Content, broken, require_unchanged
-from pairmill.cores import available_cores
+from components.sample.row_filter import NEVER, TaskRows, rows_of
+from pairmill import log, storage
+from pairmill.cpu import available_cores
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import UNKNOWN, Content, broken, require_unchanged
+from pairmill.engine.manifest import MANIFEST, File, InputRef, Ledger, Manifest
+from pairmill.engine.metrics import of_rows
+from pairmill.engine.stage import Writer, byte_options, default_of
 from pairmill.errors import InputError, UsageError
-from pairmill.manifest import MANIFEST, File, InputRef, Ledger, Manifest
-from pairmill.metrics import of_rows
-from pairmill.prefixes import Rule, Rules, reference_json
-from pairmill.stage import Writer, byte_options, default_of
+from pairmill.formats import tokens
+from pairmill.formats.prefixes import Rule, Rules, reference_json
+from pairmill.interface.cli import Outcome
 
 if TYPE_CHECKING:
-    from pairmill.report import Report
+    from pairmill.report.page import Report
 
 VERSION = 3
 HISTORY = {
@@ -107,7 +109,7 @@ def run(config: SampleConfig) -> Outcome:
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=sample.fingerprint)
     else:
         if sample.home and sample.planned is None:
-            from pairmill.runner import say_why_made_again  # a node that carries out a plan needs nothing of it
+            from pairmill.engine.runner import say_why_made_again  # a node that carries out a plan needs nothing of it
 
             say_why_made_again(NAME, VERSION, HISTORY, storage.parent_of(sample.home))
         # Before anything is written: input that cannot be planned leaves not even a folder.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.rows import TaskRows
+from components.sample.row_filter import TaskRows
 from pairmill._native import Philox
 
 Rows = NDArray[np.uint32]

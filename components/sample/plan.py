@@ -1,7 +1,7 @@
 """The plan of a sample: which rows, and which of them in which epoch at which position.
 
-A plan says nothing of how the arrays are laid out (:mod:`components.sample.layout`). It is made once, kept below the
-project's root, and carried out on any number of machines.
+A plan says nothing of how the arrays are laid out (:mod:`components.sample.node.layout`). It is made once, kept below
+the project's root, and carried out on any number of machines.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from components.sample.analytics import Stats
 from components.sample.config import SampleConfig
 from components.sample.draw import Rows, Stream, Walk, ranks
-from components.sample.rows import TaskRows, by_size
+from components.sample.row_filter import TaskRows, by_size
 from pairmill import log, storage
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.stage import Writer
 from pairmill.errors import InputError
-from pairmill.manifest import Ledger, Manifest
-from pairmill.prefixes import Rule
-from pairmill.stage import Writer
-from pairmill.tokens import INDEX
+from pairmill.formats.prefixes import Rule
+from pairmill.formats.tokens import INDEX
 
 T = TypeVar("T")
 
@@ -65,11 +65,11 @@ class Findings:
     ledger: Ledger
     stats: Stats
     lengths: NDArray[np.int64]
-    """Rows over all epochs by tokens, as :func:`components.sample.rows.by_size` counts."""
+    """Rows over all epochs by tokens, as :func:`components.sample.row_filter.by_size` counts."""
     cuts: NDArray[np.int64]
     """Rows that may be sampled by tokens cut off."""
     least_context: int
-    """As :class:`components.sample.rows.TaskRows` has it."""
+    """As :class:`components.sample.row_filter.TaskRows` has it."""
 
 
 def make(tasks: Sequence[Callable[[], TaskRows]], config: SampleConfig, workers: int) -> tuple[Plan, list[Findings]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from components.sample import analytics
 from components.sample.analytics import Stats
-from pairmill.manifest import Manifest
-from pairmill.report import Bars, Histogram, Percent, Report, Section, Stacked, Table, names_said, rows_said
+from pairmill.engine.manifest import Manifest
+from pairmill.report.page import Bars, Histogram, Percent, Report, Section, Stacked, Table, names_said, rows_said
 
 _PARTS = ("instruction", "response")
 

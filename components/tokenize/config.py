@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pairmill.engine.stage import StageConfig, option
 from pairmill.errors import UsageError
-from pairmill.stage import StageConfig, option
 
 
 @dataclass(kw_only=True)

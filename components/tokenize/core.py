@@ -1,7 +1,7 @@
 """The tokenize stage: rows → token arrays, one folder per row file.
 
 A file is one shard, whose arrays are those of its task. A large Parquet file is cut between row groups into several,
-and a second round of shards puts their arrays together (:mod:`components.tokenize.gather`).
+and a second round of shards puts their arrays together (:mod:`components.tokenize.merge`).
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from components.tokenize import gather
+from components.tokenize import merge
 from components.tokenize.config import TokenizeConfig
-from pairmill import inputs, rows, storage, tokens
+from pairmill import storage
+from pairmill.engine import inputs
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, Writer
 from pairmill.errors import InputError, InternalError
+from pairmill.formats import rows, tokens
+from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
-from pairmill.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.report import Bars, Report, Table, names_said, rows_said
-from pairmill.stage import Plan, Shard, ShardRecord, Stage, Writer
-from pairmill.tokenizer_file import NAME, locate, read
+from pairmill.report.page import Bars, Report, Table, names_said, rows_said
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pairmill import _native
-    from pairmill.content import Content
     from pairmill.encoder import Encoder
+    from pairmill.engine.content import Content
 
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
 # share half a gigabyte.
@@ -141,15 +143,15 @@ class Tokenize(Stage[TokenizeConfig]):
         return replace(plan, context=context)
 
     def scattered(self, shard: Shard) -> Mapping[str, Content]:
-        return {} if isinstance(shard.payload, gather.Work) else shard.payload.file.scattered
+        return {} if isinstance(shard.payload, merge.Work) else shard.payload.file.scattered
 
     def process(
         self, config: TokenizeConfig, plan_context: Any, shard: Shard, out: Writer
     ) -> tuple[Ledger, dict[str, Any]]:
         from pairmill import _native
 
-        if isinstance(shard.payload, gather.Work):
-            return gather.process(shard.payload, out), {}
+        if isinstance(shard.payload, merge.Work):
+            return merge.process(shard.payload, out), {}
         context: _Context = plan_context
         work: _Work = shard.payload
         uri = work.file.uri
@@ -186,7 +188,7 @@ class Tokenize(Stage[TokenizeConfig]):
 
     def gather(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
         by_name = {record.name: record for record in records}
-        return [gather.shard(task, [by_name[name] for name in names]) for task, names in _pieces(plan).items()]
+        return [merge.shard(task, [by_name[name] for name in names]) for task, names in _pieces(plan).items()]
 
     def accept(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> None:
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):

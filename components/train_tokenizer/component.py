@@ -4,7 +4,7 @@
 from kfp import dsl
 
 from components.train_tokenizer.config import TrainTokenizerConfig
-from pairmill.kfp import container, default
+from pairmill.interface.kfp import container, default
 
 
 @dsl.container_component

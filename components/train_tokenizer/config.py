@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pairmill import prefixes
+from pairmill.engine.stage import StageConfig, option
 from pairmill.errors import UsageError
-from pairmill.stage import StageConfig, option
+from pairmill.formats import prefixes
 
 SPECIAL_TOKENS = [
     *(f"<|{name}|>" for name in ("PAD", "direct", "cot", "noisy", "synth", "endoftext", "im_start", "im_end")),

@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.report import report_of
-from pairmill import inputs, rows, storage
-from pairmill.content import Content
+from pairmill import storage
 from pairmill.encoder import SPLIT
+from pairmill.engine import inputs
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
 from pairmill.errors import InputError
+from pairmill.formats import rows
+from pairmill.formats.prefixes import Rules
 from pairmill.log import event
-from pairmill.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.prefixes import Rules
-from pairmill.report import Report
-from pairmill.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
+from pairmill.report.page import Report
 
 _WORDS, _HELD_OUT = "words", "held_out"
 _TASK = ("rows", "rows_read", "text_bytes")

@@ -11,9 +11,9 @@ import numpy as np
 
 from components.train_tokenizer import runs
 from components.train_tokenizer.config import TrainTokenizerConfig
-from pairmill import rows
 from pairmill.encoder import PRE_TOKENIZER
 from pairmill.errors import InputError
+from pairmill.formats import rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

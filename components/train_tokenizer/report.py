@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
-from pairmill.manifest import Manifest
-from pairmill.report import Bars, Block, Cell, Curve, Report, Table, rows_said
+from pairmill.engine.manifest import Manifest
+from pairmill.report.page import Bars, Block, Cell, Curve, Report, Table, rows_said
 
 _NOT_MEASURED = "not measured"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pairmill import rows
-from pairmill.stage import ShardRecord, Writer
+from pairmill.engine.stage import ShardRecord, Writer
+from pairmill.formats import rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

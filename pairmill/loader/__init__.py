@@ -7,7 +7,7 @@ from pairmill.loader.batch import Batch
 from pairmill.loader.loader import Loader
 from pairmill.loader.mixture import MixturePlan
 from pairmill.loader.plan import Phase
-from pairmill.loader.rows import RowPlan
+from pairmill.loader.row_plan import RowPlan
 from pairmill.loader.stream import StreamPlan
 from pairmill.loader.text import TextStream, eager
 from pairmill.loader.windows import Windows

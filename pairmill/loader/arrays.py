@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill import manifest as manifests
 from pairmill import storage
 from pairmill._native import Numbers
+from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, from_os_error
 from pairmill.loader.arguments import reading
 

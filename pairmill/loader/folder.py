@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from pairmill import manifest as manifests
 from pairmill._native import RowIndex
-from pairmill.cores import available_cores
+from pairmill.cpu import available_cores
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, from_os_error
+from pairmill.formats.sample_folder import folder_of
+from pairmill.formats.tokens import INDEX
 from pairmill.loader import arguments
 from pairmill.loader.arguments import reading, shown
 from pairmill.loader.arrays import Mapped, digests, mapped, numbers, recorded
 from pairmill.loader.tokenizer import Tokenizer
-from pairmill.manifest import content_key
-from pairmill.sampled import folder_of
-from pairmill.tokens import INDEX
 
 METADATA = "metadata.json"
 TOKENS = "tokens.npy"

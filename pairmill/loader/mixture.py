@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill._native import mixture_samples, mixture_sources
+from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.loader.arguments import MOST, number, several, whole
 from pairmill.loader.batch import DATASET_IDX, Batch, windows_of, windows_size
 from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases, checked_weights
 from pairmill.loader.tokenizer import see_one
 from pairmill.loader.windows import Windows
-from pairmill.manifest import content_key
 
 SAMPLES = "samples"
 """What a mixture is called where batches and messages name a source."""

@@ -9,6 +9,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
+from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
 from pairmill.loader.arguments import an, flag, text
 from pairmill.loader.batch import DATASET_IDX, Batch, windows_of, windows_size
@@ -16,7 +17,6 @@ from pairmill.loader.mixture import check_windows
 from pairmill.loader.plan import Draw, Phase, Plan, Position, World, checked_phases
 from pairmill.loader.text import Mark, TextStream
 from pairmill.loader.windows import Windows, fields_of
-from pairmill.manifest import content_key
 
 _OPEN = 4
 """Streams that are kept where they stand: each loader of a process goes on with its own."""

@@ -10,11 +10,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Self
 
-from pairmill import manifest as manifests
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
+from pairmill.formats.tokens import INFO
 from pairmill.log import event
-from pairmill.manifest import Manifest
-from pairmill.tokens import INFO
 
 _METADATA = "metadata.json"
 _PATH = "tokenizer_path"

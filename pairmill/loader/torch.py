@@ -19,7 +19,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.loader.batch import Batch
 from pairmill.loader.folder import Metadata
 from pairmill.loader.loader import Loader
-from pairmill.loader.rows import RowPlan
+from pairmill.loader.row_plan import RowPlan
 
 try:
     import torch

@@ -2,7 +2,7 @@
 
 A window is ``seq_len + 1`` tokens of one file and the next begins ``seq_len`` further, so that every token but a file's
 last is an input once and every one but its first a label once. What a file's last window leaves of its slots is padded,
-not dropped. The parity mode :mod:`pairmill.loader.kempner` cuts, loses and guesses as the program does that it follows.
+not dropped. The parity mode :mod:`pairmill.compat.kempner` cuts, loses and guesses as the program does that it follows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pairmill import _native
+from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
+from pairmill.formats.tokens import INDEX, Array
 from pairmill.loader import arguments
 from pairmill.loader.arguments import reading, several, shown, text, whole
 from pairmill.loader.arrays import Mapped, digests, recorded
 from pairmill.loader.tokenizer import Tokenizer
-from pairmill.manifest import content_key
-from pairmill.tokens import INDEX, Array
 
 Ints = NDArray[np.int64]
 Tokens = NDArray[np.integer[Any]]

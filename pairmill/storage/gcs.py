@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pairmill.errors import StorageError
+from pairmill.retry import Again, delays, patience, timeouts
 from pairmill.storage.remote import Body, Place, RemoteStore, Stat, no_credentials, refusal
-from pairmill.storage.retry import Again, delays, patience, timeouts
 
 CHUNK = 16 << 20
 """Bytes of one request of a resumable upload, which are in memory at a time."""

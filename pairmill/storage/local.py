@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from pairmill import partials
 from pairmill.errors import Changed, InputError
 from pairmill.log import event
+from pairmill.storage import partials
 from pairmill.storage.base import Creation, Entry, Store, translated
 from pairmill.storage.uris import local_path
 

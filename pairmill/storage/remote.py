@@ -20,10 +20,10 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
-from pairmill import partials
 from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageError, from_os_error
+from pairmill.retry import Again, retried
+from pairmill.storage import partials
 from pairmill.storage.base import Creation, Digest, Entry, Store
-from pairmill.storage.retry import Again, retried
 from pairmill.storage.uris import bucket_and_key, local_path, scheme
 
 if TYPE_CHECKING:

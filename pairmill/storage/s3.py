@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pairmill.errors import StorageError, UsageError
+from pairmill.retry import Again, timeouts
 from pairmill.storage.base import each
 from pairmill.storage.remote import (
     PART,
@@ -31,7 +32,6 @@ from pairmill.storage.remote import (
     no_credentials,
     refusal,
 )
-from pairmill.storage.retry import Again, timeouts
 
 KUBEFLOWS = "http://seaweedfs.kubeflow:9000"
 """Kubeflow's own store, as its launcher 2.17 finds it. Source: its backend/src/v2/objectstore/config.go."""

@@ -7,7 +7,7 @@ a recurring run). stdout carries the id of the run alone; everything else goes t
 from __future__ import annotations
 
 if __name__ == "__main__":  # before the imports, which take half a second
-    from pairmill.interrupt import quiet
+    from pairmill.interface.interrupt import quiet
 
     quiet()
 
@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pairmill import cli
+from pairmill.engine.stage import MOST_SHARES, option
 from pairmill.errors import UsageError
+from pairmill.interface import cli
 from pairmill.log import event
-from pairmill.stage import MOST_SHARES, option
 from pipelines.compile import CompileConfig, ImageConfig
 from pipelines.parameters import Parameters, of, stage_configs
 from pipelines.submit.server import Server, ServerConfig

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from pairmill.engine.stage import option
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
-from pairmill.stage import option
 
 T = TypeVar("T")
 

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pairmill import log
-from pairmill.cli import INTERRUPTED, TERMINATED
+from pairmill.engine.stage import option
 from pairmill.errors import PairmillError, UsageError
+from pairmill.interface.cli import INTERRUPTED, TERMINATED
 from pairmill.log import event
-from pairmill.shown import escaped
-from pairmill.stage import option
+from pairmill.redact import escaped
 from pipelines.submit import state
 from pipelines.submit.server import Exists, NoLog, Refused, Server, Unanswered
 from pipelines.submit.state import Task, Verdict

@@ -126,7 +126,7 @@ def ours(source: str, raw: Path, out: Path) -> None:
     """Clean one source with the stage."""
     from components.clean.config import CleanConfig
     from components.clean.core import Clean
-    from pairmill import runner
+    from pairmill.engine import runner
 
     result = runner.run(Clean(), CleanConfig(raw=str(raw), root=str(out), sources=[source], workers=1))
     print(result.manifest.ledger.rows_in)
@@ -139,7 +139,7 @@ def child(side: str, source: str, raw: str, out: str) -> None:
         import pyarrow.parquet  # noqa: F401
 
         import components.clean.core  # noqa: F401
-        import pairmill.runner  # noqa: F401
+        import pairmill.engine.runner  # noqa: F401
 
         work = ours
     else:

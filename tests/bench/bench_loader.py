@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import samples
 
 from pairmill._native import pack_rows
+from pairmill.compat.hrm import global_batches
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.folder import Epoch
-from pairmill.loader.hrm import global_batches
-from pairmill.loader.rows import Balance
+from pairmill.loader.row_plan import Balance
 from pairmill.loader.windows import Windows
 
 ROWS, MANY, SLOTS, SEQ_LEN, WINDOWS = 400_000, 10_000_000, 24_576, 2048, 8

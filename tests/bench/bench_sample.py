@@ -21,9 +21,9 @@ import measure
 import numpy as np
 from measure import ratio, spread
 
-from pairmill import manifest as manifests
-from pairmill.manifest import File, Ledger, Manifest
-from pairmill.tokens import INDEX
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest
+from pairmill.formats.tokens import INDEX
 
 TASKS, ROWS, MEAN, EPOCHS = 20, 1_500_000, 200, 4
 ROUNDS = 5

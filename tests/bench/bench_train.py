@@ -21,8 +21,10 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.core import TrainTokenizer
-from pairmill import _native, rows, runner
+from pairmill import _native
 from pairmill.encoder import SPLIT
+from pairmill.engine import runner
+from pairmill.formats import rows
 
 ROUNDS = 3
 VOCABULARY = 65_536

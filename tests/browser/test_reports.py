@@ -8,8 +8,8 @@ import line
 import numpy as np
 import pytest
 
-from components.sample import inspect
-from pairmill.report import Bars, Curve, Histogram, Report, Samples, Section, Stacked, Table
+from components.sample.preview import inspect
+from pairmill.report.page import Bars, Curve, Histogram, Report, Samples, Section, Stacked, Table
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pairmill.manifest import MANIFEST, File, Ledger, Manifest
+from pairmill.engine.manifest import MANIFEST, File, Ledger, Manifest
 
 OURS = "made by pairmill's cluster tests"
 TASKS = ("flan__a.parquet", "gsm8k_train.jsonl", "tasksource__b.parquet")

@@ -7,7 +7,7 @@ import time
 import pytest
 from rig import MANIFESTS, NAMESPACE, NODE_FOLDER, SAMPLER, Doc, ReachableS3, Rig, object_of, say, shell, until
 
-from components.sample.serve import PORT
+from components.sample.node.serve import PORT
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:pairmill-sampler"
 

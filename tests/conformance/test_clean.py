@@ -14,8 +14,8 @@ import pytest
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.sources import SOURCES
-from pairmill import cli, stagecli
+from pairmill.interface import cli, stagecli
+from sources.datasets import SOURCES
 
 Run = Callable[..., str]
 every_source = pytest.mark.parametrize("source", SOURCES)

@@ -15,15 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill.loader.kempner.config import DataConfig, DatasetSource, TrainingPhase, load_config
-from pairmill.loader.kempner.data import (
+from pairmill.compat.kempner.config import DataConfig, DatasetSource, TrainingPhase, load_config
+from pairmill.compat.kempner.data import (
     HuggingFaceDataset,
     MemoryMappedDataset,
     MixtureDataset,
     StreamingHuggingFaceDataset,
 )
-from pairmill.loader.kempner.loader import StatefulDataLoader
-from pairmill.loader.kempner.samplers import DistributedSampler, MixtureSampler
+from pairmill.compat.kempner.loader import StatefulDataLoader
+from pairmill.compat.kempner.samplers import DistributedSampler, MixtureSampler
 
 Entry = dict[str, Any]
 

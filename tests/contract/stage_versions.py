@@ -30,9 +30,9 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 RECORD = "tests/contract/stage_versions.json"
 STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
-_SOURCES = "components.clean.sources"
+_SOURCES = "sources.datasets"
 _NATIVE = "pairmill._native"
-_PACKAGES = ("pairmill", "components")
+_PACKAGES = ("pairmill", "sources", "components")
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Tree:
         stages = {stage: self._closure(f"components.{stage}.core") for stage in STAGES}
         for stage, modules in stages.items():
             found[stage] = Unit(str(self._version(f"components.{stage}.core")), self._digests(modules))
-        for path in sorted((self._top / "components" / "clean" / "sources").glob("[!_]*.py")):
+        for path in sorted((self._top / "sources" / "datasets").glob("[!_]*.py")):
             module = f"{_SOURCES}.{path.stem}"
             version = f"{found['clean'].version}.{self._version(module, 1)}"
             found[f"source {path.stem}"] = Unit(version, self._digests(self._closure(module) - stages["clean"]))

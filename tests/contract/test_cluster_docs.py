@@ -8,8 +8,8 @@ import pytest
 import yaml
 from helpers import REPOSITORY
 
-from pairmill import cli
-from pairmill.stage import MOST_SHARES
+from pairmill.engine.stage import MOST_SHARES
+from pairmill.interface import cli
 from pipelines.submit import __main__ as command
 
 DOCS = REPOSITORY / "docs"

@@ -15,15 +15,16 @@ from sides import trained
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.origin import Manual
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from components.tokenize import core as tokenize
 from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer import core as train_tokenizer
 from components.train_tokenizer.config import TrainTokenizerConfig
-from pairmill import runner, storage
-from pairmill.stage import Plan, RunConfig, Shard, Stage, byte_options
+from pairmill import storage
+from pairmill.engine import runner
+from pairmill.engine.stage import Plan, RunConfig, Shard, Stage, byte_options
+from sources.origin import Manual
 
 C = TypeVar("C", bound=RunConfig)
 

@@ -16,10 +16,10 @@ import yaml
 from helpers import REPOSITORY, STAGES, python
 
 from components.sample.core import _outcome as sample_outcome
-from pairmill import kfp as ours
-from pairmill import launcher, stagecli
-from pairmill.manifest import Ledger, Manifest
-from pairmill.stage import MOST_SHARES
+from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.stage import MOST_SHARES
+from pairmill.interface import kfp as ours
+from pairmill.interface import launcher, stagecli
 from pipelines.compile import CompileConfig
 from pipelines.compile import run as compile_one
 
@@ -547,7 +547,7 @@ def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) ->
 
 
 def test_a_default_that_kubeflow_hands_over_gives_the_options_default(spec: dict[str, Any]) -> None:
-    from pairmill import cli
+    from pairmill.interface import cli
 
     inspected = 0
     for stage in STAGES:
@@ -613,7 +613,7 @@ def test_every_task_has_a_title(spec: dict[str, Any]) -> None:
 
 # --- who imports whom -----------------------------------------------------------------------------------------------
 
-PACKAGES = ("pairmill", "components", "pipelines")
+PACKAGES = ("pairmill", "sources", "components", "pipelines")
 
 
 def modules() -> dict[str, Path]:
@@ -646,7 +646,7 @@ def test_imports_point_one_way() -> None:
     found = modules()
     assert len(found) >= 45
     assert sum(name.startswith("components.") for name in found) >= 20
-    allowed = {"pairmill": {"pairmill"}, "components": {"components", "pairmill"}, "pipelines": set(PACKAGES)}
+    allowed = {name: set(PACKAGES[: floor + 1]) for floor, name in enumerate(PACKAGES)}
     inspected = 0
     for name, path in found.items():
         for other in imported(path):
@@ -664,24 +664,16 @@ def test_stages_never_import_each_other() -> None:
             continue
         for other in imported(path):
             if top(other) == "components":
-                assert other.split(".")[1] == parts[1] or declares(name, other), f"{name} imports {other}"
+                assert other.split(".")[1] == parts[1], f"{name} imports {other}"
                 inspected += 1
     assert inspected >= 20
-
-
-# What clean's sources declare of themselves, which fetch carries out: docs/decisions/0005.
-DECLARATIONS = {f"components.clean.{name}" for name in ("card", "catalog", "origin", "raw", "source", "sources")}
-
-
-def declares(name: str, other: str) -> bool:
-    return name.startswith("components.fetch.") and any(f"{other}.".startswith(f"{one}.") for one in DECLARATIONS)
 
 
 def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
     users = {name for name, path in modules().items() if any(top(other) == "kfp" for other in imported(path))}
     stages = {f"components.{stage}.component" for stage in STAGES}
     assert stages <= users
-    assert {name for name in users - stages - {"pairmill.kfp"} if top(name) != "pipelines"} == set()
+    assert {name for name in users - stages - {"pairmill.interface.kfp"} if top(name) != "pipelines"} == set()
 
 
 def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
@@ -703,7 +695,7 @@ def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
 
 def test_only_storage_knows_schemes() -> None:
     # The launcher maps its own mounts, which are Kubeflow's and no storage of ours.
-    known = ("pairmill.storage", "pairmill.launcher")
+    known = ("pairmill.storage", "pairmill.interface.launcher")
     inspected = 0
     for name, path in modules().items():
         if name.startswith(known):

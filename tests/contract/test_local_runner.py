@@ -15,8 +15,9 @@ import pytest
 from helpers import environment, python
 from kfp import dsl
 
-from pairmill import launcher, log
+from pairmill import log
 from pairmill.errors import UsageError
+from pairmill.interface import launcher
 from pipelines import local
 from pipelines.local import PipelineFailure, TaskRun
 

@@ -17,10 +17,10 @@ from kubeflow_trainer_api import models as trainer
 
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
-from components.sample.prepare import PrepareConfig
-from components.sample.serve import PORT, ServeConfig
-from components.sample.wait import WaitConfig
-from pairmill import cli
+from components.sample.node.prepare import PrepareConfig
+from components.sample.node.serve import PORT, ServeConfig
+from components.sample.node.wait import WaitConfig
+from pairmill.interface import cli
 from pipelines.placement import SECRETS, Placement
 
 MANIFESTS = REPOSITORY / "manifests"

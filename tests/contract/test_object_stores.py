@@ -339,7 +339,7 @@ def test_a_file_system_without_links_commits_too(tmp_path: Path, monkeypatch: py
 
 def test_the_server_of_the_tests_refuses_what_came_otherwise_than_it_was_sent(s3_server: S3Server, s3: str) -> None:
     # Else the checksums would prove nothing here.
-    from pairmill.storage.retry import Again
+    from pairmill.retry import Again
 
     store = storage.store_for(s3)
     assert isinstance(store, RemoteStore)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from components.clean.core import Clean
-from components.clean.sources import SOURCES
 from components.fetch.core import Fetch
 from components.sample.core import VERSION
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
+from sources.datasets import SOURCES
 from tests.contract import stage_versions
 from tests.contract.stage_versions import RECORD, STAGES, TOP, Tree
 
@@ -53,7 +53,7 @@ def test_what_is_left_out_is_there_and_has_a_reason() -> None:
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("repository")
-    for name in ("pairmill", "components", "rust/core", "rust/python"):
+    for name in ("pairmill", "sources", "components", "rust/core", "rust/python"):
         shutil.copytree(
             TOP / name, top / name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "loader", "target")
         )
@@ -90,21 +90,19 @@ def names(tree: Tree) -> set[str]:
 
 
 def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
-    readers = "components/clean/readers.py"
+    readers = "sources/readers.py"
     tree = edit(readers, "csv.reader(file, strict=True)", "csv.reader(file)")
-    assert tree.wrong() == [
-        f"{name}: components.clean.readers changed, and its version was not" for name in ("fetch", "clean")
-    ]
+    assert tree.wrong() == [f"{name}: sources.readers changed, and its version was not" for name in ("fetch", "clean")]
     assert {line.split(":")[0] for line in tree.record()} == {"fetch", "clean"}  # what was not raised stays wrong
     assert tree.record("fetch", "fetch never parses a record") != []
     core = "components/clean/core.py"
     version = f"version: ClassVar[int] = {Clean.version}\n"
     tree = edit(core, version, version.replace(str(Clean.version), str(Clean.version + 1)))
-    assert "clean: components.clean.core, components.clean.readers changed, and its version was raised" in tree.wrong()
+    assert "clean: components.clean.core, sources.readers changed, and its version was raised" in tree.wrong()
     assert tree.record() == []
     assert tree.known()["clean"].version == str(Clean.version + 1)
     assert tree.known()["fetch"].neutral[-1] == {
-        "modules": ["components.clean.readers"],
+        "modules": ["sources.readers"],
         "reason": "fetch never parses a record",
     }
     # The next change is noticed again.
@@ -114,9 +112,9 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new", "expected"),
     [
-        ("pairmill/jsonstream.py", "import ", "import array\nimport ", {*STAGES} - {"sample"}),
+        ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*STAGES} - {"sample"}),
         ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize"}),
-        ("components/clean/sources/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
+        ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
         ("rust/core/src/bpe.rs", "fn ", "fn other() {}\nfn ", {*STAGES}),
         ("rust/core/src/pack.rs", "fn ", "fn other() {}\nfn ", set()),
         ("pairmill/storage/local.py", "import ", "import array\nimport ", set()),
@@ -131,7 +129,7 @@ def test_whose_bytes_a_module_makes_is_known(
 
 
 def test_a_module_that_only_sources_share_is_theirs(edit: Edit) -> None:
-    found = names(edit("components/clean/text.py", "return chr(65 + index)", "return chr(97 + index)"))
+    found = names(edit("sources/fields.py", "return chr(65 + index)", "return chr(97 + index)"))
     assert len(found) > 5
     assert all(name.startswith("source ") for name in found)
 
@@ -142,7 +140,9 @@ def test_words_for_people_and_formatting_change_nobody_s_bytes(edit: Edit, origi
     tree = edit(core, "do not measure a model with it", "measure no model with it")
     tree = edit(core, '"""Put a record aside."""', '"""Put it aside.\n\n        Really.\n        """  # Indeed.')
     tree = edit(
-        "pairmill/rows.py", "from __future__ import annotations\n", "from __future__ import annotations\n\n# Rows.\n"
+        "pairmill/formats/rows.py",
+        "from __future__ import annotations\n",
+        "from __future__ import annotations\n\n# Rows.\n",
     )
     (original / core).write_text(ast.unparse(ast.parse((original / core).read_text())))
     assert Tree(original).wrong() == tree.wrong() == []

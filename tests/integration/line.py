@@ -13,8 +13,8 @@ from components.sample import core as sample
 from components.sample.config import SampleConfig
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
-from pairmill import stagecli
-from pairmill.cli import Outcome
+from pairmill.interface import stagecli
+from pairmill.interface.cli import Outcome
 
 RECORDS, ODD, LIMIT, EPOCHS = 240, 20, 200, 2
 """Records of each of eight raw files; those of gsm8k that are malformed; rows of dmmath files to use; epochs."""

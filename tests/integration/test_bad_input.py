@@ -15,7 +15,7 @@ from helpers import writable
 from nursery import Nursery
 from tools import World
 
-from pairmill import manifest as manifests
+from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 
 USAGE, INPUT, STORAGE = 2, 3, 4

@@ -17,7 +17,6 @@ from helpers import contents, writable
 from tools import World
 
 from components.clean import core as clean_core
-from components.clean import pieces
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch.config import FetchConfig
@@ -29,10 +28,12 @@ from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.core import TrainTokenizer
-from pairmill import manifest as manifests
-from pairmill import runner, storage, verify
+from pairmill import storage, verify
+from pairmill.engine import manifest as manifests
+from pairmill.engine import runner
+from pairmill.engine.runner import RECORD, Result
 from pairmill.errors import InputError, StageFailure
-from pairmill.runner import RECORD, Result
+from sources import slices
 
 _ROWS = 60
 _YAML = "name: mine\nfiles: {}\ncondition: direct\ninstruction: q\nresponse: a\n"
@@ -182,9 +183,9 @@ def test_a_raw_file_in_pieces_that_changes_after_its_digest_poisons_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path, make = KINDS[kind]
-    for module in (pieces, clean_core):
+    for module in (slices, clean_core):
         monkeypatch.setattr(module, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(pieces, "_BLOCK", 300)
+    monkeypatch.setattr(slices, "_BLOCK", 300)
     raw, root = tmp_path / "raw", tmp_path / "root"
     file = raw / path
     file.parent.mkdir(parents=True)
@@ -203,7 +204,7 @@ def test_a_raw_file_in_pieces_that_changes_after_its_digest_poisons_nothing(
 
 def test_a_header_that_is_another_than_its_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a CSV file in pieces every piece reads the first line by itself.
-    for module in (pieces, clean_core):
+    for module in (slices, clean_core):
         monkeypatch.setattr(module, "PIECE_BYTES", 1000)
     raw, root = tmp_path / "raw", tmp_path / "root"
     file = raw / "mine/x.csv"

@@ -17,8 +17,8 @@ from helpers import python
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.sources import SOURCES
-from pairmill import runner
+from pairmill.engine import runner
+from sources.datasets import SOURCES
 
 TEXTS: list[Any] = [
     None,

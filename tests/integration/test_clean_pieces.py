@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import python
 
-from components.clean import core, gather, pieces, sink
+from components.clean import core, merge, sink
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.sources import SOURCES
-from pairmill import runner
-from pairmill.manifest import Manifest
+from pairmill.engine import runner
+from pairmill.engine.manifest import Manifest
+from sources import slices
+from sources.datasets import SOURCES
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +44,13 @@ def rows_of(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (pieces, core):
+    for module in (slices, core):
         monkeypatch.setattr(module, "PIECE_BYTES", 4000)
-    monkeypatch.setattr(pieces, "_BLOCK", 1000)
+    monkeypatch.setattr(slices, "_BLOCK", 1000)
     monkeypatch.setattr(sink, "_HELD", 20_000)
-    monkeypatch.setattr(gather, "_SMALL", 1500)
-    monkeypatch.setattr(gather, "BATCH_BYTES", 6000)
-    monkeypatch.setattr(gather, "_SHARD_OUTPUTS", 7)
+    monkeypatch.setattr(merge, "_SMALL", 1500)
+    monkeypatch.setattr(merge, "BATCH_BYTES", 6000)
+    monkeypatch.setattr(merge, "_SHARD_OUTPUTS", 7)
 
 
 @pytest.mark.parametrize("profile", ["pairmill", "data_io"])
@@ -154,7 +155,7 @@ def test_an_output_stands_even_if_no_row_goes_there(tmp_path: Path) -> None:
 def test_large_segments_are_copied_and_small_ones_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "PIECE_BYTES", 1)
     flan(tmp_path, *[[("small", f"{part} {row}") for row in range(3)] + [("large", "x" * 5000)] for part in range(9)])
-    monkeypatch.setattr(gather, "_SMALL", 900)
+    monkeypatch.setattr(merge, "_SMALL", 900)
     folder, manifest = clean(tmp_path, tmp_path / "root", sources=["flan"])
     assert len(manifest.shards) == 9
     path = folder / "data_clustered/flan"

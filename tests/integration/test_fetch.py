@@ -24,12 +24,12 @@ import tools
 from fetching import ask_here, clean, declare, fetch, fetched, index, lines
 from servers import Files, Hub
 
-from components.clean.origin import Git, Given, HubRows, Manual, Web
-from components.clean.origin import Hub as HubFiles
 from components.fetch import lock
 from components.fetch.lock import Pin
-from pairmill import web
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
+from pairmill.net import http
+from sources.origin import Git, Given, HubRows, Manual, Web
+from sources.origin import Hub as HubFiles
 
 PATTERNS = ("data/train-*.jsonl", "data/**/*.parquet")
 REPO = HubFiles("o/n", PATTERNS)
@@ -73,7 +73,7 @@ def files() -> Iterator[Files]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before another try are left out."""
-    monkeypatch.setattr(web, "time", SimpleNamespace(sleep=lambda _: None, time=time.time, monotonic=time.monotonic))
+    monkeypatch.setattr(http, "time", SimpleNamespace(sleep=lambda _: None, time=time.time, monotonic=time.monotonic))
 
 
 def refusal(work: Callable[[], object], code: int = 3) -> str:
@@ -471,9 +471,9 @@ _STREAM = """
 import json, sys, time
 from contextlib import contextmanager
 from pathlib import Path
-from components.clean.origin import HubRows
+from sources.origin import HubRows
 from components.fetch import hub_rows
-from pairmill import hub
+from pairmill.net import hub
 from pairmill.errors import PairmillError
 time.sleep = lambda seconds: None
 hub_rows._PART_BYTES, hub_rows._GROUP_BYTES, hub_rows._BATCH_ROWS = 40_000, 10_000, 100

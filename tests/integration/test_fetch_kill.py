@@ -202,8 +202,8 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
 
 _WEB = """
 import sys
-from components.clean.origin import Web
-from components.clean.sources import SOURCES
+from sources.origin import Web
+from sources.datasets import SOURCES
 from fetching import Made, fetch
 from pathlib import Path
 SOURCES["made"] = Made("made", Web(sys.argv[2], ("**/train/*.jsonl",)))

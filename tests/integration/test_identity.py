@@ -14,21 +14,21 @@ from servers import Hub
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.origin import Hub as HubFiles
-from components.clean.origin import Manual
-from components.clean.source import Context, Parsed, Source, To, Unit
-from components.clean.sources import SOURCES
-from components.clean.splits import TrainOnly, files_by_split
 from components.fetch.core import Fetch
 from components.sample import core as sampling
 from components.sample.config import SampleConfig
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
-from pairmill import runner
-from pairmill.manifest import MANIFEST
-from pairmill.rows import Row
-from pairmill.runner import Result
-from pairmill.stage import Profile
+from pairmill.engine import runner
+from pairmill.engine.manifest import MANIFEST
+from pairmill.engine.runner import Result
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources.datasets import SOURCES
+from sources.origin import Hub as HubFiles
+from sources.origin import Manual
+from sources.source import Context, Parsed, Source, To, Unit
+from sources.splits import TrainOnly, files_by_split
 
 FIVE_LINES = "name: mine\n{where}\ncondition: direct\ninstruction: question\nresponse: answer\n"
 

@@ -18,7 +18,7 @@ import pytest
 import tools
 from tools import World
 
-from components.clean.sources import tasksource
+from sources.datasets import tasksource
 
 MOST = 1.3
 MOST_TOKENIZE = 1.2
@@ -283,7 +283,7 @@ def test_train_tokenizer(tmp_path: Path) -> None:
 _READ = """
 import sys
 from collections import deque
-from pairmill import rows
+from pairmill.formats import rows
 deque(rows.read(sys.argv[1]), maxlen=0)
 """
 

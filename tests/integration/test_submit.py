@@ -21,8 +21,8 @@ from apiserver import WORKFLOW, ApiServer, Node, frame
 from helpers import HANGS, REPOSITORY, environment, until
 from nursery import Nursery
 
-from pairmill.kfp import PLACEHOLDER_IMAGE
-from pairmill.stage import MOST_SHARES
+from pairmill.engine.stage import MOST_SHARES
+from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64

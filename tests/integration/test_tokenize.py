@@ -19,10 +19,11 @@ from tools import World
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
-from pairmill import _native, runner
+from pairmill import _native
+from pairmill.engine import runner
+from pairmill.engine.manifest import Manifest
 from pairmill.errors import InternalError
-from pairmill.manifest import Manifest
-from pairmill.tokens import ARRAYS, INDEX
+from pairmill.formats.tokens import ARRAYS, INDEX
 
 
 def tokenize(world: World, rows: Path, root: Path, **options: Any) -> tuple[Path, Manifest]:
@@ -163,7 +164,7 @@ _MODULES = """
 import pickle, sys
 from pathlib import Path
 from components.tokenize.core import Tokenize
-from pairmill import runner
+from pairmill.engine import runner
 stage, config, context, shard = pickle.loads(Path(sys.argv[1]).read_bytes())
 record = runner.process_shard(stage, config, context, shard, sys.argv[2])
 print(record.ledger.rows_in, *sorted({"pandas", "pyarrow.compute", "rich", "tokenizers"} & sys.modules.keys()))
@@ -194,7 +195,7 @@ def test_a_worker_builds_the_native_encoder_alone(world: World, tmp_path: Path) 
 _REUSE = """
 import sys
 from components.tokenize.core import Tokenize
-from pairmill.stagecli import main
+from pairmill.interface.stagecli import main
 code = main(Tokenize())
 print(*sorted({"pandas", "pyarrow", "rich", "tokenizers"} & sys.modules.keys()))
 raise SystemExit(code)

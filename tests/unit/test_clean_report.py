@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from components.clean.report import report_of
-from pairmill.manifest import InputRef, Ledger, Manifest
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
 
 NASTY = '</pre></details><script>alert("x")</script><img src=http://example.com onerror=x> & مرحبا 🧮'
 CITATION = "Doe, Roe: A Set of <Problems>. 2021, arXiv:2101.00001"

@@ -20,11 +20,12 @@ from typing import Any, Literal, get_type_hints
 import pytest
 from helpers import REPOSITORY, STAGES, environment, python
 
-from pairmill import cli, storage
-from pairmill.cli import Outcome
+from pairmill import storage
+from pairmill.engine.stage import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
-from pairmill.report import Report
-from pairmill.stage import default_of, list_item, option
+from pairmill.interface import cli
+from pairmill.interface.cli import Outcome
+from pairmill.report.page import Report
 
 
 @dataclass(kw_only=True)
@@ -139,7 +140,7 @@ def test_nothing_that_a_user_gives_is_resolved(
     on_kubeflow = ["--executor-input", json.dumps(executor_input)]
     for value, arguments in product(("open sesame", "5", "true", "bpe"), (["place=x", f"{name}={text}"], on_kubeflow)):
         monkeypatch.setenv("A_SECRET", value)  # some of them would be right
-        monkeypatch.setattr("pairmill.shown._secrets", list)  # it must not come as far as that
+        monkeypatch.setattr("pairmill.redact._secrets", list)  # it must not come as far as that
         assert cli.main("toy", Options, lambda options: outcome(stdout=repr(options)), arguments) == 2
         captured = capsys.readouterr()
         assert captured.out == ""
@@ -393,7 +394,7 @@ def toy(tmp_path: Path) -> list[str]:
         (tmp_path / name).mkdir()
     for number in range(3):
         (tmp_path / "source" / f"{number}.txt").write_text("line\n")
-    code = "from toy_stage import Toy\nfrom pairmill import stagecli\nraise SystemExit(stagecli.main(Toy()))"
+    code = "from toy_stage import Toy\nfrom pairmill.interface import stagecli\nraise SystemExit(stagecli.main(Toy()))"
     places = [f"{name}={tmp_path / name}" for name in ("source", "marks", "root")]
     return ["-c", code, *places, "workers=2"]
 
@@ -451,7 +452,7 @@ def test_the_kind_of_log_can_be_chosen(
 
 def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pairmill import cli\nfrom pairmill.report import Report\n"
+        "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.page import Report\n"
         "from components.clean.config import CleanConfig\n"
         "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
         "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out))"
@@ -483,7 +484,7 @@ def test_errors_say_what_where_got_expected_and_next() -> None:
 
 TOLD = """
 import os, signal, time, weakref
-from pairmill import interrupt
+from pairmill.interface import interrupt
 interrupt.leave_when_told()
 class Thing: pass
 thing = Thing()
@@ -537,7 +538,7 @@ def interrupted(module: str, seconds: float) -> tuple[int, str]:
     said: list[str] = []
     for line in process.stderr:
         said.append(line)
-        if any(before.rstrip().endswith(" pairmill.interrupt") for before in said[:-1]):
+        if any(before.rstrip().endswith(" pairmill.interface.interrupt") for before in said[:-1]):
             break
     time.sleep(seconds)
     with suppress(ProcessLookupError):

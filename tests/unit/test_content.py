@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pairmill import content, storage
-from pairmill.content import Content
+from pairmill import storage
+from pairmill.engine import content
+from pairmill.engine.content import Content
 from pairmill.errors import Changed, InputError
 
 DATA = bytes(range(256)) * 20_000

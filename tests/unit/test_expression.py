@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from components.clean.expression import MISSING, Expression, Failed, First, Path
 from pairmill.errors import UsageError
+from sources.expression import MISSING, Expression, Failed, First, Path
 
 RECORD: dict[str, Any] = {
     "question": "Why is the sky blue?",

@@ -6,7 +6,6 @@ import hashlib
 import io
 import lzma
 import os
-import re
 import stat
 import tarfile
 import tempfile
@@ -27,8 +26,9 @@ from servers import Files, Framing, Hub
 
 from components.fetch import archive, lock, scratch
 from components.fetch.lock import Pin
-from pairmill import hub, storage, web
+from pairmill import storage
 from pairmill.errors import InputError, PairmillError, StorageError
+from pairmill.net import http, hub
 
 LONG = os.urandom(300_000)
 COMMIT, OTHER = "a1" * 20, "b2" * 20
@@ -44,18 +44,8 @@ def files() -> Iterator[Files]:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds that would have been waited."""
     found: list[float] = []
-    monkeypatch.setattr(web, "time", SimpleNamespace(sleep=found.append, time=time.time, monotonic=time.monotonic))
+    monkeypatch.setattr(http, "time", SimpleNamespace(sleep=found.append, time=time.time, monotonic=time.monotonic))
     return found
-
-
-def test_fetch_reads_the_declarations_of_clean_and_nothing_else_of_it() -> None:
-    # docs/decisions/0005-fetch-reads-declarations.md
-    folder = Path(lock.__file__).parent
-    texts = [path.read_text() for path in folder.glob("*.py")]
-    imported = {name for text in texts for name in re.findall(r"components\.clean(?:\.| import )(\w+)", text)}
-    assert imported == {"card", "catalog", "origin", "raw", "source"}
-    other = [path.read_text() for path in (folder.parent / "clean").rglob("*.py")]
-    assert not [text for text in other if re.search(r"import.*components\.fetch|from components\.fetch", text)]
 
 
 # --- the lock file --------------------------------------------------------------------------------------------------
@@ -432,7 +422,7 @@ def get(tmp_path: Path) -> Callable[..., bytes]:
 
     def work(url: str, **options: Any) -> bytes:
         target = tmp_path / "content" / "file"
-        web.download(url, target, tmp_path / "version", **options)
+        http.download(url, target, tmp_path / "version", **options)
         return target.read_bytes()
 
     return work
@@ -480,7 +470,7 @@ def test_a_file_may_be_cut_more_often_than_there_are_tries_as_long_as_it_grows(
     files.cut("/a", after=len(LONG) // 20)
     assert get(url) == LONG
     assert sum(request.sent for request in files.requests) == len(LONG)
-    assert len(pauses) == 19 > web._TRIES
+    assert len(pauses) == 19 > http._TRIES
     assert max(pauses) <= 1
 
 
@@ -491,14 +481,14 @@ def test_a_file_that_is_cut_always_at_the_same_place_is_given_up(files: Files, g
         get(url)
     assert caught.value.exit_code == 4
     assert url in str(caught.value)
-    assert len(files.requests) == web._TRIES
+    assert len(files.requests) == http._TRIES
     assert all(shorter < longer * 1.01 for shorter, longer in zip(pauses[1:], pauses[3:], strict=False))
     assert sum(pauses) < 130
 
 
 def test_a_killed_download_goes_on_if_it_is_of_the_same_version(files: Files, get: Get, tmp_path: Path) -> None:
     url = files.add("a", LONG)
-    begun(tmp_path, LONG[:5000], web.version(url))
+    begun(tmp_path, LONG[:5000], http.version(url))
     assert get(url) == LONG
     assert asked(files) == [("bytes=5000-", 206, len(LONG) - 5000)]
 
@@ -515,7 +505,7 @@ def test_a_killed_download_begins_anew_if_it_may_be_of_another_version(
 
 def test_a_server_without_etags_is_asked_by_date(files: Files, get: Get, tmp_path: Path) -> None:
     url = files.add("a", LONG, etag=False)
-    begun(tmp_path, LONG[:5000], web.version(url))
+    begun(tmp_path, LONG[:5000], http.version(url))
     assert get(url) == LONG
     assert asked(files) == [("bytes=5000-", 206, len(LONG) - 5000)]
 
@@ -546,7 +536,7 @@ def test_a_cut_file_of_untold_length_goes_on(files: Files, get: Get, pauses: lis
 
 def test_what_is_there_whole_is_not_sent_again(files: Files, get: Get, tmp_path: Path) -> None:
     url = files.add("a", LONG)
-    begun(tmp_path, LONG, web.version(url))
+    begun(tmp_path, LONG, http.version(url))
     assert get(url) == LONG
     assert asked(files) == [(f"bytes={len(LONG)}-", 416, 0)]
     files.requests.clear()
@@ -559,7 +549,7 @@ def test_what_is_longer_than_it_may_be_begins_anew(
     files: Files, get: Get, tmp_path: Path, pauses: list[float], size: int | None
 ) -> None:
     url = files.add("a", LONG)
-    begun(tmp_path, LONG + b"!", web.version(url))
+    begun(tmp_path, LONG + b"!", http.version(url))
     assert get(url, size=size) == LONG
     assert [status for _, status, _ in asked(files)] == [416, 200]
 
@@ -568,7 +558,7 @@ def test_another_part_than_was_asked_for_is_not_taken(
     files: Files, get: Get, tmp_path: Path, pauses: list[float]
 ) -> None:
     url = files.add("a", LONG)
-    begun(tmp_path, LONG[:5000], web.version(url))
+    begun(tmp_path, LONG[:5000], http.version(url))
     files.fail("/a", 206, headers={"Content-Range": f"bytes 0-9/{len(LONG)}"}, body=LONG[:10], times=1, method="GET")
     assert get(url) == LONG
     assert [status for _, status, _ in asked(files)] == [206, 200]
@@ -585,7 +575,7 @@ def test_what_others_made_of_a_file_is_left_alone(files: Files, get: Get, tmp_pa
 
 def test_another_version_than_the_expected_one_is_refused(files: Files, get: Get, tmp_path: Path) -> None:
     url = files.add("a", LONG)
-    known = web.version(url)
+    known = http.version(url)
     assert get(url, expected=known) == LONG
     files.add("a", LONG[::-1])
     with pytest.raises(InputError, match=r"another version is published now.*do this"):
@@ -603,14 +593,14 @@ def test_another_version_than_the_expected_one_is_refused(files: Files, get: Get
 )
 def test_a_version_is_what_the_server_tells(files: Files, get: Get, marks: dict[str, Any], known: str) -> None:
     url = files.add("a", LONG, **marks)
-    assert web.version(url) == known
+    assert http.version(url) == known
     assert get(url, expected=known) == LONG
 
 
 def test_a_long_download_says_how_far_it_is(
     files: Files, get: Get, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(web, "_SAY_SECONDS", 0.0)
+    monkeypatch.setattr(http, "_SAY_SECONDS", 0.0)
     caplog.set_level("INFO", "pairmill")
     cases: list[tuple[Framing, bytes, str]] = [("length", LONG, "300,000"), ("chunked", LONG[::-1], "?")]
     for framing, content, total in cases:
@@ -660,7 +650,7 @@ def test_a_server_that_asks_for_an_hour_is_left_alone(files: Files, get: Get, pa
     assert not pauses
 
 
-@pytest.mark.parametrize("status", sorted(web.RETRIED))
+@pytest.mark.parametrize("status", sorted(http.RETRIED))
 def test_a_burst_of_errors_passes(files: Files, get: Get, pauses: list[float], status: int) -> None:
     url = files.add("a", LONG)
     files.fail("/a", status, times=4)
@@ -674,7 +664,7 @@ def test_a_burst_of_errors_passes(files: Files, get: Get, pauses: list[float], s
 def test_a_server_that_goes_silent_is_asked_again(
     files: Files, get: Get, pauses: list[float], monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
-    monkeypatch.setattr(web, "TIMEOUT", 0.2)
+    monkeypatch.setattr(http, "TIMEOUT", 0.2)
     url = files.add("a", LONG)
     files.stall("/a", 30, after=65_536, times=1)
     files.stall("/a", 30, times=1, skip=1)
@@ -694,7 +684,7 @@ def test_a_server_that_goes_silent_is_asked_again(
 def test_a_refusal_is_an_input_error_at_once(files: Files, get: Get, status: int, said: str) -> None:
     url = files.add("a", LONG)
     files.fail("/a", status)
-    for ask in (get, web.version):
+    for ask in (get, http.version):
         with pytest.raises(InputError, match=f"{said}; got status {status}; see whether it was moved"):
             ask(url)
     assert len(files.requests) == 2
@@ -720,7 +710,7 @@ def test_a_server_that_is_not_there_is_a_storage_error(files: Files, get: Get, p
     files.close()
     with pytest.raises(StorageError, match="no whole answer in 8 tries"):
         get(url)
-    assert len(pauses) == web._TRIES - 1
+    assert len(pauses) == http._TRIES - 1
 
 
 # --- commits of git repositories ------------------------------------------------------------------------------------
@@ -754,28 +744,28 @@ REFS = {
 )
 def test_a_branch_or_tag_becomes_a_commit(files: Files, revision: str, digit: str) -> None:
     files.add("/owner/name.git/info/refs", advertised(**REFS))
-    assert web.commit_of(f"{files.url}/owner/name", revision) == digit * 40
+    assert http.commit_of(f"{files.url}/owner/name", revision) == digit * 40
     assert [request.query for request in files.requests] == ["service=git-upload-pack"]
 
 
 def test_a_commit_is_a_commit() -> None:
-    assert web.commit_of("https://nowhere.invalid/x", COMMIT) == COMMIT
+    assert http.commit_of("https://nowhere.invalid/x", COMMIT) == COMMIT
 
 
 def test_an_unknown_branch_is_refused_with_those_that_are_known(files: Files) -> None:
     files.add("/owner/name.git/info/refs", advertised(**REFS))
     with pytest.raises(InputError, match="no such branch or tag; got mian; expected dev, main, v1"):
-        web.commit_of(f"{files.url}/owner/name", "mian")
+        http.commit_of(f"{files.url}/owner/name", "mian")
 
 
 def test_no_repository_is_an_input_error(files: Files) -> None:
     for status in (401, 404):
         files.fail("/gone.git/*", status, times=1)
         with pytest.raises(InputError, match=f"no such repository, or a private one; got status {status}"):
-            web.commit_of(f"{files.url}/gone", "main")
+            http.commit_of(f"{files.url}/gone", "main")
     files.add("/page.git/info/refs", b"<html>")
     with pytest.raises(InputError, match="does not answer as a git server; got b'<html>'"):
-        web.commit_of(f"{files.url}/page", "main")
+        http.commit_of(f"{files.url}/page", "main")
 
 
 # --- the Hub --------------------------------------------------------------------------------------------------------
@@ -902,7 +892,7 @@ def test_a_burst_of_errors_of_the_hub_passes(server: Hub, bring: Bring, pauses: 
 def test_a_silent_hub_is_asked_again(
     server: Hub, bring: Bring, pauses: list[float], monkeypatch: pytest.MonkeyPatch, slow: bool
 ) -> None:
-    monkeypatch.setattr(web, "TIMEOUT", 0.2)
+    monkeypatch.setattr(http, "TIMEOUT", 0.2)
     commit = server.add("o/n", {"a.parquet": LONG})
     patterns = ("/api/*/revision/*", "/api/*/tree/*", "*/resolve/*", "/cdn/*")
     for pattern in patterns:

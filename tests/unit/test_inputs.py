@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pairmill import inputs, storage
-from pairmill import manifest as manifests
+from pairmill import storage
+from pairmill.engine import inputs
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, UsageError
-from pairmill.manifest import File, InputRef, Ledger, Manifest
-from pairmill.rows import EXTENSIONS
+from pairmill.formats.rows import EXTENSIONS
 
 
 def put(folder: Path, *paths: str) -> Path:

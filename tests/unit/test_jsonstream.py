@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pairmill import jsonstream
 from pairmill.errors import InputError
-from pairmill.jsonstream import Pairs
+from pairmill.formats import jsonstream
+from pairmill.formats.jsonstream import Pairs
 
 
 @pytest.fixture(params=[1 << 20, 64, 7, 1], ids=lambda size: f"chunks of {size}")

@@ -21,15 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean import readers
 from components.clean.config import CleanConfig
-from components.clean.pieces import Piece, pieces_of
-from components.clean.source import Context, Parsed, Source, Unit
 from components.fetch import archive
-from pairmill import jsonstream, limits, rows
+from pairmill.engine.stage import Profile
 from pairmill.errors import InputError, StorageError, UsageError
-from pairmill.rows import Row
-from pairmill.stage import Profile
+from pairmill.formats import jsonstream, limits, rows
+from pairmill.formats.rows import Row
+from sources import readers
+from sources.slices import Piece, pieces_of
+from sources.source import Context, Parsed, Source, Unit
 
 MB = 1 << 20
 LONGEST = 8 * MB
@@ -38,9 +38,9 @@ MOST = 300 * MB
 
 READ = """
     import sys, types
-    from components.clean import readers
-    from components.clean.pieces import Piece
-    from pairmill import rows
+    from sources import readers
+    from sources.slices import Piece
+    from pairmill.formats import rows
     from pairmill.errors import InputError
     try:
         if sys.argv[1] == "rows":

@@ -19,14 +19,14 @@ import samples
 from helpers import as_somebody, until
 
 from pairmill import log
-from pairmill import manifest as manifests
 from pairmill._native import pack_rows
+from pairmill.compat.hrm import HrmDataset
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.loader import Batch, Loader, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS, Pool
-from pairmill.loader.hrm import HrmDataset
 from pairmill.loader.plan import World
-from pairmill.manifest import File, Ledger, Manifest
 
 ROWS = [(3, 4), (2, 6), (5, 2), (1, 3), (4, 4), (2, 2), (6, 3), (3, 3), (1, 7), (2, 5)]
 

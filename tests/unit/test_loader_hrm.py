@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import samples
 
+from pairmill.compat.hrm import HrmDataset, estimate_batches
 from pairmill.errors import InputError
 from pairmill.loader.folder import Epoch, Metadata
-from pairmill.loader.hrm import HrmDataset, estimate_batches
 
 
 @pytest.fixture

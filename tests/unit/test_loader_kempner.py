@@ -7,15 +7,15 @@ import datasets
 import numpy as np
 import pytest
 
-from pairmill.loader.kempner.config import DatasetSource, load_config
-from pairmill.loader.kempner.data import (
+from pairmill.compat.kempner.config import DatasetSource, load_config
+from pairmill.compat.kempner.data import (
     HuggingFaceDataset,
     MemoryMappedDataset,
     MixtureDataset,
     StreamingHuggingFaceDataset,
 )
-from pairmill.loader.kempner.loader import StatefulDataLoader, collate
-from pairmill.loader.kempner.samplers import DistributedSampler, MixtureSampler
+from pairmill.compat.kempner.loader import StatefulDataLoader, collate
+from pairmill.compat.kempner.samplers import DistributedSampler, MixtureSampler
 
 
 def encode(text: str) -> list[int]:

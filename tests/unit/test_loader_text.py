@@ -294,7 +294,7 @@ class TestRefusals:
 
 def test_nothing_but_numpy_is_imported() -> None:
     code = (
-        "import sys, pairmill.loader.text, pairmill.loader.windows, pairmill.loader.kempner\n"
+        "import sys, pairmill.loader.text, pairmill.loader.windows, pairmill.compat.kempner\n"
         "print(sorted({'datasets', 'tokenizers', 'transformers', 'pyarrow', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -15,12 +15,12 @@ from helpers import as_somebody
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill import manifest as manifests
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
+from pairmill.formats.tokens import INDEX
 from pairmill.loader import Loader, MixturePlan
 from pairmill.loader.windows import Windows
-from pairmill.manifest import File, InputRef, Ledger, Manifest
-from pairmill.tokens import INDEX
 
 KINDS = [np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32, np.uint64, np.int64]
 Ints = NDArray[np.int64]

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 import pytest
 from helpers import REPOSITORY, environment
 
-from pairmill import cli, log
-from pairmill.cli import Outcome
+from pairmill import log
+from pairmill.engine.stage import RunConfig
 from pairmill.errors import InputError, StageFailure
-from pairmill.shown import escaped, scrubbed
-from pairmill.stage import RunConfig
+from pairmill.interface import cli
+from pairmill.interface.cli import Outcome
+from pairmill.redact import escaped, scrubbed
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 SIGNED = f"https://bucket.s3.amazonaws.com/raw/a%20b.parquet?X-Amz-Credential=AK&X-Amz-Signature={SECRET}&x=1"
@@ -118,10 +119,11 @@ HOSTILE = "a\x1b]0;owned\x07\x1b[2J\r\x9b31m\x7f\u202egpj.exe\u2066\b\t[bold red
 
 STAGE = """
 import sys
-from pairmill import cli, log
+from pairmill import log
+from pairmill.interface import cli
 from pairmill.errors import InputError
-from pairmill.report import Report
-from pairmill.stage import RunConfig
+from pairmill.report.page import Report
+from pairmill.engine.stage import RunConfig
 name = sys.argv.pop(1)
 
 def run(options):

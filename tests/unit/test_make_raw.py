@@ -10,9 +10,9 @@ import pytest
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.sources import SOURCES
-from pairmill import runner
-from pairmill.stage import Profile
+from pairmill.engine import runner
+from pairmill.engine.stage import Profile
+from sources.datasets import SOURCES
 
 TOP = Path(__file__).parents[2]
 # Rules that no generated record may meet, because the bytes of the first four sources are recorded (tests/golden).
@@ -70,7 +70,7 @@ def test_a_source_does_not_depend_on_the_others(maker: ModuleType, raw: Path, tm
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_reason_to_drop_is_met(name: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    text = (TOP / "components" / "clean" / "sources" / f"{name.lower()}.py").read_text()
+    text = (TOP / "sources" / "datasets" / f"{name.lower()}.py").read_text()
     wanted = set(re.findall(r'(?<!\w)Drop\("(\w+)"\)', text)) - UNMET.get(name, set())
     wanted |= {"withheld_split"} if SOURCES[name].options.__dataclass_fields__ else set()
     met = set()

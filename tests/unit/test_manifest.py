@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pairmill import manifest as manifests
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, InternalError
-from pairmill.manifest import File, InputRef, Ledger, Manifest
 
 
 def example() -> Manifest:

@@ -14,25 +14,26 @@ import pyarrow.parquet as pq
 import pytest
 from helpers import REPOSITORY, python
 
-from components.clean import core, mapped
-from components.clean import raw as raw_files
+from components.clean import core
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.expression import FUNCTIONS
-from components.clean.origin import Given, Hub, HubRows
-from components.clean.pieces import Piece
 from components.clean.report import report_of
-from components.clean.source import Context, Drop, Malformed, Source, SourceOptions
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from components.tokenize.config import TokenizeConfig
-from pairmill import runner
-from pairmill.cli import build
+from pairmill.engine import runner
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.stage import default_of
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
-from pairmill.manifest import Manifest
-from pairmill.rows import Row
-from pairmill.stage import default_of
+from pairmill.formats.rows import Row
+from pairmill.interface.cli import build
 from pairmill.storage import Entry, LocalStore
+from sources import mapped
+from sources import raw as raw_files
+from sources.expression import FUNCTIONS
+from sources.origin import Given, Hub, HubRows
+from sources.slices import Piece
+from sources.source import Context, Drop, Malformed, Source, SourceOptions
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 FIVE_LINES = "name: mine\nhub: org/mine\ncondition: direct\ninstruction: question\nresponse: answer\n"
@@ -311,7 +312,7 @@ def test_files_of_a_hub_data_set_can_be_named(load: Load) -> None:
 
 
 def test_every_kind_of_file_of_a_hub_data_set_is_fetched(load: Load) -> None:
-    from components.clean.card import matching
+    from sources.card import matching
 
     origin = load().origin
     assert isinstance(origin, Hub)

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairmill import parquet, storage
+from pairmill import storage
 from pairmill.errors import InputError, InternalError
-from pairmill.parquet import Footer, Stitcher
+from pairmill.formats import parquet
+from pairmill.formats.parquet import Footer, Stitcher
 
 SCHEMA = pa.schema(
     [

@@ -10,9 +10,9 @@ from helpers import REPOSITORY
 
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import log
+from pairmill.engine.stage import Profile
 from pairmill.errors import UsageError
-from pairmill.prefixes import Rule, Rules, reference_json
-from pairmill.stage import Profile
+from pairmill.formats.prefixes import Rule, Rules, reference_json
 
 # The published mix of HRM-Text: prefix, max_per_file, repeat.
 PUBLISHED = [

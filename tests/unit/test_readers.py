@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.clean import pieces as cutting
-from components.clean import readers
-from components.clean.pieces import Piece, pieces_of
-from components.clean.source import Context, Malformed, Parsed, Reader, Source, Unit
+from pairmill.engine.stage import Profile
 from pairmill.errors import InputError
-from pairmill.limits import RECORD_BYTES
-from pairmill.stage import Profile
+from pairmill.formats.limits import RECORD_BYTES
+from sources import readers
+from sources import slices as cutting
+from sources.slices import Piece, pieces_of
+from sources.source import Context, Malformed, Parsed, Reader, Source, Unit
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)

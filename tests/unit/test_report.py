@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import pytest
 from markdown_it import MarkdownIt
 
-from pairmill.manifest import Ledger
-from pairmill.markdown import plain
-from pairmill.report import (
+from pairmill.engine.manifest import Ledger
+from pairmill.report.markdown import plain
+from pairmill.report.page import (
     Bars,
     Block,
     Curve,

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairmill import _native, rows
+from pairmill import _native
 from pairmill.errors import InputError
-from pairmill.rows import JsonlWriter, ParquetWriter, Row
+from pairmill.formats import rows
+from pairmill.formats.rows import JsonlWriter, ParquetWriter, Row
 
 ROWS = [Row("direct", "q", "a"), Row("cot", "", "é\n"), Row("synth,cot", "x" * 50, "")]
 

@@ -15,17 +15,17 @@ import pytest
 from helpers import alive, contents, start, until, writable
 from toy_stage import Toy, ToyConfig
 
-from pairmill import manifest as manifests
-from pairmill import runner
-from pairmill.cores import available_cores
+from pairmill.cpu import available_cores
+from pairmill.engine import manifest as manifests
+from pairmill.engine import runner
+from pairmill.engine.manifest import MANIFEST, STARTED, Ledger
+from pairmill.engine.runner import RECORD, Result
+from pairmill.engine.stage import Plan, Shard, ShardRecord, Share, StageConfig, Writer, option
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
-from pairmill.manifest import MANIFEST, STARTED, Ledger
-from pairmill.runner import RECORD, Result
-from pairmill.stage import Plan, Shard, ShardRecord, Share, StageConfig, Writer, option
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
 
-COMMAND = "from toy_stage import Toy\nfrom pairmill import stagecli\nraise SystemExit(stagecli.main(Toy()))"
+COMMAND = "from toy_stage import Toy\nfrom pairmill.interface import stagecli\nraise SystemExit(stagecli.main(Toy()))"
 
 
 class Bench:

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.sample import layout as layouts
-from components.sample import materialize as module
 from components.sample.config import Layout, SampleConfig
-from components.sample.layout import Arrangement, token_dtype
-from components.sample.materialize import materialize
-from components.sample.owned import Folder
+from components.sample.node import layout as layouts
+from components.sample.node import materialize as module
+from components.sample.node.layout import Arrangement, token_dtype
+from components.sample.node.materialize import materialize
+from components.sample.node.owned import Folder
 from components.sample.plan import Plan, Source, make
-from components.sample.rows import by_size, narrowest, rows_of
+from components.sample.row_filter import by_size, narrowest, rows_of
 from pairmill import storage
 from pairmill.errors import InputError
-from pairmill.prefixes import Rule
-from pairmill.tokens import INDEX, Task
+from pairmill.formats.prefixes import Rule
+from pairmill.formats.tokens import INDEX, Task
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
 

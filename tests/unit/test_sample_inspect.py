@@ -15,14 +15,14 @@ from helpers import python
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import run
-from components.sample.inspect import InspectConfig, inspect
-from components.sample.outlook import COSTS, Outlook, Spread, look_ahead
-from components.sample.outlook_report import _by_share, report_of
-from pairmill import cli
+from components.sample.preview.inspect import InspectConfig, inspect
+from components.sample.preview.report import _by_share, report_of
+from components.sample.preview.walk import COSTS, Outlook, Spread, look_ahead
 from pairmill.errors import InputError
+from pairmill.formats.tokens import INDEX
+from pairmill.interface import cli
 from pairmill.loader.plan import World
-from pairmill.loader.rows import RowPlan
-from pairmill.tokens import INDEX
+from pairmill.loader.row_plan import RowPlan
 
 Pair = tuple[int, int]
 """Tokens of an instruction and of a response."""
@@ -262,7 +262,7 @@ def test_a_balance_that_cannot_deal_is_said_and_the_others_are_compared(
 
 
 def test_memory_does_not_grow_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.sample.outlook._CHUNK", 1 << 16)
+    monkeypatch.setattr("components.sample.preview.walk._CHUNK", 1 << 16)
     peaks = []
     for rows in (20_000, 80_000):
         path = folder(tmp_path / str(rows), [drawn(rows, 11)])
@@ -398,15 +398,15 @@ def test_options_take_what_a_plan_takes() -> None:
         assert getattr(InspectConfig(path="x"), name) == defaults[name].default, name
     done = python("-c", "import sys, components.sample.__main__; print(*sorted(sys.modules))")
     names = set(done.stdout.split())
-    assert "components.sample.inspect" in names
-    assert not names & {"components.sample.outlook", "pairmill.loader", "pairmill.report"}
+    assert "components.sample.preview.inspect" in names
+    assert not names & {"components.sample.preview.walk", "pairmill.loader", "pairmill.report.page"}
 
 
 def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
     """What the process has loaded when it ends: the sampler's image has no more than its extra."""
     path = folder(tmp_path / "x", [drawn(300, 15)])
     program = (
-        "import sys; from components.sample.inspect import InspectConfig, inspect; "
+        "import sys; from components.sample.preview.inspect import InspectConfig, inspect; "
         "inspect(InspectConfig(path=sys.argv[1], ranks=4, batch_tokens=1200)); print(*sys.modules)"
     )
     done = python("-c", program, str(path))

@@ -22,22 +22,23 @@ import numpy as np
 import pytest
 from helpers import REPOSITORY, contents, missing, writable
 
-from components.sample import core, owned, space
-from components.sample import node as module
+from components.sample import core
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.core import _size, run
-from components.sample.node import Node
-from components.sample.prepare import PrepareConfig, prepare
-from components.sample.serve import ServeConfig, server
-from components.sample.verify import VerifyConfig, verify
-from components.sample.wait import WaitConfig, wait
-from pairmill import cli
-from pairmill import manifest as manifests
-from pairmill.cli import Outcome
+from components.sample.node import folder as module
+from components.sample.node import owned, space
+from components.sample.node.folder import Node
+from components.sample.node.prepare import PrepareConfig, prepare
+from components.sample.node.serve import ServeConfig, server
+from components.sample.node.verify import VerifyConfig, verify
+from components.sample.node.wait import WaitConfig, wait
+from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
-from pairmill.sampled import folder_of
-from pairmill.tokens import INDEX, INFO
+from pairmill.formats.sample_folder import folder_of
+from pairmill.formats.tokens import INDEX, INFO
+from pairmill.interface import cli
+from pairmill.interface.cli import Outcome
 
 
 class World:
@@ -947,7 +948,7 @@ def test_prepare_leaves_the_folder_to_its_owner_alone_with_the_power_to_chown_an
     power = ["setpriv", "--bounding-set=-all,+chown", "--inh-caps=-all", "--no-new-privs"]
     program = """
 import sys
-from components.sample.prepare import PrepareConfig, prepare
+from components.sample.node.prepare import PrepareConfig, prepare
 for path in sys.argv[1:]:
     prepare(PrepareConfig(path=path))
 """

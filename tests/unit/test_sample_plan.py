@@ -17,17 +17,18 @@ import pytest
 import yaml
 from helpers import contents
 
-from components.sample import analytics, materialize
+from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.core import run
+from components.sample.node import materialize
 from components.sample.plan import Findings, Plan, make
-from components.sample.rows import TaskRows, rows_of
-from pairmill import manifest as manifests
-from pairmill.cli import Outcome
+from components.sample.row_filter import TaskRows, rows_of
+from pairmill.engine import manifest as manifests
+from pairmill.engine.stage import Profile
 from pairmill.errors import InputError, StorageError, UsageError
-from pairmill.prefixes import Rule
-from pairmill.stage import Profile
-from pairmill.tokens import INDEX, INFO
+from pairmill.formats.prefixes import Rule
+from pairmill.formats.tokens import INDEX, INFO
+from pairmill.interface.cli import Outcome
 
 Rows = list[tuple[int, int]]
 """(instruction length, response length) of every row of a task."""

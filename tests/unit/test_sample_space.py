@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from components.sample import space
-from components.sample.space import Limit, in_memory, memory_limits, refuse_unless_fits
+from components.sample.node import space
+from components.sample.node.space import Limit, in_memory, memory_limits, refuse_unless_fits
 from pairmill.errors import StorageError
 
 MIB = 1 << 20

@@ -9,8 +9,8 @@ import pytest
 
 from components.sample.config import SampleConfig
 from components.sample.core import run
-from pairmill.stage import Profile
-from pairmill.tokens import INDEX, INFO
+from pairmill.engine.stage import Profile
+from pairmill.formats.tokens import INDEX, INFO
 
 IGNORED = -100
 

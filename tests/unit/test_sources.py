@@ -13,15 +13,15 @@ import pytest
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
-from components.clean.names import safe_name
-from components.clean.origin import Git, Hub, HubRows, Manual, Web
 from components.clean.report import report_of
-from components.clean.source import Context, Drop, Malformed, Unit, checked
-from components.clean.sources import SOURCES
-from pairmill import runner
+from pairmill.engine import runner
+from pairmill.engine.stage import Profile
 from pairmill.errors import InputError, StageFailure, UsageError
-from pairmill.rows import Row
-from pairmill.stage import Profile
+from pairmill.formats.rows import Row
+from sources.datasets import SOURCES
+from sources.names import safe_name
+from sources.origin import Git, Hub, HubRows, Manual, Web
+from sources.source import Context, Drop, Malformed, Unit, checked
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)

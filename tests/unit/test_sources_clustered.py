@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from components.clean.origin import Hub, Manual
-from components.clean.pieces import Piece
-from components.clean.source import Context, Drop, Malformed, To, Unit, checked
-from components.clean.sources import SOURCES
-from pairmill.rows import Row
-from pairmill.stage import Profile
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources.datasets import SOURCES
+from sources.origin import Hub, Manual
+from sources.slices import Piece
+from sources.source import Context, Drop, Malformed, To, Unit, checked
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)
@@ -549,7 +549,7 @@ def test_tasksource_defect_only_a_label_loses_its_full_stop(target: str, referen
 
 
 def test_tasksource_lists_194_tasks_whose_file_names_differ() -> None:
-    from components.clean.sources.tasksource import _TASKS
+    from sources.datasets.tasksource import _TASKS
 
     assert len(_TASKS) == 194
     assert len({SOURCES["tasksource"].file_name(task, "pairmill") for task in _TASKS}) == 194

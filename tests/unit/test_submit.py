@@ -16,9 +16,10 @@ from apiserver import Node, frame, read_log
 from helpers import REPOSITORY, STAGES, python
 from rich.console import Console
 
-from pairmill import cli, log
+from pairmill import log
+from pairmill.engine.stage import MOST_SHARES
 from pairmill.errors import UsageError
-from pairmill.stage import MOST_SHARES
+from pairmill.interface import cli
 from pipelines import parameters
 from pipelines.compile import ImageConfig
 from pipelines.submit import __main__ as command
@@ -116,7 +117,7 @@ def test_what_a_stage_would_refuse_is_refused_before_it_is_submitted(
 
 def test_a_submission_is_read_and_refused_without_kfp() -> None:
     code = (
-        "import sys; from pipelines.submit import __main__ as c; from pairmill import cli; "
+        "import sys; from pipelines.submit import __main__ as c; from pairmill.interface import cli; "
         f"c.check(cli.build(c.with_pipeline(c.SubmitConfig), {submission()!r})); print('kfp' in sys.modules)"
     )
     assert python("-c", code).stdout == "False\n"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from components.clean import text
-from components.clean.card import configs_of, hub_split, matching
-from components.clean.source import Malformed, SourceOptions
-from components.clean.splits import BenchmarkOnly, TrainAndValidation, TrainOnly, files_by_split
 from pairmill.errors import InputError, UsageError
+from sources import fields
+from sources.card import configs_of, hub_split, matching
+from sources.source import Malformed, SourceOptions
+from sources.splits import BenchmarkOnly, TrainAndValidation, TrainOnly, files_by_split
 
 # --- texts of a record ----------------------------------------------------------------------------------------------
 
@@ -30,27 +30,29 @@ from pairmill.errors import InputError, UsageError
     ],
 )
 def test_a_text_is_found_or_it_is_said_why_there_is_none(record: Any, found: str | Malformed) -> None:
-    assert text.text_of(record, "a") == found
-    assert text.texts_of(record, "a") == (found if isinstance(found, Malformed) else [found])
+    assert fields.text_of(record, "a") == found
+    assert fields.texts_of(record, "a") == (found if isinstance(found, Malformed) else [found])
     null = found == Malformed("null_a")
-    assert text.text_or_null(record, "a") == (None if null else found)
-    assert text.texts_or_nulls(record, "a") == ([None] if null else found if isinstance(found, Malformed) else [found])
+    assert fields.text_or_null(record, "a") == (None if null else found)
+    assert fields.texts_or_nulls(record, "a") == (
+        [None] if null else found if isinstance(found, Malformed) else [found]
+    )
 
 
 def test_of_several_texts_the_first_that_is_none_is_named() -> None:
-    assert text.texts_of({"a": "1", "b": "2"}, "b", "a") == ["2", "1"]
-    assert text.texts_of({"a": None, "b": 5}, "b", "a") == Malformed("b_is_no_text")
-    assert text.texts_or_nulls({"a": None, "b": "2"}, "a", "b") == [None, "2"]
-    assert text.texts_or_nulls({"a": None}, "a", "b") == Malformed("missing_b")
+    assert fields.texts_of({"a": "1", "b": "2"}, "b", "a") == ["2", "1"]
+    assert fields.texts_of({"a": None, "b": 5}, "b", "a") == Malformed("b_is_no_text")
+    assert fields.texts_or_nulls({"a": None, "b": "2"}, "a", "b") == [None, "2"]
+    assert fields.texts_or_nulls({"a": None}, "a", "b") == Malformed("missing_b")
 
 
 def test_a_null_is_read_as_a_word_where_one_is_given() -> None:
     record = {"a": None, "b": "2", "c": 3}
-    assert text.texts_with_nulls_as("nan", record, "a", "b") == ["nan", "2"]
-    assert text.texts_with_nulls_as(None, record, "a", "b") == Malformed("null_a")
-    assert text.texts_with_nulls_as("nan", record, "a", "c") == Malformed("c_is_no_text")
-    assert text.texts_with_nulls_as("nan", record, "d") == Malformed("missing_d")
-    assert text.texts_with_nulls_as("nan", "record", "d") == Malformed("not_an_object")
+    assert fields.texts_with_nulls_as("nan", record, "a", "b") == ["nan", "2"]
+    assert fields.texts_with_nulls_as(None, record, "a", "b") == Malformed("null_a")
+    assert fields.texts_with_nulls_as("nan", record, "a", "c") == Malformed("c_is_no_text")
+    assert fields.texts_with_nulls_as("nan", record, "d") == Malformed("missing_d")
+    assert fields.texts_with_nulls_as("nan", "record", "d") == Malformed("not_an_object")
 
 
 @pytest.mark.parametrize(
@@ -68,22 +70,22 @@ def test_a_null_is_read_as_a_word_where_one_is_given() -> None:
     ],
 )
 def test_a_list_of_texts_is_found_or_it_is_said_why_there_is_none(record: Any, found: Any) -> None:
-    assert text.list_of_texts(record, "a") == found
+    assert fields.list_of_texts(record, "a") == found
 
 
 def test_a_list_may_hold_anything() -> None:
-    assert text.list_of({"a": [1, None, {}]}, "a") == [1, None, {}]
-    assert text.list_of({"a": (1,)}, "a") == Malformed("a_is_no_list")
-    assert text.list_of("a", "a") == Malformed("not_an_object")
+    assert fields.list_of({"a": [1, None, {}]}, "a") == [1, None, {}]
+    assert fields.list_of({"a": (1,)}, "a") == Malformed("a_is_no_list")
+    assert fields.list_of("a", "a") == Malformed("not_an_object")
 
 
 # --- choices --------------------------------------------------------------------------------------------------------
 
 
 def test_choices_have_letters_by_code_point_without_an_end() -> None:
-    assert [text.choice_letter(index) for index in (0, 25, 26)] == ["A", "Z", "["]
-    assert text.choice_lines(["x", " y\n", ""]) == ["A: x", "B:  y\n", "C: "]
-    assert text.choice_lines([]) == []
+    assert [fields.choice_letter(index) for index in (0, 25, 26)] == ["A", "Z", "["]
+    assert fields.choice_lines(["x", " y\n", ""]) == ["A: x", "B:  y\n", "C: "]
+    assert fields.choice_lines([]) == []
 
 
 @pytest.mark.parametrize(
@@ -105,13 +107,13 @@ def test_choices_have_letters_by_code_point_without_an_end() -> None:
     ],
 )
 def test_a_number_has_a_letter_if_there_is_such_a_choice(value: Any, of_three: Any, of_any: Any) -> None:
-    assert text.letter_under({"a": value}, "a", 3) == of_three
-    assert text.letter_under({"a": value}, "a", None) == of_any
+    assert fields.letter_under({"a": value}, "a", 3) == of_three
+    assert fields.letter_under({"a": value}, "a", None) == of_any
 
 
 def test_a_number_that_is_not_there_has_no_letter() -> None:
-    assert text.letter_under({}, "a", 3) == Malformed("missing_a")
-    assert text.letter_under([1], "a", 3) == Malformed("not_an_object")
+    assert fields.letter_under({}, "a", 3) == Malformed("missing_a")
+    assert fields.letter_under([1], "a", 3) == Malformed("not_an_object")
 
 
 # --- answers, thoughts, proofs --------------------------------------------------------------------------------------
@@ -151,8 +153,8 @@ NEITHER = "the same either way"
     ],
 )
 def test_the_answer_stands_in_the_last_box(solution: str, reference: str, unbraced: str) -> None:
-    assert text.boxed_answer(solution, unbraced=False) == reference
-    assert text.boxed_answer(solution, unbraced=True) == (reference if unbraced == NEITHER else unbraced)
+    assert fields.boxed_answer(solution, unbraced=False) == reference
+    assert fields.boxed_answer(solution, unbraced=True) == (reference if unbraced == NEITHER else unbraced)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_the_answer_stands_in_the_last_box(solution: str, reference: str, unbrac
     ],
 )
 def test_thoughts_go_from_tag_to_nearest_tag(full: str, rest: str) -> None:
-    assert text.without_thoughts(full) == rest
+    assert fields.without_thoughts(full) == rest
 
 
 @pytest.mark.parametrize(
@@ -185,8 +187,8 @@ def test_thoughts_go_from_tag_to_nearest_tag(full: str, rest: str) -> None:
     ],
 )
 def test_a_question_asks_for_a_proof_by_words_or_anywhere(question: str, anywhere: bool, words: bool) -> None:
-    assert text.asks_for_proof(question, words=False) is anywhere
-    assert text.asks_for_proof(question, words=True) is words
+    assert fields.asks_for_proof(question, words=False) is anywhere
+    assert fields.asks_for_proof(question, words=True) is words
 
 
 # --- which files ----------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from fetching import ask_here
 from huggingface_hub import constants
 from servers import Hub
 
-from pairmill import manifest as manifests
-from pairmill import web
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
-from pairmill.manifest import File, Ledger, Manifest
-from pairmill.tokenizer_file import locate
+from pairmill.formats.tokenizer_file import locate
+from pairmill.net import http
 
 FILE = os.urandom(50_000)
 COMMIT = "a1" * 20
@@ -144,7 +144,7 @@ def test_a_branch_is_a_commit_and_the_log_says_which(server: Hub, root: str, cap
 def test_damaged_bytes_are_fetched_once_more_and_never_kept(
     server: Hub, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     commit = server.add("o/n", {"tokenizer.json": FILE}, kind="model")
     server.corrupt("*/resolve/*")
     with pytest.raises(InputError, match="other bytes came than the Hub lists"):

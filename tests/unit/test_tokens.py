@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmill import manifest as manifests
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError
-from pairmill.manifest import File, Ledger, Manifest
-from pairmill.tokens import ARRAYS, INFO, Array, NpyWriter, Task, open_folder, write_npy
+from pairmill.formats.tokens import ARRAYS, INFO, Array, NpyWriter, Task, open_folder, write_npy
 
 
 def load(uri: str) -> np.ndarray[Any, Any]:

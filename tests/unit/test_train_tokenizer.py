@@ -16,12 +16,13 @@ from components.train_tokenizer import core, runs
 from components.train_tokenizer.config import SPECIAL_TOKENS, TrainTokenizerConfig
 from components.train_tokenizer.core import TrainTokenizer, _chosen_texts, _held_out
 from components.train_tokenizer.report import report_of
-from pairmill import _native, log, runner
+from pairmill import _native, log
 from pairmill.encoder import SPLIT
+from pairmill.engine import runner
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import ShardRecord, Writer
 from pairmill.errors import InputError, StageFailure, UsageError
-from pairmill.manifest import Ledger
-from pairmill.report import Bars
-from pairmill.stage import ShardRecord, Writer
+from pairmill.report.page import Bars
 
 
 def write_rows(path: Path, rows: list[tuple[str, str]]) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pairmill import storage
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, option
 from pairmill.errors import InputError, StorageError, UsageError
-from pairmill.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.report import Report
-from pairmill.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, option
+from pairmill.report.page import Report
 
 
 @dataclass(kw_only=True)

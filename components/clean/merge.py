@@ -1,0 +1,214 @@
+"""The second round of clean: segments of many shards, put together to outputs in order.
+
+Large Parquet segments are copied row group by row group without decoding them; runs of small ones are decoded and
+written as row groups of a decent size. Memory follows the largest segment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from components.clean.sink import SEGMENTS, Segment
+from pairmill import storage
+from pairmill.engine import inputs
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import Profile, Shard, ShardRecord, Writer
+from pairmill.errors import InternalError
+from pairmill.formats.parquet import Footer, Stitcher
+from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
+from sources.slices import grouped
+from sources.source import Layout, Source
+
+_FOLDERS = ("data/", "data_clustered/")
+
+# A shard of the second round: about so many bytes of segments, or so many outputs.
+_SHARD_BYTES = 64 << 20
+_SHARD_OUTPUTS = 256
+# Parquet segments below this are worth decoding to join them; readers pay for every row group.
+_SMALL = 1 << 20
+_LONGEST_NAME = 160
+
+
+class _Part(NamedTuple):
+    """Segments of one shard, in order."""
+
+    shard: str
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True)
+class _Output:
+    source: str
+    path: str
+    layout: Layout
+    parts: tuple[_Part, ...]
+    overwritten: int = 0
+    """Rows of other labels that the reference loses to this one."""
+
+    @property
+    def identity(self) -> list[object]:
+        return [self.source, self.path, asdict(self.layout), self.parts, self.overwritten]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for part in self.parts for segment in part.segments)
+
+    @property
+    def rows(self) -> int:
+        return sum(segment.rows for part in self.parts for segment in part.segments)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Outputs that one shard of the second round makes."""
+
+    outputs: tuple[_Output, ...]
+
+
+def task_of(path: str) -> str:
+    """Task name of an output."""
+    for folder in _FOLDERS:
+        path = path.removeprefix(folder)
+    return inputs.task_name(path)
+
+
+def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: Profile, version: int) -> list[Shard]:
+    """The second round's shards, made from the records of the first."""
+    found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
+    for record in records:
+        labels = found.setdefault((record.data["source"], record.data["output"]), {})
+        for label, segments in record.data.get("segments", []):
+            parts = tuple(Segment(*one) for one in segments)
+            labels.setdefault(label, []).append(_Part(record.key, parts))
+    segmented = {(record.data["source"], record.data["output"]) for record in records if "segments" in record.data}
+    made = []
+    for (name, output), labels in found.items():
+        if labels:
+            made += list(_outputs(sources[name], output, labels, profile))
+        elif (name, output) in segmented and "{}" not in output:  # several shards, and not one row
+            made.append(_Output(name, output, sources[name].layout, ()))
+    return [
+        Shard(
+            group[0].path + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
+            content_key("clean gather", version, [item.identity for item in group]),
+            Work(tuple(group)),
+            sum(item.size for item in group),
+        )
+        for group in grouped(made, lambda item: item.size, _SHARD_BYTES, _SHARD_OUTPUTS)
+    ]
+
+
+def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], profile: Profile) -> Iterator[_Output]:
+    """Outputs of a unit. Labels of one file name share none: data_io's last one wins, here all but one are renamed."""
+    by_path: dict[str, list[str]] = {}
+    for label in labels:
+        name = source.file_name(label, profile)
+        if profile == "pairmill":
+            name = _usable(name, label)
+        by_path.setdefault(template.replace("{}", name), []).append(label)
+    for path, sharing in by_path.items():
+        if profile == "data_io":
+            lost = sum(segment.rows for label in sharing[:-1] for part in labels[label] for segment in part.segments)
+            yield _Output(source.name, path, source.layout, tuple(labels[sharing[-1]]), lost)
+            continue
+        plain = min(sharing, key=lambda label: (source.file_name(label, profile) != label, label))
+        for label in sharing:
+            name = path
+            if label != plain:
+                stem, dot, extension = path.rpartition(".")
+                name = f"{stem}-{_digest(label)}{dot}{extension}"
+            yield _Output(source.name, name, source.layout, tuple(labels[label]))
+
+
+def _usable(name: str, label: str) -> str:
+    """A file name that is neither hidden nor too long for a file system, and no other label's."""
+    if len(name) > _LONGEST_NAME or name.startswith("."):
+        return f"{name[:_LONGEST_NAME].lstrip('.')}-{_digest(label)}"
+    return name
+
+
+def _digest(label: str) -> str:
+    return hashlib.sha256(label.encode()).hexdigest()[:8]
+
+
+def process(work: Work, out: Writer) -> tuple[Ledger, dict[str, Any]]:
+    """Put outputs together from the segments of shards that stand beside ``out``'s folder."""
+    ledger = Ledger()
+    shards_folder = storage.parent_of(out.folder)
+    for output in work.outputs:
+        with out.create(output.path, task=task_of(output.path)) as local:
+            write = _write_lines if output.path.endswith(".jsonl") else _write_parquet
+            write(output, shards_folder, local)
+        ledger.rows_in += output.rows + output.overwritten
+        ledger.rows_kept += output.rows
+        ledger.rows_out += output.rows
+        if output.overwritten:
+            ledger.drop("overwritten_by_a_task_of_the_same_file_name", output.overwritten)
+    overwritten: dict[str, int] = {}
+    for output in work.outputs:
+        overwritten[output.source] = overwritten.get(output.source, 0) + output.overwritten
+    return ledger, {"outputs": {output.path: output.rows for output in work.outputs}, "overwritten": overwritten}
+
+
+def _segments(output: _Output, shards_folder: str) -> Iterator[tuple[Segment, bytes]]:
+    for part in output.parts:
+        uri = storage.join(shards_folder, part.shard, SEGMENTS)
+        with storage.store_for(uri).open(uri) as file:
+            for segment in part.segments:
+                file.seek(segment.offset)
+                data = file.read(segment.size)
+                if len(data) != segment.size:
+                    raise InternalError("a segment is cut", where=uri, got=f"{len(data)} bytes")
+                yield segment, data
+
+
+def _write_lines(output: _Output, shards_folder: str, local: Path) -> None:
+    with local.open("wb") as file:
+        for _, data in _segments(output, shards_folder):
+            file.write(data)
+
+
+def _write_parquet(output: _Output, shards_folder: str, local: Path) -> None:
+    if not output.rows:
+        with local.open("wb") as file, ParquetWriter(file, **_layout(output.layout)):
+            return
+    with Stitcher(local) as stitcher:
+        run: list[bytes] = []
+        size = rows = 0
+        for segment, data in _segments(output, shards_folder):
+            if segment.size >= _SMALL or size + segment.size > BATCH_BYTES or rows + segment.rows > BATCH_ROWS:
+                _join(stitcher, run, output.layout)
+                run, size, rows = [], 0, 0
+            run.append(data)
+            size += segment.size
+            rows += segment.rows
+            if segment.size >= _SMALL:
+                _join(stitcher, run, output.layout)
+                run, size, rows = [], 0, 0
+        _join(stitcher, run, output.layout)
+
+
+def _layout(layout: Layout) -> dict[str, Any]:
+    return {"large": layout.large} | ({"fields": layout.fields} if layout.fields else {})
+
+
+def _join(stitcher: Stitcher, run: list[bytes], layout: Layout) -> None:
+    """Append segments: one as it is, several as one row group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if len(run) > 1:
+        table = pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in run])
+        buffer = io.BytesIO()
+        with ParquetWriter(buffer, **_layout(layout)) as writer:
+            writer.write_arrays({name: table[name] for name in table.column_names})
+        run = [buffer.getvalue()]
+    for data in run:
+        file = io.BytesIO(data)
+        footer = Footer.of(file, "a segment")
+        stitcher.append(footer, range(len(footer.groups)), file)

@@ -1,0 +1,205 @@
+"""``serve``: what a node has, over HTTP, for the kubelet's probes and for Prometheus. It only reads.
+
+Metrics are in the text format of Prometheus, version 0.0.4.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from components.sample.node.folder import FACTS
+from pairmill import log, storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import MANIFEST, Manifest, content_key
+from pairmill.engine.stage import option
+from pairmill.errors import InputError, UsageError
+from pairmill.formats.sample_folder import PLAN, folder_of
+
+if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
+_TEXT = "text/plain; charset=utf-8"
+_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+PORT = 9464
+
+
+@dataclass(kw_only=True)
+class ServeConfig:
+    """Report a node's sample over HTTP: /metrics for Prometheus, /ready, /healthz, /plan."""
+
+    path: str = option(help="folder of the node, or a sampled folder")
+    port: int = option(PORT, help="TCP port")
+
+
+@dataclass(frozen=True)
+class State:
+    """What stands at the folder at this moment."""
+
+    manifest: Manifest | None
+    facts: dict[str, float]
+    missing: str
+    """Why the sample is not ready; empty if it is."""
+
+
+class Watched:
+    """A folder of a node, or a sampled folder; its manifest is parsed again only where it is another file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._seen: tuple[object, Manifest | None] = (None, None)
+
+    def look(self) -> State:
+        """What stands there."""
+        folder = folder_of(self.path, "path")
+        try:
+            # A missing folder has no manifest, and one that another run replaces may go between two looks.
+            manifest = self._manifest(folder)
+            if manifest is None:
+                return State(None, {}, f"{folder} holds no finished sample")
+            wrong = manifests.damage(str(folder), manifest.files)
+        except (InputError, OSError) as error:
+            return State(None, {}, str(error))
+        return State(manifest, _facts(folder), "; ".join(wrong[:3]))
+
+    def _manifest(self, folder: Path) -> Manifest | None:
+        path = folder / MANIFEST
+        if not path.is_file():
+            return None
+        stat = path.stat()
+        key = (path, stat.st_ino, stat.st_mtime_ns)
+        if self._seen[0] != key:
+            self._seen = (key, manifests.read(str(folder)))
+        return self._seen[1]
+
+
+def _facts(folder: Path) -> dict[str, float]:
+    try:
+        found: dict[str, float] = json.loads((folder / FACTS).read_text())
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+def digest(manifest: Manifest) -> str:
+    """Content identity of a sample's files: the same on every node that has the same bytes."""
+    return content_key([[file.path, file.size, file.sha256] for file in manifest.files])[:16]
+
+
+def metrics(state: State, path: str) -> str:
+    """The page for Prometheus."""
+    lines: list[str] = []
+
+    def gauge(name: str, meaning: str, value: float, **labels: str) -> None:
+        said = ",".join(f'{key}="{text}"' for key, text in labels.items())
+        lines.extend([f"# HELP pairmill_{name} {meaning}", f"# TYPE pairmill_{name} gauge"])
+        lines.append(f"pairmill_{name}{f'{{{said}}}' if said else ''} {value}")
+
+    gauge("sample_ready", "1 if the wanted sample stands whole.", int(not state.missing))
+    manifest = state.manifest
+    if manifest is not None:
+        measures = manifest.ledger.measures
+        gauge(
+            "sample_info",
+            "The sample; digest is over its files and equal on all nodes.",
+            1,
+            fingerprint=manifest.fingerprint,
+            digest=digest(manifest),
+        )
+        gauge("sample_bytes", "Bytes of its files.", sum(file.size for file in manifest.files))
+        gauge("sample_rows", "Rows over all epochs.", manifest.ledger.rows_out)
+        gauge("sample_unique_rows", "Rows, each counted once.", manifest.ledger.rows_kept)
+        gauge("sample_tokens", "Tokens over all epochs.", measures["tokens_sampled"])
+        gauge("sample_epochs", "Epochs.", measures["epochs"])
+    for name, meaning in {
+        "seconds": "Seconds that it took on this node.",
+        "read_bytes": "Bytes read for it from storage.",
+    }.items():
+        if name in state.facts:
+            gauge(f"sample_{name}", meaning, state.facts[name])
+    system = os.statvfs(path)
+    gauge("node_free_bytes", "Bytes free where samples are.", system.f_bavail * system.f_frsize)
+    return "\n".join(lines) + "\n"
+
+
+def server(config: ServeConfig) -> ThreadingHTTPServer:
+    """The server, bound to its port and not yet serving.
+
+    Raises:
+        UsageError: a port that is none or is taken, or no such folder.
+    """
+    # The sampler's program reads this module at every start, and needs no server.
+    from http import HTTPStatus
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    path = str(storage.local_path(storage.normalise(config.path, "path")))
+    if not os.path.isdir(path):
+        raise InputError("is no folder", where=f"path={path}", hint="check the mount of /dev/shm/pairmill")
+    watched = Watched(config.path)
+
+    class Handler(BaseHTTPRequestHandler):
+        """GET only; nothing of the request but its path is looked at."""
+
+        server_version, sys_version = "pairmill", ""
+        timeout = 10
+
+        def do_GET(self) -> None:
+            """Answer."""
+            page = self.path.partition("?")[0]
+            if page == "/healthz":
+                return self._answer(HTTPStatus.OK, "ok\n")
+            if page not in {"/metrics", "/ready", "/plan"}:
+                return self._answer(HTTPStatus.NOT_FOUND, "one of /metrics /ready /healthz /plan\n")
+            state = watched.look()
+            if page == "/metrics":
+                return self._answer(HTTPStatus.OK, metrics(state, path), _METRICS)
+            if state.missing or state.manifest is None:
+                return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{state.missing}\n")
+            return self._answer(HTTPStatus.OK, f"{state.manifest.fingerprint}\n" if page == "/plan" else "ready\n")
+
+        def _answer(self, status: HTTPStatus, text: str, kind: str = _TEXT) -> None:
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            """A probe every few seconds is no news."""
+
+    running = ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)
+    running.socket.close()
+    try:
+        running.socket = _listening(config.port)
+        running.server_address = running.socket.getsockname()
+        return running
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            "cannot listen", where=f"port={config.port}", got=str(error), expected="a free port"
+        ) from error
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket of all addresses of both families; of IPv4 alone where the machine has no other."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            # The family is known, but switched off: net.ipv6.conf.all.disable_ipv6.
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+                raise
+    return socket.create_server(("", port))
+
+
+def serve(config: ServeConfig) -> str:
+    """Serve until the process is ended."""
+    with server(config) as running:
+        log.event(f"serving {config.path} on port {running.server_address[1]}; {PLAN} names the sample")
+        running.serve_forever()
+    return ""

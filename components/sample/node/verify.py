@@ -1,0 +1,30 @@
+"""``verify``: every file of a sampled folder against its manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pairmill.engine import manifest as manifests
+from pairmill.engine.stage import option
+from pairmill.errors import InputError
+from pairmill.formats.sample_folder import folder_of
+from pairmill.verify import verify as verified
+
+
+@dataclass(kw_only=True)
+class VerifyConfig:
+    """Check every file of a sampled folder against its manifest."""
+
+    path: str = option(help="sampled folder, or folder of a node")
+
+
+def verify(config: VerifyConfig) -> str:
+    """Read every file; returns the folder.
+
+    Raises:
+        InputError: there is no finished folder, or a file is missing or not what the manifest says.
+    """
+    folder = str(folder_of(config.path, "path"))
+    if manifests.read(folder) is None:
+        raise InputError("holds no finished sample", where=f"path={folder}", hint="see whether the sampler has ended")
+    return verified(folder)

@@ -1,0 +1,1 @@
+"""Other projects' loaders, reproduced bit for bit for parity."""

@@ -1,0 +1,175 @@
+"""What a stage reads: folders that pairmill finished, and folders that others made.
+
+A finished pairmill folder names its files in its manifest. Any other folder is read as it is, found the way the
+reference finds it: every regular file below it with a wanted extension, hidden ones included, links not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import InputRef
+from pairmill.errors import InputError
+
+# Folders from a file of a finished folder up to that folder, at most: data_clustered/<set>/<file>.
+_DEPTH = 3
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file to read.
+
+    Args:
+        uri: where it stands.
+        task: the data set it is: its path below the input folder with ``/`` (and ``\\``) replaced by ``__``.
+        size: bytes.
+        sha256: hexadecimal digest of its bytes; from the manifest where there is one, else computed.
+        stamp: of the file whose digest that is, see :class:`pairmill.engine.content.Content`.
+        promised: whether a manifest alone says the digest.
+    """
+
+    uri: str
+    task: str
+    size: int
+    sha256: str
+    stamp: str = ""
+    promised: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The extension, which says how the bytes are read."""
+        return self.uri.rsplit(".", 1)[-1]
+
+    @property
+    def content(self) -> Content:
+        """What has to be read."""
+        return Content(self.sha256, self.stamp, self.promised)
+
+    @property
+    def scattered(self) -> dict[str, Content]:
+        """Itself, if it is read here and there, so that nothing is compared on the way."""
+        return {self.uri: self.content} if self.kind == "parquet" else {}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The files of one or more input folders, with their content identity."""
+
+    files: list[InputFile]
+    refs: list[InputRef]
+    rows: int | None
+    """Rows by the manifests; None where any of the folders has none."""
+
+
+def task_name(path: str) -> str:
+    """Task name of a file's path below its input folder."""
+    return path.replace("/", "__").replace("\\", "__")
+
+
+def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, verify: bool = False) -> Inputs:
+    """The row files below each of ``uris`` (a folder, a folder of a finished pairmill folder, or a single file).
+
+    Args:
+        uris: as they were given.
+        extensions: of row files.
+        option: that gave them, for messages.
+        verify: digest the files of finished folders too, rather than when they are read.
+
+    Raises:
+        InputError: nothing there, an unfinished or damaged pairmill folder, or two files that give the same task name.
+    """
+    endings = {f".{extension}" for extension in extensions}
+    files: list[InputFile] = []
+    refs: list[InputRef] = []
+    rows: int | None = 0
+    for given in uris:
+        uri = storage.normalise(given, option)
+        found, ref, count = _discover_one(uri, endings, option, verify)
+        if not found:
+            raise InputError(
+                f"no {' or '.join(sorted(endings))} file there", where=f"{option}={uri}", hint="check the path"
+            )
+        files += found
+        refs.append(ref)
+        rows = None if rows is None or count is None else rows + count
+    _refuse_collisions(files, option)
+    return Inputs(files, refs, rows)
+
+
+def _discover_one(uri: str, endings: set[str], role: str, verify: bool) -> tuple[list[InputFile], InputRef, int | None]:
+    store = storage.store_for(uri)
+    if store.exists(uri):
+        if PurePosixPath(storage.name_of(uri)).suffix not in endings:
+            return [], InputRef(role, ""), None
+        promises = _promises_above(uri)
+        (entry,) = _digested([(uri, storage.name_of(uri))], promises)
+        return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None
+    manifest = manifests.read_whole(uri)
+    if manifest is not None:
+        chosen = [file for file in manifest.files if file.task and PurePosixPath(file.path).suffix in endings]
+        targets = [storage.join(uri, file.path) for file in chosen]
+        promises = {target: file.sha256 for target, file in zip(targets, chosen, strict=True)}
+        if verify:
+            files = _digested(list(zip(targets, (file.task for file in chosen), strict=True)), promises)
+        else:
+            files = [
+                InputFile(target, file.task, file.size, file.sha256, promised=True)
+                for target, file in zip(targets, chosen, strict=True)
+            ]
+            if any(file.scattered for file in files):
+                stamps = {storage.join(uri, entry.path): entry.stamp for entry in store.list(uri)}
+                files = [replace(file, stamp=stamps.get(file.uri, "")) if file.scattered else file for file in files]
+        return files, InputRef(role, manifest.fingerprint), manifest.ledger.rows_out
+    promises = _promises_above(uri)
+    paths = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
+    files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
+    return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None
+
+
+def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
+    """Files (URI, task) as they are now. Raises InputError if one is not what was promised of it."""
+    found = []
+    digests = storage.store_for(files[0][0]).digested([uri for uri, _ in files]) if files else []
+    for (uri, task), one in zip(files, digests, strict=True):
+        if uri in promises:
+            Content(promises[uri], promised=True).require(uri, one.sha256)
+        found.append(InputFile(uri, task, one.size, one.sha256, one.stamp))
+    return found
+
+
+def _promises_above(uri: str) -> dict[str, str]:
+    """What a finished folder that this URI is within says of its files, by their URIs.
+
+    Raises:
+        InputError: someone named <folder>/data, or a file in it, of a folder whose making was interrupted.
+    """
+    folder = uri
+    for _ in range(_DEPTH):
+        folder = storage.parent_of(folder)
+        if storage.is_top(folder):
+            break
+        manifest = manifests.read(folder)
+        if manifest is not None:
+            return {storage.join(folder, file.path): file.sha256 for file in manifest.files}
+    return {}
+
+
+def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:
+    seen: dict[str, str] = {}
+    for file in files:
+        other = seen.get(file.task)
+        seen[file.task] = file.uri
+        if other == file.uri:
+            raise InputError("is given twice", where=option, got=file.uri, hint="name it once")
+        if other is not None:
+            raise InputError(
+                f"two files give the task name {file.task!r}",
+                where=option,
+                got=f"{other} and {file.uri}",
+                hint="rename one of them, or give the folder above both",
+            )

@@ -1,0 +1,339 @@
+"""``_MANIFEST.json``: what a finished stage folder holds, how it came about, and that nothing was lost.
+
+The manifest is written last. A folder that has ``_STARTED.json`` and no manifest was begun by pairmill and not
+finished; readers refuse it. A folder with neither was made by others and is read as it is
+(:mod:`pairmill.engine.inputs`).
+The format is described in docs/format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from pairmill import storage
+from pairmill.engine.content import Content
+from pairmill.errors import InputError, InternalError
+from pairmill.log import event, progress
+
+MANIFEST = "_MANIFEST.json"
+STARTED = "_STARTED.json"
+FORMAT = 1
+# Files that are digested before progress is told, and the bytes from which on anybody wants to know.
+_VERIFIED = 32
+_LONG = 1 << 30
+
+
+def canonical(value: object) -> bytes:
+    """Compact JSON with sorted keys: equal values give equal bytes, so that they can be hashed and compared."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def content_key(*parts: object) -> str:
+    """Hexadecimal sha256 over JSON-like values."""
+    return hashlib.sha256(canonical(list(parts))).hexdigest()
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of a folder or shard. ``path`` is relative to it; ``size`` is in bytes; ``sha256`` in hexadecimal.
+
+    ``task`` names the data set that the file is or belongs to; files that are no data (rejects) have none.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    task: str = ""
+
+
+@dataclass
+class Ledger:
+    """What became of every row: ``rows_in == rows_kept + sum(dropped)``.
+
+    A kept row gives one or more rows (a problem can give a worked answer and a short one); ``rows_out`` counts those,
+    and is the next stage's ``rows_in``. ``notes`` counts what happened to rows that were kept (truncated, an answer
+    left out, …); ``measures`` are sums that are no rows (tokens, bytes).
+    """
+
+    rows_in: int = 0
+    rows_kept: int = 0
+    rows_out: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, int] = field(default_factory=dict)
+    measures: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count rows that gave nothing."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def note(self, what: str, count: int = 1) -> None:
+        """Count something that happened to rows that were kept."""
+        self.notes[what] = self.notes.get(what, 0) + count
+
+    def add(self, other: Ledger) -> None:
+        """Add another ledger to this one."""
+        self.rows_in += other.rows_in
+        self.rows_kept += other.rows_kept
+        self.rows_out += other.rows_out
+        for name in ("dropped", "notes", "measures"):
+            mine: dict[str, int] = getattr(self, name)
+            for key, count in getattr(other, name).items():
+                mine[key] = mine.get(key, 0) + count
+
+    def reconcile(self, where: str) -> None:
+        """Raise InternalError unless every row that came in is accounted for."""
+        dropped = sum(self.dropped.values())
+        if self.rows_in != self.rows_kept + dropped:
+            raise InternalError(
+                "the ledger does not reconcile: rows were lost or counted twice",
+                where=where,
+                got=f"{self.rows_in} in, {self.rows_kept} kept, {dropped} dropped",
+                expected="in = kept + dropped",
+                hint="this is a defect of pairmill, please report it",
+            )
+
+    @classmethod
+    def sum(cls, ledgers: Iterable[Ledger]) -> Self:
+        """The sum of several ledgers."""
+        total = cls()
+        for ledger in ledgers:
+            total.add(ledger)
+        return total
+
+
+@dataclass(frozen=True)
+class InputRef:
+    """An input of a stage by content: the manifest fingerprint of a pairmill folder, else a digest of its files."""
+
+    role: str
+    fingerprint: str
+
+
+@dataclass
+class Manifest:
+    """The content of ``_MANIFEST.json``. No time, host or path of the machine is in it: equal work, equal bytes."""
+
+    stage: str
+    version: int
+    fingerprint: str
+    options: dict[str, Any]
+    inputs: list[InputRef]
+    ledger: Ledger
+    files: list[File]
+    shards: dict[str, Ledger] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def tasks(self) -> dict[str, list[File]]:
+        """The data files by task name, in order."""
+        found: dict[str, list[File]] = {}
+        for file in self.files:
+            if file.task:
+                found.setdefault(file.task, []).append(file)
+        return found
+
+    def dump(self) -> bytes:
+        """The bytes of the file."""
+        return json.dumps(asdict(self), sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+
+    @classmethod
+    def load(cls, data: bytes, where: str) -> Self:
+        """Parse; raises InputError naming ``where`` if this is no manifest that this version reads."""
+        try:
+            raw = json.loads(data)
+            if raw["format"] != FORMAT:
+                raise InputError("unknown manifest format", where=where, got=str(raw["format"]), expected=str(FORMAT))
+            return cls(
+                stage=raw["stage"],
+                version=raw["version"],
+                fingerprint=raw["fingerprint"],
+                options=raw["options"],
+                inputs=[InputRef(**item) for item in raw["inputs"]],
+                ledger=Ledger(**raw["ledger"]),
+                files=[File(**item) for item in raw["files"]],
+                shards={name: Ledger(**item) for name, item in raw["shards"].items()},
+                data=raw["data"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                "is not a pairmill manifest", where=where, got=repr(error), hint="run the stage that made it again"
+            ) from error
+
+
+def is_fingerprint(text: str) -> bool:
+    """Whether this is the fingerprint of a result: 16 hexadecimal digits."""
+    return re.fullmatch(r"[0-9a-f]{16}", text) is not None
+
+
+def read(folder: str) -> Manifest | None:
+    """The manifest of a finished pairmill folder; None for a folder that others made.
+
+    Raises:
+        InputError: pairmill began this folder and has not finished it.
+    """
+    store = storage.store_for(folder)
+    uri = storage.join(folder, MANIFEST)
+    if store.exists(uri):
+        return Manifest.load(store.read(uri), uri)
+    refuse_unfinished(folder)
+    return None
+
+
+def version_of(folder: str) -> int | None:
+    """The version of the stage that finished a folder; None if it is unfinished or its manifest cannot be read."""
+    store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
+    try:
+        return Manifest.load(store.read(uri), uri).version if store.exists(uri) else None
+    except InputError:
+        return None
+
+
+def begin(folder: str, stage: str, fingerprint: str) -> None:
+    """Mark a folder as begun: until its manifest is there, readers refuse it."""
+    started = {"stage": stage, "fingerprint": fingerprint, "format": FORMAT}
+    storage.store_for(folder).write(storage.join(folder, STARTED), canonical(started))
+
+
+def finish(folder: str, manifest: Manifest) -> Manifest:
+    """Write the manifest, which makes the folder whole. Nothing is written to it after this.
+
+    Returns the one that stands there: of several writers the first wins.
+    """
+    uri = storage.join(folder, MANIFEST)
+    ours = manifest.dump()
+    stands = storage.store_for(folder).commit(uri, ours)
+    return manifest if stands == ours else Manifest.load(stands, uri)
+
+
+def refuse_unfinished(folder: str) -> None:
+    """Raise InputError if pairmill began this folder and has not finished it."""
+    store = storage.store_for(folder)
+    if store.exists(storage.join(folder, STARTED)) and not store.exists(storage.join(folder, MANIFEST)):
+        raise InputError(
+            "this folder was begun by pairmill and is not finished",
+            where=folder,
+            hint="run the stage that makes it again with the same options; it resumes",
+        )
+
+
+def contents(folder: str, manifest: Manifest | None, path: str) -> bytes:
+    """The bytes of a file of a finished folder, compared with its manifest; of a folder without one as they are.
+
+    Raises:
+        Changed: they are not what the manifest says.
+    """
+    uri = storage.join(folder, *path.split("/"))
+    data = storage.store_for(uri).read(uri)
+    for file in manifest.files if manifest is not None else ():
+        if file.path == path:
+            Content(file.sha256, promised=True).require(uri, hashlib.sha256(data).hexdigest())
+    return data
+
+
+_AGAIN = "run the stage that made it again; where Kubeflow took this URI from its cache, with the cache off"
+
+
+def read_whole(folder: str) -> Manifest | None:
+    """As ``read``; raises InputError too if files that the manifest names are gone or changed, or all of the folder."""
+    manifest = read(folder)
+    if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
+        raise InputError(
+            "no result of a stage is there", where=folder, expected=f"a folder with {MANIFEST}", hint=_AGAIN
+        )
+    wrong = damage(folder, manifest.files) if manifest is not None else []
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} files that its manifest names are gone or changed",
+            where=folder,
+            got=wrong[0],
+            hint=_AGAIN,
+        )
+    return manifest
+
+
+def whole(folder: str, *, verify: bool = False) -> Manifest | None:
+    """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning.
+
+    ``verify``: see :func:`damage`.
+    """
+    uri = storage.join(folder, MANIFEST)
+    return _whole(folder, uri, verify) if storage.store_for(folder).exists(uri) else None
+
+
+def _whole(folder: str, uri: str, verify: bool) -> Manifest | None:
+    try:
+        manifest = Manifest.load(storage.store_for(folder).read(uri), uri)
+        wrong = damage(folder, manifest.files, verify=verify)
+        if not wrong:
+            return manifest
+    except InputError as error:
+        wrong = [str(error)]
+    event(
+        f"{folder} was finished, but {len(wrong)} of its files are gone or changed (first: {wrong[0]}); "
+        "making them again",
+        level=logging.WARNING,
+        uri=folder,
+    )
+    return None
+
+
+def reusable(
+    folder: str, stands: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False
+) -> Manifest | None:
+    """As ``whole``, for a run that makes the folder again if it is not, or if ``stands`` says that it does not.
+
+    A manifest of what is lost goes, as it would win over the next one.
+    """
+    store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
+    if not store.exists(uri):
+        return None
+    found = _whole(folder, uri, verify)
+    if found is not None and stands(found):
+        return found
+    store.delete(uri)
+    return None
+
+
+def damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:
+    """Those of the files that are absent from the folder or of another size, as ``path: what is wrong``.
+
+    ``verify``: the others are read, and those of another digest named as well.
+    """
+    store = storage.store_for(folder)
+    sizes = {entry.path: entry.size for entry in store.list(folder)}
+    wrong = []
+    there = []
+    for file in files:
+        size = sizes.get(file.path)
+        if size != file.size:
+            # A listing may be older than what was written last; an object asked for by name never is.
+            uri = storage.join(folder, file.path)
+            size = store.size(uri) if store.exists(uri) else None
+        if size is None:
+            wrong.append(f"{file.path}: missing")
+        elif size != file.size:
+            wrong.append(f"{file.path}: {size} bytes, expected {file.size}")
+        elif verify and file.sha256:  # what only a second round of shards reads has none
+            there.append(file)
+    return [*wrong, *_other_digests(folder, there)]
+
+
+def _other_digests(folder: str, files: Sequence[File]) -> Iterator[str]:
+    store = storage.store_for(folder)
+    long = sum(file.size for file in files) > _LONG
+    with progress(f"verify {storage.name_of(folder)}", len(files), "files") if long else nullcontext() as told:
+        for start in range(0, len(files), _VERIFIED):
+            some = files[start : start + _VERIFIED]
+            digests = store.digests([storage.join(folder, *file.path.split("/")) for file in some])
+            for file, digest in zip(some, digests, strict=True):
+                if told is not None:
+                    told.advance(1, 0, file.size)
+                if digest != file.sha256:
+                    yield f"{file.path}: sha256 {digest[:16]}…, expected {file.sha256[:16]}…"

@@ -1,0 +1,36 @@
+"""What a stage's node in Kubeflow shows to compare runs: few numbers, one name for one thing in all stages.
+
+======================  ================================================================================
+rows_in                 rows (of clean, records of the raw files) that came in; rows_out of the stage before
+rows_kept               those that were not dropped; rows_in less everything that was
+rows_out                rows that the result holds; of sample, over all epochs
+drop_fraction           share of rows_in that was dropped, 0 to 1
+sources, files          data sets and raw files
+malformed               records that are not what their source promises, among the dropped
+tasks                   data sets by the names that the rules of prefix_config_path match
+text_bytes              UTF-8 bytes of instructions and responses
+tokens                  delimiters and condition tags included; of sample, over all epochs
+response_tokens         those of them in responses
+tokens_per_byte         tokens per byte of text; of train_tokenizer, of the text that it is trained on
+bytes                   of the files that were made; of fetch, of the raw files; of sample, on a node
+======================  ================================================================================
+
+Time is not among them: a result that is used again shows what it showed when it was made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pairmill.engine.manifest import Ledger
+
+
+def of_rows(ledger: Ledger) -> dict[str, float]:
+    """What became of the rows."""
+    return {
+        "rows_in": ledger.rows_in,
+        "rows_kept": ledger.rows_kept,
+        "rows_out": ledger.rows_out,
+        "drop_fraction": round(1 - ledger.rows_kept / ledger.rows_in, 6) if ledger.rows_in else 0.0,
+    }

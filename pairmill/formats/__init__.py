@@ -1,0 +1,1 @@
+"""The files that stages read and write."""

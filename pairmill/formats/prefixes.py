@@ -1,0 +1,200 @@
+"""``prefix_config.yaml``: how much of each task is sampled. The first rule whose prefix a task's name starts with wins.
+
+Source of the format: data_io's sampler (docs/format.md section 5). It is YAML 1.1, so ``20_000`` is an integer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from pairmill import storage
+from pairmill.engine.manifest import content_key
+from pairmill.engine.stage import Profile
+from pairmill.errors import UsageError
+from pairmill.log import event
+
+DEFAULT = "prefix_config.yaml"
+"""The rule file of who names none: that of the working directory, which need not be there."""
+
+LongContext = Literal["truncate", "drop"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How much of a task is taken per epoch.
+
+    Args:
+        max_per_file: rows; None = all.
+        long_context: what becomes of a row longer than the context: cut the response, or leave the row out.
+        repeat: how many times over (a small, precious data set).
+        max_response_tokens_per_file: rows are taken until their responses reach this many tokens per epoch, before
+            repeat; None = no limit. Not in data_io.
+    """
+
+    max_per_file: int | None = None
+    long_context: LongContext = "truncate"
+    repeat: int = 1
+    max_response_tokens_per_file: int | None = None
+
+
+_KEYS = ("prefix", *(item.name for item in fields(Rule)))
+
+
+class Rules:
+    """An ordered list of rules."""
+
+    def __init__(self, items: list[Any], profile: Profile, where: str) -> None:
+        self._items = items
+        self._profile: Profile = profile
+        self._where = where
+        if profile == "pairmill":
+            self._check_all()
+
+    @classmethod
+    def load(cls, given: str, profile: Profile, option: str) -> Rules:
+        """Read a rule file.
+
+        A file that is empty holds no rules, and so does :data:`DEFAULT` where it is absent, which is said.
+
+        With ``profile="pairmill"`` everything is checked at once: unknown keys, types, and rules that an earlier
+        prefix hides. With ``profile="data_io"`` an item is looked at only when a task reaches it.
+
+        Raises:
+            UsageError: absent and not the default, not YAML, not a list of rules, or a wrong rule.
+        """
+        import yaml
+
+        uri = storage.normalise(given, option)
+        store = storage.store_for(uri)
+        if not store.exists(uri) and given == DEFAULT:
+            event(
+                f"no {DEFAULT} in the working directory: no rules, every task is taken whole; {option}= names one",
+                level=logging.WARNING,
+            )
+            return cls([], profile, uri)
+        if not store.exists(uri):
+            raise UsageError(
+                "no rule file there",
+                where=f"{option}={uri}",
+                hint="the published mix is prefix_config.yaml in the repository",
+            )
+        try:
+            raw = yaml.safe_load(store.read(uri))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise UsageError("is not YAML", where=uri, got=" ".join(str(error).split())) from error
+        if raw is None:
+            raw = []
+        if not isinstance(raw, list):
+            raise UsageError("is not a list of rules", where=uri, got=type(raw).__name__, expected="- prefix: …")
+        return cls(raw, profile, uri)
+
+    def match(self, task: str) -> tuple[Rule, bool]:
+        """The rule of a task, and whether a later rule would match as well (the reference warns of it)."""
+        found: Rule | None = None
+        for number, item in enumerate(self._items):
+            if not isinstance(item, dict) or not isinstance(item.get("prefix"), str):
+                raise UsageError(
+                    "a rule without a prefix", where=self._place(number), got=repr(item), expected="prefix: text"
+                )
+            if task.startswith(item["prefix"]):
+                if found is not None:
+                    return found, True
+                found = self._rule(number, item)
+        return found or Rule(), False
+
+    def prefix_of(self, task: str) -> str | None:
+        """The prefix of the rule that applies to a task; None if none does."""
+        number = self._first(task)
+        return None if number is None else str(self._items[number]["prefix"])
+
+    def idle(self, tasks: Iterable[str]) -> list[str]:
+        """The prefixes of the rules that apply to none of these tasks: mistyped, or of data that is not here."""
+        used = {self._first(task) for task in tasks}
+        return [prefix for number, prefix in self._prefixes() if number not in used]
+
+    def warn_of_idle(self, tasks: Iterable[str]) -> None:
+        """Log the rules that apply to none of these tasks, if there are any."""
+        idle = self.idle(tasks)
+        if idle:
+            named = ", ".join(map(repr, idle))
+            event(f"{self._where}: rules that apply to no task: {named}", level=logging.WARNING)
+
+    def _first(self, task: str) -> int | None:
+        return next((number for number, prefix in self._prefixes() if task.startswith(prefix)), None)
+
+    def _prefixes(self) -> list[tuple[int, str]]:
+        # With ``profile="data_io"`` an item that no task reaches may be anything.
+        pairs = ((number, item.get("prefix")) for number, item in enumerate(self._items) if isinstance(item, dict))
+        return [(number, prefix) for number, prefix in pairs if isinstance(prefix, str)]
+
+    def digest(self) -> str:
+        """Content identity, for fingerprints."""
+        return content_key(json.loads(json.dumps(self._items, default=str)))[:16]
+
+    def _place(self, number: int) -> str:
+        return f"{self._where} rule {number + 1}"
+
+    def _check_all(self) -> None:
+        seen: list[str] = []
+        for number, item in enumerate(self._items):
+            where = self._place(number)
+            if not isinstance(item, dict) or not isinstance(item.get("prefix"), str):
+                raise UsageError("a rule without a prefix", where=where, got=repr(item), expected="prefix: text")
+            for key in item:
+                if key not in _KEYS:
+                    close = difflib.get_close_matches(str(key), _KEYS, n=1)
+                    hint = f"did you mean {close[0]!r}?" if close else ""
+                    raise UsageError(f"unknown key {key!r}", where=where, expected=", ".join(_KEYS), hint=hint)
+            hidden_by = next((prefix for prefix in seen if item["prefix"].startswith(prefix)), None)
+            if hidden_by is not None:
+                raise UsageError(
+                    f"the rule for {item['prefix']!r} can never apply",
+                    where=where,
+                    got=f"{hidden_by!r} before it",
+                    hint="the first match wins: put the longer prefix first",
+                )
+            seen.append(item["prefix"])
+            self._rule(number, item)
+
+    def _rule(self, number: int, item: dict[str, Any]) -> Rule:
+        where = self._place(number)
+        values: dict[str, Any] = {}
+        for key in ("max_per_file", "repeat", "max_response_tokens_per_file"):
+            if key not in item or (self._profile == "data_io" and key == "max_response_tokens_per_file"):
+                continue
+            value = item[key] if self._profile == "pairmill" else _coerced(item[key])
+            if value is None and key != "repeat":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or (value < 0 and self._profile == "pairmill"):
+                raise UsageError(
+                    f"{key} is no count", where=where, got=repr(item[key]), expected="an integer of 0 or more"
+                )
+            values[key] = value
+        long_context = item.get("long_context", "truncate")
+        if long_context not in {"truncate", "drop"}:
+            raise UsageError(
+                "long_context is unknown", where=where, got=repr(long_context), expected="truncate or drop"
+            )
+        return Rule(long_context=long_context, **values)
+
+
+def _coerced(value: Any) -> Any:
+    # The reference takes integral floats and numeric texts for integers.
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
+        return int(value)
+    return value
+
+
+def reference_json(rule: Rule) -> str:
+    """A rule as the reference's warning prints it."""
+    raw = asdict(rule)
+    del raw["max_response_tokens_per_file"]
+    return json.dumps(raw, separators=(",", ":"))

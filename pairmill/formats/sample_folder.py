@@ -1,0 +1,36 @@
+"""Where samples lie on a node: a folder for each, and ``PLAN``, which names the wanted one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+
+PLAN = "PLAN"
+
+
+def folder_of(path: str, option: str, plan: str = "") -> Path:
+    """The sampled folder that a path means: itself, or below a node's folder that of ``plan``, or of ``PLAN``.
+
+    It need not be there.
+    """
+    folder = storage.local_path(storage.normalise(path, option))
+    if (folder / manifests.MANIFEST).exists():
+        return folder
+    if not plan:
+        with suppress(OSError, UnicodeDecodeError):
+            plan = _read(folder / PLAN)
+    return folder / plan if manifests.is_fingerprint(plan) else folder
+
+
+def _read(path: Path) -> str:
+    # Others may write to the folder: a pipe of that name would be waited for, for ever.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(handle, 64).decode().strip() if stat.S_ISREG(os.fstat(handle).st_mode) else ""
+    finally:
+        os.close(handle)

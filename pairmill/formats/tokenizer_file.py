@@ -1,0 +1,105 @@
+"""Where the tokenizer.json is that an option means: a file, a folder that holds one, or a model of the Hub."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.errors import InputError
+from pairmill.log import event
+
+NAME = "tokenizer.json"
+
+# owner/name, and behind @ a commit, branch or tag. Folders are named after it, so that it has no other characters.
+_ID = re.compile(r"(\w[\w.-]*)/(\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+def locate(given: str, root: str) -> str:
+    """The URI of the tokenizer.json that ``given`` means.
+
+    What stands there as a path or URI comes first, as in the reference; where nothing does, ``owner/name@revision`` is
+    a model of the Hub. Its file is brought to ``<root>/tokenizer/hub/<owner>--<name>/<commit>/tokenizer.json``, once:
+    a whole commit whose file is there asks nobody. A branch, a tag or no revision (``main``) is asked for each time.
+
+    Args:
+        given: a tokenizer.json, a folder or URI that holds one, or ``owner/name`` with or without ``@revision``.
+        root: URI of the project folder.
+
+    Raises:
+        UsageError: ``given`` is empty or of a scheme without a backend.
+        InputError: nothing is there; a pairmill folder that is unfinished or damaged; or the Hub has no such model,
+            revision or file, or does not give it to this account.
+        StorageError: the Hub does not answer, or the file cannot be written.
+    """
+    uri = storage.normalise(given, "tokenizer")
+    store = storage.store_for(uri)
+    if store.exists(uri):
+        manifests.refuse_unfinished(storage.parent_of(uri))
+        return uri
+    manifests.read_whole(uri)
+    inside = storage.join(uri, NAME)
+    if store.exists(inside):
+        return inside
+    named = _ID.fullmatch(given)
+    if named is None or store.list(uri):
+        raise InputError(
+            f"no tokenizer there: neither a file nor a folder with {NAME}",
+            where=f"tokenizer={uri}",
+            hint="check the path",
+        )
+    owner, name, revision = named.groups()
+    try:
+        return _of_hub(owner, name, revision or "main", root)
+    except InputError as error:
+        raise InputError(
+            f"nothing stands at {uri}, and of the Hub: {error.what}",
+            where=f"tokenizer={given}",
+            got=error.got,
+            expected=error.expected,
+            hint=error.hint,
+        ) from error
+
+
+def read(uri: str) -> bytes:
+    """The bytes of a tokenizer.json.
+
+    Raises:
+        Changed: it is in a finished folder, and is not what the manifest says.
+    """
+    folder = storage.parent_of(uri)
+    if storage.is_top(folder):
+        return storage.store_for(uri).read(uri)
+    return manifests.contents(folder, manifests.read(folder), storage.name_of(uri))
+
+
+def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
+    from pairmill.net import hub
+
+    repository = hub.Repository(f"{owner}/{name}", "model", "give the commit, branch or tag of one that is, behind @")
+    commit = revision
+    if not _COMMIT.fullmatch(revision):
+        commit = hub.commit_of(repository, revision)
+        event(
+            f"tokenizer: {revision} of {repository.name} is {commit} now; "
+            f"tokenizer={repository.name}@{commit} keeps to it",
+            commit=commit,
+        )
+    uri = storage.join(root, "tokenizer", "hub", f"{owner}--{name}", commit, NAME)
+    store = storage.store_for(uri)
+    if not store.exists(uri):
+        files = hub.files(repository, commit)
+        if NAME not in files:
+            raise InputError(
+                f"the model has no {NAME}",
+                got=", ".join(sorted(files)[:8]) or "no file",
+                hint="make one with the save_pretrained() of a fast tokenizer of transformers, and give that file",
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            local = Path(folder, NAME)
+            hub.download(repository, commit, files[NAME], local, Path(folder, "version"))
+            store.write(uri, local.read_bytes())
+    return uri

@@ -1,0 +1,294 @@
+"""Token-array folders: one folder per task with five one-dimensional ``.npy`` files, and ``tokenizer_info.json``.
+
+The format is data_io's (docs/format.md section 4): ``tokens`` uint32 holds for each row the instruction span directly
+followed by its response span; ``inst_start, inst_len, resp_start, resp_len`` uint64 say where. Files are ``.npy``
+format 1.0, C order, little-endian (numpy.lib.format).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import UNKNOWN, Content, whole
+from pairmill.engine.manifest import content_key
+from pairmill.errors import Changed, InputError
+
+INFO = "tokenizer_info.json"
+INDEX = ("inst_start", "inst_len", "resp_start", "resp_len")
+ARRAYS = ("tokens", *INDEX)
+DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDEX, np.uint64)}
+
+Ints = NDArray[np.int64]
+
+
+class NpyWriter:
+    """Writes a one-dimensional ``.npy`` of unknown length by appending; the header is patched at the end."""
+
+    def __init__(self, path: Path, dtype: type[np.generic]) -> None:
+        self._dtype = np.dtype(dtype)
+        self._length = 0
+        self._file = path.open("wb")
+        self._head = self._file.write(header(self._dtype, 0))
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Append values, cast to the writer's dtype without a check."""
+        # Plain writes, never a mapped file: a full tmpfs answers a mapped write with SIGBUS, not with an error.
+        self._file.write(np.ascontiguousarray(values, self._dtype).data)
+        self._length += len(values)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._file:
+            if kind is None:
+                self._file.seek(0)
+                if self._file.write(header(self._dtype, self._length)) != self._head:
+                    raise AssertionError("numpy pads every one-dimensional header to one size")
+
+
+def header(dtype: np.dtype[Any], length: int) -> bytes:
+    out = io.BytesIO()
+    npy.write_array_header_1_0(out, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": (length,)})
+    return out.getvalue()
+
+
+def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable[NDArray[Any]]) -> str:
+    """Write a one-dimensional ``.npy`` of ``length`` values given in chunks; returns the sha256 of the file.
+
+    Chunks are made, cast to ``dtype`` without a check, and digested by a thread of their own, one ahead of what is
+    written: either takes about as long.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    head = header(np.dtype(dtype), length)
+    digest = hashlib.sha256(head)
+    given = iter(chunks)
+
+    def following() -> memoryview | None:
+        for values in given:
+            data = np.ascontiguousarray(values, dtype).data
+            digest.update(data)
+            return data
+        return None
+
+    with path.open("wb") as file, ThreadPoolExecutor(1) as ahead:
+        file.write(head)
+        pending = ahead.submit(following)
+        while (data := pending.result()) is not None:
+            pending = ahead.submit(following)
+            file.write(data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[dict[str, NpyWriter]]:
+    """The five arrays of a task by name, to append to; ``create`` gives the local file for the name of an array's."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(NpyWriter(stack.enter_context(create(f"{name}.npy")), dtype))
+            for name, dtype in DTYPES.items()
+        }
+
+
+@dataclass(frozen=True)
+class Array:
+    """A one-dimensional ``.npy`` of integers; its values begin at byte ``offset`` of the object."""
+
+    uri: str
+    dtype: np.dtype[Any]
+    length: int
+    offset: int
+    content: Content = UNKNOWN
+
+    @classmethod
+    def of(cls, uri: str, content: Content = UNKNOWN) -> Self:
+        """Read the header. ``content`` is what the object has to be, which is compared when all of it is read.
+
+        Raises:
+            InputError: absent, no ``.npy``, of another shape or kind, or shorter than its header says.
+        """
+        store = storage.store_for(uri)
+        with store.open(uri) as file:
+            shape, dtype = _header_of(file, uri)
+            offset = file.tell()
+        wrong = ""
+        if len(shape) != 1:
+            wrong = f"shape {shape}"
+        elif dtype.kind not in "ui":
+            wrong = f"dtype {dtype}"
+        elif store.size(uri) != offset + shape[0] * dtype.itemsize:
+            wrong = f"{store.size(uri)} bytes for shape {shape} of {dtype}"
+        if wrong:
+            raise InputError("is no one-dimensional integer array", where=uri, got=wrong, hint="tokenize again")
+        return cls(uri, dtype, shape[0], offset, content)
+
+    def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
+        """All values in order, ``size`` at a time.
+
+        Raises:
+            Changed: behind the last one: the object is not what it has to be, or has another header than before.
+        """
+        with whole(self.uri, self.content) as file:
+            if _header_of(file, self.uri) != ((self.length,), self.dtype):
+                raise Changed("changed while it was read", where=self.uri, hint="run the same command again")
+            while data := file.read(size * self.dtype.itemsize):
+                yield np.frombuffer(data, self.dtype)
+
+
+def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type; the values follow. Raises InputError if it is not a header."""
+    try:
+        version = npy.read_magic(file)
+        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = reader(file)
+    except Exception as error:  # numpy parses the header as Python: SyntaxError, TokenError and more
+        raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
+    return shape, dtype
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a tokenized folder: its name, the URI of its folder, and what its arrays have to be, as known."""
+
+    name: str
+    uri: str
+    contents: Mapping[str, Content] = field(default_factory=dict)
+
+    def array(self, name: str = "tokens") -> Array:
+        """Its tokens, to be read in ranges, or another of the five arrays."""
+        return Array.of(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
+
+    def index(self, size: int = 1 << 15) -> Iterator[dict[str, Ints]]:
+        """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
+
+        Raises:
+            InputError: lengths differ, a span lies outside the tokens, or the spans are more or fewer tokens in all.
+        """
+        length = self.array().length
+        raw = {name: self.array(name) for name in INDEX}
+        if len({array.length for array in raw.values()}) != 1:
+            raise InputError(
+                "the index arrays differ in length", where=self.uri, got=str({k: v.length for k, v in raw.items()})
+            )
+        first = total = 0
+        for columns in zip(*(array.pieces(size) for array in raw.values()), strict=True):
+            for name, values in zip(INDEX, columns, strict=True):
+                if int(values.max()) > length or int(values.min()) < 0:
+                    raise InputError(f"{name} points outside the tokens", where=self.uri, expected=f"0 to {length}")
+            index = {name: values.astype(np.int64) for name, values in zip(INDEX, columns, strict=True)}
+            for part in ("inst", "resp"):
+                ends = index[f"{part}_start"] + index[f"{part}_len"]
+                if int(ends.max()) > length:
+                    row = int(ends.argmax())
+                    raise InputError(
+                        "a span ends behind the tokens",
+                        where=f"{self.uri} row {first + row + 1}",
+                        got=str(int(ends[row])),
+                        expected=f"<= {length}",
+                    )
+            total += int(index["inst_len"].sum() + index["resp_len"].sum())
+            first += len(index["inst_len"])
+            yield index
+        if total != length:
+            raise InputError(
+                "tokens.npy is of another length than the spans", where=self.uri, got=str(length), expected=str(total)
+            )
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A tokenized folder: its tasks sorted by name by code point, and what identifies its content."""
+
+    uri: str
+    tasks: list[Task]
+    info: dict[str, Any]
+    fingerprint: str
+    rows: int | None
+    """Rows by the manifest; None for a folder that others made."""
+    tokenizer: str = ""
+    """First 16 digits of the sha256 of the tokenizer.json, by the manifest."""
+
+
+def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool = False) -> Folder:
+    """Open a tokenized folder, of pairmill or of others.
+
+    Args:
+        given: path or URI.
+        option: the option that named it, for messages.
+        tolerate_strays: pass over folders that hold none of the five arrays, rather than fail as the reference does.
+        verify: digest the arrays of a finished folder too, rather than when they are read.
+
+    Raises:
+        InputError: absent, unfinished, damaged, or without tasks.
+    """
+    uri = storage.normalise(given, option)
+    store = storage.store_for(uri)
+    manifest = manifests.read_whole(uri)
+    # By its name: a listing may be older than what was written last.
+    if not store.exists(storage.join(uri, INFO)):
+        raise InputError(f"no {INFO}: not a tokenized folder", where=f"{option}={uri}", hint="check the path")
+    try:
+        data = manifests.contents(uri, manifest, INFO)
+        info = json.loads(data)
+        if not isinstance(info, dict):
+            raise ValueError("not an object")
+    except ValueError as error:
+        raise InputError("is not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
+    if manifest is not None:
+        tasks = _promised(uri, manifest, verify)
+        tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
+        return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out, tokenizer)
+    tasks = []
+    read = [INFO]
+    paths = {entry.path for entry in store.list(uri)}
+    for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
+        files = [f"{name}/{array}.npy" for array in ARRAYS]
+        missing = [path for path in files if path not in paths]
+        if len(missing) == len(files) and tolerate_strays:
+            continue
+        if missing:
+            raise InputError("an array of this task is missing", where=storage.join(uri, name), got=", ".join(missing))
+        tasks.append(Task(name, storage.join(uri, name)))
+        read += files
+    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
+    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
+    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
+    tasks = [_task(task.name, task.uri, contents) for task in tasks]
+    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+
+
+def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Task:
+    """``contents``: by path below the folder."""
+    mine = {array: contents[path] for array in ARRAYS if (path := f"{name}/{array}.npy") in contents}
+    return Task(name, uri, mine)
+
+
+def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Task]:
+    wrong = manifests.damage(uri, manifest.files, verify=True) if verify else []
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} of its files are not what its manifest says",
+            where=uri,
+            got=wrong[0],
+            hint="tokenize again with verify=true",
+        )
+    stamps = {entry.path: entry.stamp for entry in storage.store_for(uri).list(uri)}
+    contents = {file.path: Content(file.sha256, stamps.get(file.path, ""), not verify) for file in manifest.files}
+    return [_task(name, storage.join(uri, name), contents) for name in sorted(manifest.tasks())]

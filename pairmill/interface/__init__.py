@@ -1,0 +1,1 @@
+"""How a stage is started: a command line, Kubeflow's launcher, a Kubeflow component."""

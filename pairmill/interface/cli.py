@@ -1,0 +1,318 @@
+"""Command line of every stage: ``python -m components.<stage> key=value …``, options from its dataclass.
+
+stdout carries the stage's result alone; logs, progress and errors go to stderr. Exit codes: 0 done, 2 usage,
+3 input, 4 storage, 5 internal, 130 interrupted.
+
+In a Kubeflow pod the one argument ``--executor-input <json>`` brings the options instead, and says where outputs go
+(:mod:`pairmill.interface.launcher`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import difflib
+import gc
+import importlib.metadata
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+
+from pairmill import log
+from pairmill.engine.stage import default_of
+from pairmill.errors import PairmillError, UsageError, from_os_error
+from pairmill.interface import interrupt, launcher
+from pairmill.redact import escaped, scrubbed
+
+if TYPE_CHECKING:
+    from pairmill.report.page import Report
+
+C = TypeVar("C")
+
+INTERRUPTED = interrupt.INTERRUPTED
+TERMINATED = interrupt.TERMINATED
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage tells the world.
+
+    Args:
+        stdout: the stage's result, written to stdout as it is.
+        parameters: Kubeflow output parameters.
+        metrics: numbers that compare well between runs.
+        report: gives the one for people.
+        manifest: bytes of the manifest artifact.
+        metadata: of the manifest artifact; text and small numbers only.
+        reused: whether nothing had to be done.
+        seconds: how long it took.
+    """
+
+    stdout: str
+    parameters: Mapping[str, launcher.Value]
+    metrics: Mapping[str, float]
+    report: Callable[[], Report]
+    manifest: bytes
+    metadata: Mapping[str, str | float] = field(default_factory=dict)
+    reused: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something else that a stage's program does: its options, and a function of them that gives its stdout."""
+
+    config_class: type[Any]
+    run: Callable[[Any], str]
+
+
+def main(
+    stage: str,
+    config_class: type[C],
+    run: Callable[[C], Outcome],
+    argv: Sequence[str] | None = None,
+    commands: Mapping[str, Command] | None = None,
+) -> int:
+    """Run a stage, or one of its commands if the first argument names it; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for name, command in (commands or {}).items():
+        if arguments[:1] == [name]:
+            return _command(f"components.{stage} {name}", name, command, arguments[1:])
+
+    def work() -> None:
+        refuse_unknown(arguments, commands or {})
+        task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
+        outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
+        report = outcome.report()
+        if task is not None:
+            state = {"reused": "true" if outcome.reused else "false"}
+            metadata = {**outcome.metadata, **state}
+            task.write(outcome.parameters, outcome.metrics, report, outcome.manifest, metadata)
+        # Whoever sees the terminal alone has to see them; of a folder that is reused as well.
+        for line in report.look_at:
+            log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
+        _summary(stage, outcome)
+        sys.stdout.write(outcome.stdout)
+        sys.stdout.flush()
+
+    return program(f"components.{stage}", stage, config_class, arguments, work)
+
+
+def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
+    """Raise UsageError if the first argument is neither an option nor a flag: a mistyped one of ``commands``."""
+    names = list(commands)
+    if names and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
+        close = difflib.get_close_matches(arguments[0], names, n=1)
+        raise UsageError(
+            "unknown command",
+            where="arguments",
+            got=repr(arguments[0]),
+            expected=f"key=value, or one of {', '.join(names)}",
+            hint=f"did you mean {close[0]!r}?" if close else "see --help",
+        )
+
+
+def _command(module: str, name: str, command: Command, arguments: Sequence[str]) -> int:
+    def work() -> None:
+        sys.stdout.write(command.run(build(command.config_class, split(arguments))))
+        sys.stdout.flush()
+
+    return program(module, name, command.config_class, arguments, work)
+
+
+def program(module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
+    """Do ``work``, or print the help of ``python -m <module>`` if the arguments ask for it; returns the exit code.
+
+    Every error ends here, as one message.
+    """
+    try:
+        code = _program(module, name, config_class, arguments, work)
+    except KeyboardInterrupt:  # while the end was being told
+        code = INTERRUPTED
+    interrupt.ended(code)
+    return code
+
+
+def _program(
+    module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]
+) -> int:
+    log.setup()
+    # The interpreter collects garbage when it ends, several times over all modules: a fifteenth of a second.
+    atexit.register(gc.freeze)
+    if "--version" in arguments:
+        sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
+        return 0
+    if any(argument in {"--help", "-h", "help"} for argument in arguments):
+        sys.stdout.write(help_text(module, config_class))
+        return 0
+    try:
+        interrupt.hear()
+        work()
+        sys.stdout.flush()
+    except PairmillError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read stdout has gone; the work is committed. Without this Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        translated = from_os_error(error, name)
+        return _fail(str(translated), translated.exit_code)
+    except KeyboardInterrupt:
+        return _fail(f"{name}: interrupted; run the same command to resume", INTERRUPTED)
+    except Exception as error:
+        log.logger().exception("%s failed", name)
+        return _fail(f"{name}: unexpected {type(error).__name__}: {error}; this is a defect of pairmill", 5)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    interrupt.ended(code)
+    log.logger().error(message, extra={"fields": {"exit_code": code}})
+    return code
+
+
+def split(arguments: Sequence[str]) -> dict[str, str]:
+    """``key=value`` arguments by key.
+
+    Raises:
+        UsageError: an argument without ``=``, or a key given twice.
+    """
+    values: dict[str, str] = {}
+    for number, argument in enumerate(arguments):
+        key, separator, value = argument.partition("=")
+        if not separator and key.startswith("-") and key.strip("-"):
+            following = next(iter(arguments[number + 1 :]), "")
+            value = following if following and "=" not in following and not following.startswith("-") else "…"
+            wanted = f"{key.strip('-').replace('-', '_')}={value}"
+            raise UsageError("not an option", where="arguments", got=repr(argument), hint=f"write {wanted}")
+        if not separator or not key:
+            raise UsageError("not an option", where="arguments", got=repr(argument), expected="key=value")
+        if key in values:
+            raise UsageError("is given twice", where=key, got=f"{values[key]!r} and {value!r}", expected="one value")
+        values[key] = value
+    return values
+
+
+def build(config_class: type[C], values: Mapping[str, Any]) -> C:
+    """An options object from texts (or, from Kubeflow, JSON values), checked by type.
+
+    Raises:
+        UsageError: unknown or missing option, or a value of the wrong type.
+    """
+    hints = get_type_hints(config_class)
+    known = {item.name: item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    given: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1)
+            meant = f"did you mean {close[0]!r}?" if close else ""
+            raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
+        given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
+    required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
+    missing = [name for name in required if name not in given]
+    if missing:
+        raise UsageError("required option missing", where=", ".join(missing), expected="key=value", hint="see --help")
+    return config_class(**given)
+
+
+def _converted(key: str, kind: Any, value: Any) -> Any:
+    if kind == list[str] or (kind is str and isinstance(value, str)):
+        return value
+    from omegaconf import BooleanNode, FloatNode, IntegerNode, LiteralNode, StringNode
+    from omegaconf.errors import OmegaConfBaseException
+
+    # Nodes that are asked to convert and never hold a value. A configuration that holds it would resolve ${oc.env:…},
+    # and print a secret of the pod; and it would let ??? pass for a value of any type.
+    nodes: dict[Any, type[Any]] = {str: StringNode, int: IntegerNode, float: FloatNode, bool: BooleanNode}
+    if kind in nodes:
+        node = nodes[kind](kind(), is_optional=False)
+    else:
+        node = LiteralNode(ref_type=kind, value=get_args(kind)[0], is_optional=False)
+    try:
+        return node.validate_and_convert(value)
+    except OmegaConfBaseException as error:
+        raise UsageError(
+            "has a wrong value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
+        ) from error
+
+
+def _plain(name: str, kind: Any, value: Any) -> Any:
+    # Kubeflow knows doubles only, so 8192 can come as 8192.0; the reference takes integral floats from a person too.
+    if kind is int and isinstance(value, int | float) and abs(value) >= 2**53:
+        raise UsageError(
+            "is beyond 2^53", where=name, got=f"{value:.17g}", hint="Kubeflow passes numbers as doubles, which round it"
+        )
+    integral = re.fullmatch(r"([+-]?\d{1,20})\.0*", str(value).strip()) if kind is int else None
+    if integral:
+        return int(integral.group(1))
+    if kind == list[str]:
+        items = value if isinstance(value, list) else split_list(str(value))
+        return [str(item).strip() for item in items if str(item).strip()]
+    return value.strip() if isinstance(value, str) and kind is not str else value
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list option; ``\\,`` is a comma in one (:func:`pairmill.engine.stage.list_item`)."""
+    return [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", text)]
+
+
+def type_name(kind: Any) -> str:
+    """A type as ``--help`` shows it."""
+    arguments = getattr(kind, "__args__", None)
+    if kind == list[str]:
+        return "text,text,…"
+    if arguments:
+        return "|".join(str(item) for item in arguments)
+    return {str: "text", int: "integer", float: "number", bool: "true|false"}.get(kind, str(kind))
+
+
+def help_text(module: str, config_class: type[Any]) -> str:
+    """What ``--help`` of ``python -m <module>`` prints: every option with type, default and meaning.
+
+    A class can add to it by a class method ``details``.
+    """
+    hints = get_type_hints(config_class)
+    lines = [f"usage: python -m {module} key=value …", ""]
+    summary = (config_class.__doc__ or "").strip().splitlines()
+    lines += [summary[0], ""] if summary else []
+    for item in dataclasses.fields(config_class):
+        value = default_of(item)
+        default = "required" if value is dataclasses.MISSING else f"default: {value if value != '' else 'empty'}"
+        lines.append(f"  {item.name}  ({type_name(hints[item.name])}; {default})")
+        lines.append(f"      {item.metadata.get('help', '')}")
+    if list[str] in hints.values():
+        lines += ["", "A comma in an item of a list is written \\,"]
+    details = getattr(config_class, "details", None)
+    if details is not None:
+        lines += ["", details()]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(stage: str, outcome: Outcome) -> None:
+    state = "reused" if outcome.reused else "done"
+    if not log.human():
+        log.event(
+            f"{stage}: {state}",
+            stage=stage,
+            seconds=round(outcome.seconds, 3),
+            outputs=dict(outcome.parameters),
+            metrics=dict(outcome.metrics),
+        )
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
+    for name, value in {**outcome.metrics, **texts}.items():
+        text = escaped(scrubbed(value)) if isinstance(value, str) else f"{value:,}"
+        # As Text: brackets of a name are not markup.
+        table.add_row(Text(name.replace("_", " ")), Text(text))
+    log.console().print(table, soft_wrap=True)

@@ -1,0 +1,126 @@
+"""The contract between a program and Kubeflow's launcher, without kfp (stage images have none).
+
+A component's only arguments are ``--executor-input {{$}}``: the placeholder becomes one JSON object that names every
+input value (defaults included, which ``{{$.inputs…}}`` placeholders of Kubeflow Pipelines 2.17.0 are not) and where
+every output is expected. Source: kubeflow/pipelines, ``api/v2alpha1/pipeline_spec.proto``, messages ExecutorInput and
+ExecutorOutput; artifact URIs are mounted as in ``backend/src/v2/component/launcher_v2.go``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pairmill import storage
+from pairmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from pairmill.report.page import Report
+
+FLAG = "--executor-input"
+
+Value = str | int | list[str]
+"""Of an output parameter."""
+
+# The launcher copies these schemes to and from folders of the same name at the top of the file system.
+_MOUNTS = {"gs": "/gcs", "s3": "/s3", "minio": "/minio"}
+
+# What a component declares beside its output parameters; pairmill.interface.kfp and every component.py use these names.
+MANIFEST, METRICS, REPORT = "manifest", "metrics", "report"
+
+
+def artifact_path(uri: str) -> Path:
+    """Where the launcher looks for an output artifact (and puts an input artifact)."""
+    head, separator, rest = uri.partition("://")
+    if not separator:
+        return Path(uri)
+    if head == "file":
+        return storage.local_path(uri)
+    if head not in _MOUNTS:
+        raise UsageError("the launcher mounts no such scheme", where=uri, expected=", ".join(_MOUNTS))
+    return Path(_MOUNTS[head]) / rest
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task as the launcher describes it."""
+
+    parameters: dict[str, Any]
+    output_parameters: dict[str, Path]
+    output_artifacts: dict[str, str]
+    output_file: Path
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Self:
+        """From the arguments behind the flag.
+
+        Raises:
+            UsageError: not the JSON object that the launcher passes.
+        """
+        expected = "the JSON object of {{$}}, alone"
+        if len(arguments) != 1:
+            raise UsageError("takes one value", where=FLAG, got=f"{len(arguments)} values", expected=expected)
+        try:
+            raw = json.loads(arguments[0])
+            outputs = raw["outputs"]
+            return cls(
+                # Where a pipeline builds a text of an upstream output, that output is among the values as well.
+                parameters={
+                    name: value
+                    for name, value in raw.get("inputs", {}).get("parameterValues", {}).items()
+                    if not name.startswith("pipelinechannel--")
+                },
+                output_parameters={
+                    name: Path(item["outputFile"]) for name, item in outputs.get("parameters", {}).items()
+                },
+                output_artifacts={
+                    name: item["artifacts"][0]["uri"] for name, item in outputs.get("artifacts", {}).items()
+                },
+                output_file=Path(outputs["outputFile"]),
+            )
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UsageError("unreadable", where=FLAG, got=repr(error), expected=expected) from error
+
+    def write(
+        self,
+        parameters: Mapping[str, Value],
+        metrics: Mapping[str, float],
+        report: Report,
+        manifest: bytes,
+        metadata: Mapping[str, str | float],
+    ) -> None:
+        """Write every declared output, and the executor output that repeats them.
+
+        The executor output wins on a cluster and the parameter file wins locally: both are written, identical.
+        Metrics reach the interface through artifact metadata alone. Metadata holds no null and nests nothing: the
+        launcher fails on the one and mangles the other.
+        """
+        contents = {
+            MANIFEST: (manifest, dict(metadata)),
+            METRICS: (json.dumps(dict(metrics), indent=1).encode(), dict(metrics)),
+            REPORT: (report.html().encode(), {}),
+        }
+        values: dict[str, Value] = {}
+        for name, path in self.output_parameters.items():
+            if name not in parameters:
+                raise UsageError("the component declares an unknown output", where=name)
+            value = values[name] = parameters[name]
+            _put(path, (json.dumps(value) if isinstance(value, list) else str(value)).encode())
+        artifacts: dict[str, Any] = {}
+        for name, uri in self.output_artifacts.items():
+            if name not in contents:
+                continue  # executor-logs is the launcher's own
+            data, fields = contents[name]
+            _put(artifact_path(uri), data)
+            artifacts[name] = {"artifacts": [{"name": name, "uri": uri, "metadata": fields}]}
+        _put(self.output_file, json.dumps({"parameterValues": values, "artifacts": artifacts}).encode())
+
+
+def _put(path: Path, data: bytes) -> None:
+    # On a cluster the parents exist; under kfp.local they do not.
+    os.makedirs(path.parent, exist_ok=True)
+    path.write_bytes(data)

@@ -1,0 +1,61 @@
+"""What the command lines of the sharded stages share: run the stage, say where its folder is."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pairmill.engine import runner
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.metrics import of_rows
+from pairmill.engine.stage import RunConfig, Share, Stage, list_item
+from pairmill.interface import cli
+from pairmill.interface.cli import Outcome
+from pairmill.report.page import Report, Table
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def main(stage: Stage[C]) -> int:
+    """Run a stage from ``sys.argv``; returns the exit code."""
+    return cli.main(stage.name, stage.config, lambda config: run(stage, config))
+
+
+def run(stage: Stage[C], config: C) -> Outcome:
+    """Run a stage, or a share of one; its result is the URI of the folder, which a share leaves unfinished."""
+    share = Share.parse(config.share) if config.share else None
+    result = runner.run_share(stage, config, share) if share else runner.run(stage, config)
+    manifest = result.manifest
+    ledger = manifest.ledger
+    own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)
+    made = {"bytes": sum(file.size for file in manifest.files)}
+    return Outcome(
+        stdout=f"{result.uri}\n",
+        parameters={
+            "output": list_item(result.uri) if stage.feeds_lists else result.uri,
+            "fingerprint": manifest.fingerprint,
+            "rows_out": ledger.rows_out,
+            **stage.parameters(config),
+        },
+        metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
+        report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
+        manifest=manifest.dump(),
+        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        reused=result.reused,
+        seconds=result.seconds,
+    )
+
+
+def _report_of_share(share: str, manifest: Manifest) -> Report:
+    ledger, count = manifest.ledger, len(manifest.shards)
+    rows = [(name, one.rows_in, one.rows_kept) for name, one in sorted(manifest.shards.items())]
+    return Report(
+        f"{manifest.stage}, share {share}",
+        {
+            "Shards": count,
+            "Rows in": ledger.rows_in,
+            "Rows kept": ledger.rows_kept,
+            "Fingerprint": manifest.fingerprint,
+        },
+        [Table("Shards", ("Shard", "Rows in", "Rows kept"), rows)],
+        verdict=f"{count:,} shards of share {share} are done; the task behind all shares finishes the stage.",
+    )

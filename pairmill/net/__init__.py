@@ -1,0 +1,1 @@
+"""What is fetched from elsewhere: files over https, and the Hugging Face Hub."""

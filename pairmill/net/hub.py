@@ -1,0 +1,206 @@
+"""The Hugging Face Hub, through its own client: which commit, which files, which bytes.
+
+The client asks and authenticates; the bytes come through :mod:`pairmill.net.http`, because ``hf_hub_download`` of
+huggingface_hub 1.33 begins a file anew after a kill, does not retry a 5xx or a reset, and checks no digest
+(docs/decisions/0006-bytes-of-the-hub.md). ``HF_ENDPOINT`` and ``HF_TOKEN`` are the client's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pairmill.errors import InputError, PairmillError, StorageError
+from pairmill.log import event
+from pairmill.net import http
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository of the Hub.
+
+    Args:
+        name: ``owner/name``.
+        kind: what it is to the Hub.
+        moved: what to do where a revision of it is not there, for messages.
+    """
+
+    name: str
+    kind: Literal["dataset", "model"]
+    moved: str
+
+    @property
+    def what(self) -> str:
+        """What people call it."""
+        return "data set" if self.kind == "dataset" else self.kind
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a repository at a commit: path, bytes, git's digest of it, and its sha256 where it is a large file."""
+
+    path: str
+    size: int
+    blob: str
+    sha256: str = ""
+
+
+def commit_of(repository: Repository, revision: str) -> str:
+    """The commit (40 hexadecimal digits) that a branch or tag names now.
+
+    Raises:
+        InputError: no such repository or revision, or it may not be read.
+        StorageError: the Hub does not answer.
+    """
+
+    def ask(api: Any) -> Any:
+        return api.repo_info(repository.name, revision=revision, repo_type=repository.kind).sha
+
+    found = _asked(repository, ask)
+    if not isinstance(found, str) or not re.fullmatch("[0-9a-f]{40}", found):
+        raise InputError("the Hub names no commit", where=f"{repository.name} {revision}", got=repr(found))
+    return found
+
+
+def files(repository: Repository, commit: str) -> dict[str, RemoteFile]:
+    """Every file at a commit by path. Raises as ``commit_of``."""
+
+    def ask(api: Any) -> dict[str, RemoteFile]:
+        tree = api.list_repo_tree(repository.name, recursive=True, revision=commit, repo_type=repository.kind)
+        return {
+            item.path: RemoteFile(item.path, item.size, item.blob_id, item.lfs.sha256 if item.lfs else "")
+            for item in tree
+            if hasattr(item, "size")  # a folder has none
+        }
+
+    return _asked(repository, ask)
+
+
+def download(repository: Repository, commit: str, file: RemoteFile, target: Path, note: Path) -> str:
+    """Fetch a file to ``target``, whole and of the digest that the Hub lists; returns its sha256.
+
+    What is there already is not fetched again (see :func:`pairmill.net.http.download`).
+
+    Raises:
+        InputError: the repository is gated or gone, or other bytes came, twice.
+        StorageError: the Hub does not answer.
+    """
+    from huggingface_hub import hf_hub_url, hf_raise_for_status
+    from huggingface_hub.utils._headers import build_hf_headers
+
+    url = hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
+    where = f"{repository.name} {file.path}"
+
+    def refuse(response: Any) -> None:
+        try:
+            response.read()
+            hf_raise_for_status(response)
+        except Exception as error:
+            raise translated(error, where, repository) from error
+
+    wrong = ""
+    for _ in range(2):
+        http.download(url, target, note, size=file.size, headers=build_hf_headers(), refuse=refuse)
+        sha256, wrong = _checked(file, target)
+        if not wrong:
+            return sha256
+        event(f"{where}: {wrong}; fetching it once more")
+        target.unlink()
+    raise InputError(
+        "other bytes came than the Hub lists",
+        where=f"{where} at {commit}",
+        got=wrong,
+        hint="a proxy or mirror may have damaged them; run the same command later",
+    )
+
+
+def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
+    """The sha256 of what came, and what is wrong with it."""
+    size = local.stat().st_size
+    sha256, sha1 = hashlib.sha256(), hashlib.sha1(usedforsecurity=False)
+    git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    with local.open("rb") as content:
+        while data := content.read(1 << 20):
+            for digest in (sha256,) if file.sha256 else (sha256, sha1, git):
+                digest.update(data)
+    found = sha256.hexdigest()
+    if size != file.size:
+        return found, f"{size} bytes, expected {file.size}"
+    if file.sha256:
+        return found, "" if found == file.sha256 else f"sha256 {found}, expected {file.sha256}"
+    # Small files have git's digest, of a head and the content; mirrors behind HF_ENDPOINT state the content's alone.
+    known = {git.hexdigest(), sha1.hexdigest(), found}
+    return found, "" if file.blob in known else f"git digest {git.hexdigest()}, expected {file.blob}"
+
+
+@functools.cache
+def limit_waiting() -> None:
+    """Give every request of the Hub's client a time limit: lists of files have none, and would wait for ever."""
+    import httpx
+    from huggingface_hub import logging, set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    def limit(request: httpx.Request) -> None:
+        request.extensions["timeout"] = httpx.Timeout(http.TIMEOUT).as_dict()
+
+    def client() -> httpx.Client:
+        made = default_client_factory()
+        made.event_hooks["request"].append(limit)
+        return made
+
+    set_client_factory(client)
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # stderr is for our log
+
+
+def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    limit_waiting()
+    api = HfApi()
+
+    def ask() -> T:
+        try:
+            return question(api)
+        except HfHubHTTPError as error:
+            if error.response is not None and error.response.status_code in http.RETRIED:
+                raise http.Again(f"status {error.response.status_code}", http.retry_after(error.response)) from error
+            raise translated(error, repository.name, repository) from error
+        except (ValueError, KeyError, TypeError, ConnectionError) as error:
+            raise translated(error, repository.name, repository) from error
+
+    return http.retried(f"{api.endpoint}/{repository.kind}s/{repository.name}", ask)
+
+
+def translated(error: Exception, where: str, repository: Repository) -> PairmillError:
+    """An exception of the Hub's client as an instruction."""
+    from huggingface_hub import errors, get_token
+
+    what = repository.what
+    token = "the account of HF_TOKEN has no access" if get_token() else "no HF_TOKEN is set"
+    if isinstance(error, errors.GatedRepoError):
+        hint = f"accept its terms on the Hub's page of {repository.name}, and set HF_TOKEN to a token of that account"
+        return InputError("is gated", where=where, got=token, hint=hint)
+    if isinstance(error, errors.RepositoryNotFoundError):
+        hint = f"check the name; a private {what} needs the HF_TOKEN of an account that may read it"
+        return InputError(f"no such {what}, or a private one", where=where, got=token, hint=hint)
+    if isinstance(error, errors.RevisionNotFoundError):
+        return InputError("this revision is not published, or no longer", where=where, hint=repository.moved)
+    if isinstance(error, errors.EntryNotFoundError):
+        return InputError("no such file at this revision", where=where)
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return StorageError("the Hub may not be asked", where=where, got="HF_HUB_OFFLINE", hint="unset it")
+    if isinstance(error, errors.HFValidationError):
+        return InputError(f"is no name of a {what}", where=where, got=str(error), expected="owner/name")
+    response = getattr(error, "response", None)
+    status = f"status {response.status_code}" if response is not None else " ".join(repr(error).split())[:300]
+    if response is not None and response.status_code in {401, 403}:
+        return InputError("may not be read", where=where, got=status, hint="check HF_TOKEN")
+    return StorageError("the Hub gives no answer", where=where, got=status, hint="run the same command later")

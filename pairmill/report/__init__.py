@@ -1,0 +1,1 @@
+"""Reports for people: report.html and report.md of every stage."""

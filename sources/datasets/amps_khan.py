@@ -1,0 +1,74 @@
+"""AMPS, Khan Academy part (``amps/khan/**/*.json``, unpacked or in ``amps.tar.gz``): problems and hints in steps."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources import readers
+from sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
+from sources.fields import list_of_texts, text_or_null
+from sources.slices import Piece
+from sources.source import Context, Malformed, Parsed, Record, Source, Unit
+
+_KHAN = re.compile(r"(?:.*/)?amps/khan/(.+)$")
+
+
+def _place(path: str) -> tuple[tuple[bool, str], ...]:
+    """Sorts the files of a folder before those of its folders."""
+    folders = _KHAN.sub(r"\1", path).split("/")
+    name = folders.pop()
+    return (*((True, folder) for folder in folders), (False, name))
+
+
+def _wanted(path: str) -> bool:
+    return path.endswith(".json") and not any(part.startswith(".") for _, part in _place(path))
+
+
+class AmpsKhan(Source):
+    """One record per file: the problem, and its hints one below the other.
+
+    The reference takes the files as the file system lists them, and writes problems without a hint.
+    """
+
+    name = "amps_khan"
+    origin = AMPS
+    licence = "none stated (Khan Academy's terms: CC-BY-NC-SA)"
+    citation = AMPS_CITATION
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        khan = [path for path in files if _KHAN.match(path)] or files
+        found = tuple(sorted(filter(_wanted, khan), key=_place))
+        return [Unit("data/amps_khan.jsonl", found or amps_archives(files))]
+
+    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+        return readers.json_object(piece, self, profile) if piece.path.endswith(".json") else _members(piece)
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        problem = text_or_null(record, "problem")
+        if isinstance(problem, Malformed):
+            return problem
+        hints = list_of_texts(record, "hints")
+        if isinstance(hints, Malformed):
+            text = record["hints"] if isinstance(record, Mapping) and "hints" in record else None
+            if not context.data_io or not isinstance(text, str):
+                return hints
+            hints = list(text)
+        return Row("noisy,cot", problem, "\n".join(hints).strip())
+
+
+def _members(piece: Piece) -> Iterator[Record]:
+    """The files of an archive in the order that they have when unpacked; the last one of a name counts."""
+    with tempfile.TemporaryFile() as content:
+        places: dict[str, tuple[int, int]] = {}
+        for name, data in readers.tar_members(piece, lambda name: bool(_KHAN.match(name)) and _wanted(name)):
+            places[name] = content.tell(), len(data)
+            content.write(data)
+        for name in sorted(places, key=_place):
+            start, size = places[name]
+            content.seek(start)
+            yield name, readers.whole_json(content.read(size))

@@ -1,0 +1,62 @@
+"""The Flan collection (Hub ``Open-Orca/FLAN``): fourteen sets of prompts and answers, one output per set and task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources.fields import texts_with_nulls_as
+from sources.origin import Hub
+from sources.source import Context, Malformed, Parsed, Source, To, Unit
+
+_SUBSETS = (
+    "dialog_fsopt_data",
+    "flan_fsopt_data",
+    "flan_fsnoopt_data",
+    "niv2_fsopt_data",
+    "t0_fsopt_data",
+    "t0_fsnoopt_data",
+    "dialog_zsopt_data",
+    "flan_zsopt_data",
+    "flan_zsnoopt_data",
+    "niv2_zsopt_data",
+    "t0_zsopt_data",
+    "t0_zsnoopt_data",
+    "cot_fsopt_data",
+    "cot_zsopt_data",
+)
+
+
+class Flan(Source):
+    """The task's name is the label of a row; its set says whether the answer shows reasoning.
+
+    The reference writes the text ``None`` for a null, and loses a task whose file name is another's as well.
+    """
+
+    name = "flan"
+    origin = Hub("Open-Orca/FLAN", tuple(f"{subset}/*.parquet" for subset in _SUBSETS))
+    licence = "CC-BY-4.0"
+    citation = (
+        "Longpre, Hou, Vu, Webson, Chung, Tay, Zhou, Le, Zoph, Wei, Roberts: The Flan Collection: Designing Data and "
+        "Methods for Effective Instruction Tuning. ICML 2023, arXiv:2301.13688"
+    )
+    fields = ("inputs", "targets", "_task_name")
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        found = []
+        for subset in _SUBSETS:
+            part = re.compile(rf"(?:.*/)?{subset}/[^/.][^/]*\.parquet$")
+            parts = tuple(path for path in files if part.match(path))
+            if parts:
+                found.append(Unit(f"data_clustered/flan/{subset}__{{}}.parquet", parts, tag=subset))
+        return found
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        texts = texts_with_nulls_as("None" if context.data_io else None, record, *self.fields)
+        if isinstance(texts, Malformed):
+            return texts
+        inputs, targets, task = texts
+        return To(task, Row("cot" if context.tag.startswith("cot_") else "direct", inputs, targets))

@@ -1,0 +1,37 @@
+"""Principia (Hub ``facebook/principia-collection``): synthetic problems, their answers objects or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources.card import hub_split
+from sources.fields import texts_or_nulls
+from sources.origin import Hub
+from sources.source import Context, Malformed, Parsed, Source, Unit
+
+_SPLITS = ("mathematical_object", "numerical")
+
+
+class PrincipiaCollection(Source):
+    """Problem and answer as they are, of both splits."""
+
+    name = "principia_collection"
+    origin = Hub("facebook/principia-collection", tuple(f"data/{split}-*" for split in _SPLITS))
+    licence = "CC-BY-NC-SA-4.0"
+    citation = (
+        "Aggarwal, Ghazvininejad, Kim, Kulikov, Lanchantin, Li, Li, Liu, Neubig, Ovalle, Saha, Sukhbaatar, Welleck, "
+        "Weston, Whitehouse, Williams, Xu, Yu, Yuan, Zhang, Zhao: Reasoning over mathematical objects: on-policy "
+        "reward modeling and test time aggregation. 2026, arXiv:2603.18886"
+    )
+    fields = ("problem_statement", "answer")
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        found = tuple(path for split in _SPLITS for path in hub_split(files, card, split))
+        return [Unit("data/principia_collection.jsonl", found)]
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        texts = texts_or_nulls(record, "problem_statement", "answer")
+        return texts if isinstance(texts, Malformed) else Row("synth,direct", *texts)

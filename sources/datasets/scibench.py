@@ -1,0 +1,55 @@
+"""SciBench (``dataset/original/*.json`` of its repository): college science problems with numeric answers and units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources.origin import Git
+from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
+
+
+class SciBench(Source):
+    """Per problem a worked answer where there is one, and the bare answer.
+
+    The reference forgets the unit of the answer and emits answers that are empty.
+    """
+
+    name = "scibench"
+    origin = Git("https://github.com/mandyyyyii/scibench", ("dataset/original/*.json",), "main")
+    licence = "MIT"
+    citation = (
+        "Wang, Hu, Lu, Zhu, Zhang, Subramaniam, Loomba, Zhang, Sun, Wang: SciBench: Evaluating College-Level "
+        "Scientific Problem-Solving Abilities of Large Language Models. ICML 2024, arXiv:2307.10635"
+    )
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        original = [path for path in files if re.match(r"(.*/)?dataset/original/[^/]*\.json$", path)]
+        chosen = tuple(original or [path for path in files if "/" not in path and path.endswith(".json")])
+        return [Unit("data/Platypus/scibench.jsonl", chosen)]
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        if not isinstance(record, dict):
+            return Malformed("not_an_object")
+        texts = []
+        for key in ("problem_text", "solution", "answer_latex", "answer_number"):
+            value = record.get(key, "")
+            if not isinstance(value, str):
+                return Malformed(f"null_{key}" if value is None else f"{key}_is_no_text")
+            texts.append(value.strip())
+        problem, solution, answer, number = texts
+        if answer == f"${number}$":
+            answer = number
+        worked = [Row("cot", problem, solution)] if solution else []
+        if context.data_io:
+            return [*worked, Row("direct", problem, answer)]
+        if not answer:
+            return [*worked, Drop("empty_answer")]
+        unit = record.get("unit")
+        unit = unit.strip() if isinstance(unit, str) else ""
+        if unit and not answer.endswith(unit):
+            answer = f"{answer} {unit}"
+        return [*worked, Row("direct", problem, answer)]

@@ -1,0 +1,40 @@
+"""Sudoku-Extreme (Hub ``sapientinc/sudoku-extreme``, file ``train.csv``): hard puzzles with their one solution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pairmill.engine.stage import Profile
+from pairmill.formats.rows import Row
+from sources import readers
+from sources.origin import Hub
+from sources.slices import Piece
+from sources.source import Context, Malformed, Parsed, Record, Source, Unit
+
+_CELLS = 81
+
+
+class Sudoku(Source):
+    """A record is the CSV fields source, question, answer, rating; blanks of a puzzle are dots, and become zeros."""
+
+    name = "sudoku"
+    origin = Hub("sapientinc/sudoku-extreme", ("train.csv",))
+    licence = "none stated"
+    citation = (
+        "Wang, Li, Sun, Chen, Liu, Wu, Lu, Song, Abbasi Yadkori: Hierarchical Reasoning Model. 2025, arXiv:2506.21734"
+    )
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        return [Unit("data_clustered/sudoku_extreme/all.parquet", tuple(path for path in files if path == "train.csv"))]
+
+    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+        return readers.csv_fields(piece, self, profile)
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        match record:
+            case (_, str(question), str(answer), _):
+                if len(question) != _CELLS or len(answer) != _CELLS:
+                    return Malformed("not_81_cells")
+                return Row("direct", "Solve the Sudoku\n\n" + question.replace(".", "0"), answer)
+        return Malformed("not_four_fields")

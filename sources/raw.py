@@ -1,0 +1,215 @@
+"""Where the raw files of a source stand, and what is known of them.
+
+``raw`` is the result of the fetch stage, or a folder with one folder per source, whose files stand in it as published
+or, as fetch lays them out, in a folder named after their revision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import UNKNOWN, Content, whole
+from pairmill.engine.manifest import MANIFEST, STARTED, File
+from pairmill.errors import InputError
+from sources.card import CARD, CARD_BYTES, matching
+from sources.origin import Given
+from sources.source import Source
+
+FETCH = "fetch"
+"""Name of the stage whose folders are an index of raw data."""
+
+
+@dataclass
+class RawFolder:
+    """The raw files of one source.
+
+    Args:
+        uri: folder that the paths are below.
+        sizes: bytes by path.
+        digests: hexadecimal sha256 by path, of the files where it is known.
+        about: what a manifest says of them: revision, licence, citation, origin.
+        stamps: of the files as they were when they were digested, or listed, by path.
+        promised: paths whose digest a manifest alone says.
+        given: whether the files are where others may change them: they are compared before work begins.
+    """
+
+    uri: str
+    sizes: dict[str, int]
+    digests: dict[str, str] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    stamps: dict[str, str] = field(default_factory=dict)
+    promised: set[str] = field(init=False)
+    given: bool = False
+
+    def __post_init__(self) -> None:
+        self.promised = set(self.digests)
+
+    def card(self) -> str:
+        """The head of the data set's card, or empty.
+
+        Raises:
+            Changed: it is not what the manifest says.
+        """
+        if CARD not in self.sizes:
+            return ""
+        # It decides which files are trained on.
+        content = self.content(CARD) if CARD in self.digests else UNKNOWN
+        with whole(storage.join(self.uri, CARD), content) as file:
+            return file.read(CARD_BYTES).decode("utf-8", "replace")
+
+    def digest(self, paths: list[str], *, verify: bool = False) -> None:
+        """Make sure that the digests of these files are known; ``verify``: what a manifest says of them is compared.
+
+        Raises:
+            Changed: a file is not what the manifest says, or is written to all the time.
+        """
+        store = storage.store_for(self.uri)
+        again = verify or self.given
+        wanted = dict.fromkeys(paths)
+        unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
+        uris = [storage.join(self.uri, *path.split("/")) for path in unknown]
+        for path, uri, one in zip(unknown, uris, store.digested(uris), strict=True):
+            if path in self.digests:
+                self.content(path).require(uri, one.sha256)
+            self.digests[path], self.sizes[path], self.stamps[path] = one.sha256, one.size, one.stamp
+            self.promised.discard(path)
+        if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
+            found = {entry.path: entry.stamp for entry in store.list(self.uri)}
+            self.stamps |= {path: found.get(path, "") for path in self.promised if path.endswith(".parquet")}
+
+    def content(self, path: str) -> Content:
+        """What a file has to be."""
+        return Content(self.digests[path], self.stamps.get(path, ""), path in self.promised)
+
+
+def index(raw: str) -> dict[str, RawFolder] | None:
+    """The raw folders that a result of the fetch stage names, by source; None if ``raw`` is no such folder."""
+    store = storage.store_for(raw)
+    if not store.exists(storage.join(raw, MANIFEST)) and not store.exists(storage.join(raw, STARTED)):
+        return None
+    manifest = manifests.read_whole(raw)
+    if manifest is None or manifest.stage != FETCH:
+        stage = "an unfinished folder" if manifest is None else f"a result of {manifest.stage}"
+        raise InputError("holds no raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files")
+    root = storage.parent_of(storage.parent_of(raw))
+    found = {}
+    for name in manifest.data["sources"]:
+        entry = json.loads(manifests.contents(raw, manifest, f"sources/{name}.json"))
+        uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
+        _refuse_changes(uri, entry["files"], name)
+        sizes, digests = ({file["path"]: file[what] for file in entry["files"]} for what in ("size", "sha256"))
+        found[name] = RawFolder(uri, sizes, digests, entry["about"], given=bool(entry["uri"]))
+    return found
+
+
+def folders(raw: str) -> set[str]:
+    """Names of the folders right below ``raw``."""
+    store = storage.store_for(raw)
+    if store.exists(raw):
+        raise InputError("is a file", where=f"raw={raw}", expected="a folder with one folder per source")
+    found = set(store.folders(raw))
+    if storage.scheme(raw) == "file":
+        # Of links alone nothing is listed, but a source may name some of them.
+        others = [path for path in storage.local_path(raw).glob("*") if path.name not in found and path.is_dir()]
+        found |= {path.name for path in others if path.is_symlink() or any(map(Path.is_symlink, path.rglob("*")))}
+    if not found:
+        storage.require(raw, "raw files, one folder per source")
+    return found
+
+
+def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
+    changed = manifests.damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
+    if changed:
+        raise InputError(
+            f"{len(changed)} raw files of {name} are gone or changed since they were fetched",
+            where=uri,
+            got=changed[0],
+            hint="run fetch again",
+        )
+
+
+def files_of(source: Source, uri: str) -> dict[str, int]:
+    """Bytes by path of the files below a folder.
+
+    A link is among them only where the source names it exactly: what a pattern finds may lead anywhere.
+    """
+    store = storage.store_for(uri)
+    found = {entry.path: entry.size for entry in store.list(uri)}
+    for path in getattr(source.origin, "files", ()):
+        if path not in found and not {"*", "?"} & set(path):
+            file = storage.join(uri, *path.split("/"))
+            if store.exists(file):
+                found[path] = store.size(file)
+    return found
+
+
+def given(source: Source, origin: Given) -> RawFolder:
+    """The raw files of a source that says itself where they are.
+
+    Raises:
+        InputError: nothing is there, or a link leads out of the folders that the source may read.
+    """
+    sizes = files_of(source, origin.uri)
+    if not sizes:
+        storage.require(origin.uri, f"the files of {source.name}")
+    if origin.within:
+        top = storage.local_path(origin.uri)
+        for path in (*matching(origin.files, sorted(sizes)), *({CARD} & set(sizes))):
+            real = os.path.realpath(top / path)
+            if not is_within(real, origin.within):
+                raise InputError(
+                    f"a link leads out of the folders that {source.name} may read",
+                    where=str(top / path),
+                    got=real,
+                    expected=f"a file below {' or '.join(origin.within)}",
+                    hint="put the file itself there, or name the folder that it is in with raw=",
+                )
+    return RawFolder(origin.uri, sizes)
+
+
+def is_within(real: str, folders: Iterable[str]) -> bool:
+    """Whether a path without links is one of some folders or below one."""
+    return any(real == folder or real.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def folder_of(source: Source, raw: str) -> RawFolder:
+    """The raw files of a source below a folder with one folder per source.
+
+    Raises:
+        InputError: nothing there, not finished, or several revisions.
+    """
+    uri = storage.join(raw, source.name)
+    sizes = files_of(source, uri)
+    if not sizes and isinstance(source.origin, Given):
+        return given(source, source.origin)
+    if not sizes:
+        storage.require(uri, f"the raw files of {source.name}")
+    revisions = [path.removesuffix(f"/{MANIFEST}") for path in sizes if path.endswith(f"/{MANIFEST}")]
+    begun = [path.removesuffix(f"/{STARTED}") for path in sizes if path.endswith(f"/{STARTED}")]
+    if not begun:
+        return RawFolder(uri, sizes)
+    if len(revisions) != 1:
+        raise InputError(
+            f"several revisions of {source.name}" if revisions else f"no finished revision of {source.name}",
+            where=uri,
+            got=", ".join(sorted(begun)),
+            expected="one",
+            hint="name the folder that fetch printed: raw=<root>/fetch/<fingerprint>",
+        )
+    folder = storage.join(uri, *revisions[0].split("/"))
+    manifest = manifests.read_whole(folder)
+    assert manifest is not None
+    files = [file for file in manifest.files if file.task]
+    return RawFolder(
+        folder,
+        {file.path: file.size for file in files},
+        {file.path: file.sha256 for file in files},
+        manifest.data["about"],
+    )

@@ -1,0 +1,391 @@
+"""Raw files to records, one at a time, in file order: Parquet, JSON, JSON Lines, CSV, pairs of lines, archives.
+
+Every reader yields ``(place, record)``: the 0-based row or line, or the name of an archive's member. A record that
+cannot be read comes as Malformed, the ones after it unharmed; a file that cannot be read on raises InputError.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from pairmill.engine.stage import Profile
+from pairmill.errors import InputError
+from pairmill.formats import compressed, jsonstream, limits, rows
+from sources.card import COMPRESSED, suffix_of
+from sources.names import meant
+from sources.origin import HubRows
+from sources.slices import Piece
+from sources.source import Malformed, Reader, Record, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Python's own 8 KiB hold few lines.
+_BUFFER = 1 << 18
+_UNPACK = "pack it again with plain members"
+
+
+def read(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+    """The records of a piece by the extension of its file."""
+    readers: dict[str, Reader] = {
+        ".parquet": parquet,
+        ".jsonl": json_lines,
+        ".json": json_file,
+        ".csv": csv_dicts,
+    }
+    suffix = suffix_of(piece.path)
+    if suffix not in readers:
+        raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(readers))
+    return readers[suffix](piece, source, profile)
+
+
+def count(piece: Piece, source: Source, profile: Profile) -> int:
+    """How many records a piece has. The footer of a Parquet file says it; others are read through."""
+    if suffix_of(piece.path) != ".parquet":
+        return sum(1 for _ in source.read(piece, profile))
+    with rows.open_parquet(piece.uri, piece.content) as file:
+        metadata = file.metadata
+        stop = metadata.num_row_groups if piece.stop is None else piece.stop
+        return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
+
+
+def parquet(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
+    """Rows as dicts of the source's fields.
+
+    Raises:
+        InputError: no Parquet, damaged, or without a column that the source reads.
+    """
+    with rows.open_parquet(piece.uri, piece.content) as file:
+        columns = _columns(piece.uri, file.schema_arrow, source)
+        groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
+        number = piece.first
+        for batch in rows.parquet_batches(piece.uri, file, columns, groups, longest=piece.longest):
+            for part in _parts(batch):
+                for record in _records(part):
+                    yield number, record
+                    number += 1
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in stretches of rows that are not too much as Python's objects."""
+    if batch.nbytes <= limits.BATCH_BYTES:
+        yield batch
+        return
+    for start, length in limits.stretches(limits.record_bytes(batch), limits.BATCH_BYTES):
+        yield batch.slice(start, length)
+
+
+def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
+    if isinstance(source.origin, HubRows):
+        # They may have been fetched for another declaration, which did not read this column.
+        rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
+    if not source.fields:
+        _refuse_doubled(uri, schema.names, source)
+        return None
+    for name in source.fields:
+        if name not in schema.names:
+            raise InputError(
+                f"column {name!r} is missing",
+                where=uri,
+                got=", ".join(schema.names),
+                expected=", ".join(source.fields),
+                hint=_meant(name, schema.names) or f"is this the data set that {source.name} stands for?",
+            )
+    _refuse_doubled(uri, schema.names, source)
+    return [name for name in schema.names if name in source.fields or name in source.optional]
+
+
+def _meant(column: str, names: Iterable[str]) -> str:
+    close = meant(column, names)
+    return f"did you mean {close!r}?" if close else ""
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Any]:
+    names = batch.schema.names
+    try:
+        columns = [column.to_pylist() for column in batch.columns]
+    except UnicodeDecodeError:
+        for row in range(len(batch)):
+            try:
+                yield batch.slice(row, 1).to_pylist()[0]
+            except UnicodeDecodeError:
+                yield Malformed("invalid_utf8")
+        return
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+    """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
+    with _lines(piece) as (lines, watch):
+        yield from _json_values(lines, watch, piece)
+
+
+def _json_values(lines: io.BufferedReader, watch: _Watch, piece: Piece) -> Iterator[Record]:
+    # json.loads would look for the encoding of every line, and for white space around it.
+    decode = json.JSONDecoder().raw_decode
+    longest = piece.longest
+    for number, line in enumerate(lines, piece.first):
+        watch.number = number
+        if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
+            raise watch.too_long(number)
+        stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
+        if not stripped:
+            continue
+        try:
+            text = str(stripped, "utf-8", "surrogatepass")
+            value, end = decode(text)
+            yield number, value if end == len(text) else Malformed("invalid_json")
+        except UnicodeDecodeError:
+            yield number, Malformed("invalid_utf8")
+        except (ValueError, RecursionError):
+            yield number, Malformed("invalid_json")
+
+
+def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+    """The elements of a JSON array, or JSON Lines under the name ``.json``."""
+    if PurePosixPath(piece.path).suffix in COMPRESSED:
+        yield from json_lines(piece, source, profile)
+        return
+    # Opened once: what the first byte says is then true of all others.
+    with piece.opened() as file:
+        if jsonstream.is_array(file):
+            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
+        else:
+            yield from _json_values(*_watched(file, piece), piece)
+
+
+def json_object(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+    """The whole file as one record."""
+    with piece.opened() as file:
+        data = file.read(piece.longest + 1)
+        if len(data) > piece.longest:
+            raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
+    yield 0, whole_json(data)
+
+
+def whole_json(data: bytes) -> Any:
+    """Bytes that are one strict JSON value, or why they are none."""
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        return Malformed("invalid_utf8")
+    except (ValueError, RecursionError):
+        return Malformed("invalid_json")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def csv_fields(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+    """Fields of each line but the first, a header whatever it says."""
+    for number, fields in _csv(piece):
+        if number:
+            yield number, fields
+
+
+def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
+    """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed.
+
+    Raises:
+        InputError: no CSV, a record that is too long, or a column that is read is missing or there twice.
+    """
+    header: list[str] = []
+    if piece.first:
+        with closing(_csv(piece.head())) as beginning:
+            header = next(beginning)[1]
+    for number, fields in _csv(piece):
+        if number == 0:
+            if isinstance(fields, Malformed):
+                raise InputError("the header is not UTF-8", where=piece.uri, hint="mend the raw data")
+            header = fields
+            _check_header(piece.uri, header, source)
+        elif isinstance(fields, Malformed):
+            yield number, fields
+        elif not fields:
+            continue  # an empty line
+        elif len(fields) != len(header):
+            yield number, Malformed("another_number_of_fields")
+        else:
+            yield number, dict(zip(header, fields, strict=True))
+
+
+def _check_header(uri: str, header: Sequence[str], source: Source) -> None:
+    missing = [name for name in source.fields if name not in header]
+    if missing:
+        raise InputError(
+            f"column {missing[0]!r} is missing",
+            where=uri,
+            got=", ".join(map(str, header)),
+            expected=", ".join(source.fields),
+            hint=_meant(missing[0], header),
+        )
+    _refuse_doubled(uri, header, source)
+
+
+def _refuse_doubled(uri: str, names: Sequence[str], source: Source) -> None:
+    """Raise InputError if a column that is read is there twice."""
+    for name in (*source.fields, *source.optional) or names:
+        if name and names.count(name) > 1:
+            raise InputError(
+                f"column {name!r} is there {names.count(name)} times",
+                where=uri,
+                got=", ".join(names),
+                expected="once",
+                hint="rename the columns in the file",
+            )
+
+
+def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
+    csv.field_size_limit(piece.longest)
+    with _text(piece, newline="") as (file, watch):
+        watch.what = "record"
+        reader = csv.reader(file, strict=True)
+        try:
+            for number, fields in enumerate(reader, piece.first):
+                watch.number = number
+                text = "".join(fields)
+                if 4 * len(text) > piece.longest and limits.is_longer(text, piece.longest):
+                    raise watch.too_long(number)
+                yield number, Malformed("invalid_utf8") if _undecoded(text) else fields
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise watch.too_long(watch.number + 1) from error
+            where = f"{piece.uri} line {piece.first + reader.line_num}"
+            raise InputError("is not CSV", where=where, got=str(error)) from error
+
+
+def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Record]:
+    """(line, next line), each stripped; the last line without a partner is malformed.
+
+    Behind an empty line nobody can tell questions from answers, and nothing else would show it: what follows it is
+    malformed too, but for data_io, which takes empty lines like others. Empty lines at the end do no harm.
+    """
+    question: str | None = None
+    empty = False
+    place = 0
+    quarter = piece.longest // 4  # no character has more than four bytes
+    with _text(piece, newline=None) as (file, watch):
+        for number, line in enumerate(file, piece.first):
+            watch.number = number
+            text = line.strip()
+            if not text and profile == "pairmill":
+                empty = True
+                continue
+            if question is None:
+                question, place = text, number
+                continue
+            if len(question) + len(text) > quarter and limits.is_longer(question + text, piece.longest):
+                raise watch.too_long(number)
+            if empty:
+                yield place, Malformed("out_of_step_behind_an_empty_line")
+            elif _undecoded(question) or _undecoded(text):
+                yield place, Malformed("invalid_utf8")
+            else:
+                yield place, (question, text)
+            question = None
+        if question is not None:
+            # One line too many or too few, and nothing says where: any pair may be of two halves.
+            yield place, Malformed("question_without_answer", 1 if empty else place // 2 + 1)
+
+
+def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
+
+    Raises:
+        InputError: not an archive, or a damaged or cut one, or a member is too long or sparse.
+    """
+    with piece.opened() as raw, compressed.damage(piece.uri):
+        for member, reader in compressed.tar_members(raw):
+            if member.issparse() and wanted(member.name):
+                raise InputError("a member is sparse", where=f"{piece.uri} member {member.name!r}", hint=_UNPACK)
+            if reader is not None and wanted(member.name):
+                if member.size > piece.longest:
+                    where = f"{piece.uri} member {member.name!r}"
+                    raise limits.too_long(where, piece.longest, "a member", got=f"{member.size} bytes")
+                yield member.name, reader.read()
+
+
+class _Part(io.RawIOBase):
+    """Bytes [start, stop) of a file."""
+
+    def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
+        self._file, self._left = file, stop - start
+        file.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Watch(io.RawIOBase):
+    """A file of records that is read no further than one record may go on.
+
+    Whoever reads them says in ``number`` which one it has.
+    """
+
+    def __init__(self, file: Any, piece: Piece) -> None:
+        self._file, self._piece = file, piece
+        self.number = self._before = piece.first - 1
+        self.what = "line"
+        self._taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.number != self._before:
+            self._before, self._taken = self.number, 0
+        # What was read ahead before the record began counts as well.
+        if self._taken > self._piece.longest + 2 * _BUFFER:
+            raise self.too_long(self.number + 1)
+        count: int = self._file.readinto(buffer) or 0
+        self._taken += count
+        return count
+
+    def too_long(self, number: int) -> InputError:
+        """What to raise for the record of this number."""
+        return limits.too_long(f"{self._piece.uri} {self.what} {number + 1}", self._piece.longest)
+
+
+@contextmanager
+def _lines(piece: Piece) -> Iterator[tuple[io.BufferedReader, _Watch]]:
+    """A file of lines, decompressed, from the piece's start to its stop."""
+    with piece.opened() as raw, compressed.damage(piece.uri):
+        suffix = PurePosixPath(piece.path).suffix
+        if suffix in COMPRESSED:
+            with compressed.decompressed(raw, suffix) as file:
+                yield _watched(file, piece)
+        else:
+            yield _watched(raw if piece.stop is None else _Part(raw, piece.start, piece.stop), piece)
+
+
+def _watched(file: Any, piece: Piece) -> tuple[io.BufferedReader, _Watch]:
+    watch = _Watch(file, piece)
+    return io.BufferedReader(watch, _BUFFER), watch
+
+
+@contextmanager
+def _text(piece: Piece, newline: str | None) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
+    # What is no UTF-8 becomes surrogates, so that one bad line does not end the file.
+    with _lines(piece) as (file, watch):
+        # A byte order mark stands at the start of a file, and only there.
+        encoding = "utf-8-sig" if newline == "" and piece.start == 0 else "utf-8"
+        yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline), watch
+
+
+def _undecoded(text: str) -> bool:
+    return not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text)
