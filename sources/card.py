@@ -23,6 +23,8 @@ _SIGNS = frozenset({"**/", "**", "*", "?"})
 _NAMED = "mend the card, or name the files with files: in a YAML source (docs/sources.md)"
 
 DATA = (".parquet", ".jsonl", ".json", ".csv", ".txt")
+READABLE = DATA[:-1]
+"""Files that make records without further code."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
 # Words by which the Hub knows a split in names of files and folders, where no card says which they are.

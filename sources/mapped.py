@@ -21,10 +21,11 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
 from sources.card import COMPRESSED, configs_of, hub_split, matching, suffix_of, unnamed_split
 from sources.datasets import SOURCES
-from sources.expression import MISSING, Expression, Failed, First, Path, Step
+from sources.expression import Expression, Failed
 from sources.missing_paths import Watched, kind_of, names_at, nearest
 from sources.names import safe_name
 from sources.origin import Given, Hub, HubRows, Origin
+from sources.paths import MISSING, First, Path, Step
 from sources.raw import is_within
 from sources.source import (
     FURTHER_TURNS,

@@ -31,6 +31,7 @@ from sources import raw
 from sources.card import suffix_of
 from sources.missing_paths import Watch, refuse_missed
 from sources.origin import Given, HubRows
+from sources.quirks import QUIRKS
 from sources.raw import RawFolder
 from sources.readers import count
 from sources.registry import chosen, is_file
@@ -44,8 +45,9 @@ from sources.source import (
     Source,
     Unit,
     checked,
+    is_complete,
+    parse_record,
     parts_of,
-    whole,
 )
 
 _REASONS = 10
@@ -231,9 +233,9 @@ class Clean(Stage[CleanConfig]):
                     Sink(
                         stack.enter_context(out.create(path, task=task, scratch=work.segmented)),
                         work.output,
-                        source.layout,
+                        source.format,
                         segmented=work.segmented,
-                        null_type_if_empty=context.data_io and not source.layout.large,
+                        null_type_if_empty=context.quirks.null_type_columns and not source.format.large,
                         labels=work.labels,
                     )
                 )
@@ -258,7 +260,8 @@ class Clean(Stage[CleanConfig]):
         return ledger, data
 
     def accept(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> None:
-        allowed = 0.0 if config.profile == "data_io" else config.max_reject_fraction
+        quirks = QUIRKS[config.profile]
+        allowed = 0.0 if quirks.refuse_any_malformed else config.max_reject_fraction
         sources, _ = plan.context
         for source, ledger in _by_source(records).items():
             mine = [record for record in records if record.data["source"] == source]
@@ -267,7 +270,7 @@ class Clean(Stage[CleanConfig]):
             looked_at = ledger.rows_in - ledger.dropped.get(WITHHELD, 0)
             if refused > allowed * looked_at:
                 raise self._too_many(config, sources[source], mine, refused, looked_at)
-            if ledger.rows_in == 0 and config.profile == "pairmill":
+            if ledger.rows_in == 0 and not quirks.accept_no_record:
                 raise InputError(f"the files of {source} hold no record", where=self.name, hint="check the raw data")
 
     def _too_many(
@@ -275,7 +278,8 @@ class Clean(Stage[CleanConfig]):
     ) -> InputError:
         reasons = [one for one in _reasons(record.data for record in records) if one["refused"]]
         doubt = " or in doubt" if refused > sum(record.data["rejects"] for record in records) else ""
-        more = "" if config.profile == "data_io" else f", more than {config.max_reject_fraction:g} of them"
+        strict = QUIRKS[config.profile].refuse_any_malformed
+        more = "" if strict else f", more than {config.max_reject_fraction:g} of them"
         # A refused run publishes nothing: what its shards put aside is in their cache.
         shards = storage.join(storage.normalise(config.root, "root"), self.folder or self.name, "shards")
         files = [
@@ -284,7 +288,7 @@ class Clean(Stage[CleanConfig]):
         writes = list(dict.fromkeys(one["write"] for one in reasons if one["write"]))
         mend = [f"write in {source.described_in}: {' or '.join(writes[:_REASONS])}"] if writes else []
         mend += ["mend the raw data"] if len(writes) < len(reasons) else []
-        mend += [] if config.profile == "data_io" else ["raise max_reject_fraction= to go on without them"]
+        mend += [] if strict else ["raise max_reject_fraction= to go on without them"]
         return InputError(
             f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}",
             where=self.name,
@@ -356,14 +360,14 @@ def _clean(
     watch: Watch,
     rejects: _Rejects,
 ) -> None:
-    parse, profile, add, measure = source.parse, context.profile, sink.add, tally.add
+    profile, add, measure = context.profile, sink.add, tally.add
     look, sought = watch.look, watch.open
     for place, record in source.read(piece, profile):
         ledger.rows_in += 1
         if sought:
             look(record)
-        parsed = record if isinstance(record, Malformed) else parse(record, context)
-        if type(parsed) is Row and whole(parsed):  # most records: this is the inner loop of the stage
+        parsed = parse_record(source, record, context)
+        if type(parsed) is Row and is_complete(parsed):  # most records: this is the inner loop of the stage
             ledger.rows_kept += 1
             ledger.rows_out += 1
             add("", parsed, measure(ledger.rows_out, parsed))

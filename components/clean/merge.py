@@ -21,8 +21,9 @@ from pairmill.engine.stage import Profile, Shard, ShardRecord, Writer
 from pairmill.errors import InternalError
 from pairmill.formats.parquet import Footer, Stitcher
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
+from sources.quirks import QUIRKS
 from sources.slices import grouped
-from sources.source import Layout, Source
+from sources.source import OutputFormat, Source
 
 _FOLDERS = ("data/", "data_clustered/")
 
@@ -45,14 +46,14 @@ class _Part(NamedTuple):
 class _Output:
     source: str
     path: str
-    layout: Layout
+    format: OutputFormat
     parts: tuple[_Part, ...]
     overwritten: int = 0
     """Rows of other labels that the reference loses to this one."""
 
     @property
     def identity(self) -> list[object]:
-        return [self.source, self.path, asdict(self.layout), self.parts, self.overwritten]
+        return [self.source, self.path, asdict(self.format), self.parts, self.overwritten]
 
     @property
     def size(self) -> int:
@@ -91,7 +92,7 @@ def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: P
         if labels:
             made += list(_outputs(sources[name], output, labels, profile))
         elif (name, output) in segmented and "{}" not in output:  # several shards, and not one row
-            made.append(_Output(name, output, sources[name].layout, ()))
+            made.append(_Output(name, output, sources[name].format, ()))
     return [
         Shard(
             group[0].path + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
@@ -108,13 +109,13 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
     by_path: dict[str, list[str]] = {}
     for label in labels:
         name = source.file_name(label, profile)
-        if profile == "pairmill":
+        if not QUIRKS[profile].overwrite_outputs:
             name = _usable(name, label)
         by_path.setdefault(template.replace("{}", name), []).append(label)
     for path, sharing in by_path.items():
-        if profile == "data_io":
+        if QUIRKS[profile].overwrite_outputs:
             lost = sum(segment.rows for label in sharing[:-1] for part in labels[label] for segment in part.segments)
-            yield _Output(source.name, path, source.layout, tuple(labels[sharing[-1]]), lost)
+            yield _Output(source.name, path, source.format, tuple(labels[sharing[-1]]), lost)
             continue
         plain = min(sharing, key=lambda label: (source.file_name(label, profile) != label, label))
         for label in sharing:
@@ -122,7 +123,7 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
             if label != plain:
                 stem, dot, extension = path.rpartition(".")
                 name = f"{stem}-{_digest(label)}{dot}{extension}"
-            yield _Output(source.name, name, source.layout, tuple(labels[label]))
+            yield _Output(source.name, name, source.format, tuple(labels[label]))
 
 
 def _usable(name: str, label: str) -> str:
@@ -175,29 +176,29 @@ def _write_lines(output: _Output, shards_folder: str, local: Path) -> None:
 
 def _write_parquet(output: _Output, shards_folder: str, local: Path) -> None:
     if not output.rows:
-        with local.open("wb") as file, ParquetWriter(file, **_layout(output.layout)):
+        with local.open("wb") as file, ParquetWriter(file, **_layout(output.format)):
             return
     with Stitcher(local) as stitcher:
         run: list[bytes] = []
         size = rows = 0
         for segment, data in _segments(output, shards_folder):
             if segment.size >= _SMALL or size + segment.size > BATCH_BYTES or rows + segment.rows > BATCH_ROWS:
-                _join(stitcher, run, output.layout)
+                _join(stitcher, run, output.format)
                 run, size, rows = [], 0, 0
             run.append(data)
             size += segment.size
             rows += segment.rows
             if segment.size >= _SMALL:
-                _join(stitcher, run, output.layout)
+                _join(stitcher, run, output.format)
                 run, size, rows = [], 0, 0
-        _join(stitcher, run, output.layout)
+        _join(stitcher, run, output.format)
 
 
-def _layout(layout: Layout) -> dict[str, Any]:
+def _layout(layout: OutputFormat) -> dict[str, Any]:
     return {"large": layout.large} | ({"fields": layout.fields} if layout.fields else {})
 
 
-def _join(stitcher: Stitcher, run: list[bytes], layout: Layout) -> None:
+def _join(stitcher: Stitcher, run: list[bytes], layout: OutputFormat) -> None:
     """Append segments: one as it is, several as one row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq

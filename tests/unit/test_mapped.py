@@ -33,7 +33,8 @@ from sources import raw as raw_files
 from sources.expression import FUNCTIONS
 from sources.origin import Given, Hub, HubRows
 from sources.slices import Piece
-from sources.source import Context, Drop, Malformed, Source, SourceOptions
+from sources.source import Context, Drop, Malformed, Source
+from sources.splits import SourceOptions
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 FIVE_LINES = "name: mine\nhub: org/mine\ncondition: direct\ninstruction: question\nresponse: answer\n"
@@ -548,7 +549,7 @@ def test_files_that_move_together_with_the_description_keep_its_version(tmp_path
 def test_a_source_crosses_process_borders(load: Load) -> None:
     source = load(where="len(question) > 1", condition="'{kind}'", response="'A: {answer}'", licence="MIT")
     again = pickle.loads(pickle.dumps(source))
-    for name in ("name", "origin", "licence", "citation", "fields", "optional", "version", "layout"):
+    for name in ("name", "origin", "licence", "citation", "fields", "optional", "version", "format"):
         assert getattr(again, name) == getattr(source, name)
     record = {"question": "qq", "answer": 5, "kind": "cot"}
     assert parse(again, record) == parse(source, record) == Row("cot", "qq", "A: 5")
@@ -585,21 +586,21 @@ def test_two_sources_do_not_share_what_they_are(load: Load) -> None:
         ({"condition": "[direct, cot]"}, "line 3, condition", "is no text; got a list"),
         ({"condition": "no"}, "line 3, condition", "got False"),
         ({"condition": "'{kind'"}, "line 3, condition", "a brace without its other"),
-        ({"instruction": "Solve the sudoku"}, "line 4, instruction", "is no path.*in braces"),
-        ({"instruction": "messages[user]"}, "line 4, instruction", r"is no path.*messages\[role=user\]"),
+        ({"instruction": "Solve the sudoku"}, "line 4, instruction", "not a valid path.*in braces"),
+        ({"instruction": "messages[user]"}, "line 4, instruction", r"not a valid path.*messages\[role=user\]"),
         ({"instruction": "{question}"}, "line 4, instruction", "is no text; got a mapping.*in quotes"),
         ({"instruction": "['A column']"}, "line 4, instruction", "is no text; got a list.*in quotes"),
         ({"instruction": "#### {answer}"}, "line 4, instruction", "is no text; got nothing.*in quotes"),
         ({"response": "'{answer} }'"}, "line 5, response", "a brace without its other"),
         ({"response": "'{a{b}}'"}, "line 5, response", "a brace without its other"),
-        ({"response": "'A: {the answer}'"}, "line 5, response", "is no path; got 'the answer'"),
-        ({"response": "'A: {}'"}, "line 5, response", "is no path; got ''"),
+        ({"response": "'A: {the answer}'"}, "line 5, response", "not a valid path; got 'the answer'"),
+        ({"response": "'A: {}'"}, "line 5, response", "not a valid path; got ''"),
         ({"response": "'{{answer}}'"}, "line 5, response", "says the same for every record"),
         ({"response": r'"\ud800{answer}"'}, "line 5, response", "unpaired surrogate"),
         ({"response": "2024-01-01"}, "line 5, response", "is no text"),
-        ({"where": "level = 3"}, "line 6, where", "is no expression"),
-        ({"where": "open('x')"}, "line 6, where", "is no function of this language"),
-        ({"where": "true and"}, "line 6, where", "is no expression"),
+        ({"where": "level = 3"}, "line 6, where", "not a valid expression"),
+        ({"where": "open('x')"}, "line 6, where", "unknown function"),
+        ({"where": "true and"}, "line 6, where", "not a valid expression"),
         ({"where": "true"}, "line 6, where", "is no text; got True"),
         ({"where": "'5'"}, "line 6, where", "expected true or false"),
         ({"strip": "'yes'"}, "line 6, strip", "neither true nor false; got 'yes'"),
