@@ -60,7 +60,7 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	@touch $@
 
 # Servers that tests talk to, of the versions in their go.mod. One build for both: they share most of what they need.
-SERVERS := tests/objectstores/servers
+SERVERS := tests/support/objectstores/servers
 build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
 	@command -v go >/dev/null || { echo "Go 1.24 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
 	@mkdir -p $(@D)

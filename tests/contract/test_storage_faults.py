@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
-from objectstores.fixtures import Use
-from objectstores.proxy import EVERYTHING, Fault, FaultProxy
-from objectstores.servers import Server
 
 from pairmill import storage
 from pairmill.errors import Changed, InputError, StorageError
 from pairmill.storage import Entry, s3
 from pairmill.storage.remote import RemoteStore, Stat
+from tests.support.objectstores.fixtures import Use
+from tests.support.objectstores.proxy import EVERYTHING, Fault, FaultProxy
+from tests.support.objectstores.servers import Server
 
 LARGE = bytes(range(256)) * (20 << 12)  # 20 MiB: written in parts, read in several blocks
 Through = Callable[..., FaultProxy]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tools
-from helpers import until, writable
-from tools import World
+
+from tests.support import tools
+from tests.support.helpers import until, writable
+from tests.support.tools import World
 
 ROW_FILES = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
 
