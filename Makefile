@@ -80,8 +80,8 @@ test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist worksteal $(TESTS)
-	$(BIN)/pytest -m alone $(TESTS)
+	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal $(TESTS)
+	$(BIN)/pytest -m serial $(TESTS)
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
 # more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.

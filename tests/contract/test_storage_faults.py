@@ -127,7 +127,7 @@ def test_on_a_bad_day_many_threads_write_and_read_what_is_right(proxy: FaultProx
     assert len(store.list(bucket)) == 48
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_what_never_passes_ends_in_bounded_time(
     proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +160,7 @@ def test_what_never_passes_ends_in_bounded_time(
             assert 3 < len(proxy.requests) - before < 120
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_pause_that_the_server_asks_for_is_made_unless_it_is_too_long(proxy: FaultProxy, bucket: str) -> None:
     store, uri = storage.store_for(bucket), storage.join(bucket, "object")
     proxy.faults = (Fault("status", status=429, retry_after="1", times=1),)

@@ -268,7 +268,7 @@ def sample(world: World, out: Path, root: object = "", **changed: object) -> too
     return tools.ended(tools.stage("sample", **{**options, **changed}))
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_sample_is_reused(world: World, tmp_path: Path, shm: Path) -> None:
     first = sample(world, shm / "out", tmp_path)
     before = tools.stamps(shm), tools.stamps(tmp_path)

@@ -127,7 +127,7 @@ def test_a_damaged_large_file_fails_alone(world: World, tmp_path: Path, monkeypa
 _ENDLESS = "ab" * 15_000_000
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize("what", ["one text", "many rows"])
 def test_ctrl_c_ends_a_run_within_a_second(world: World, tmp_path: Path, what: str) -> None:
     if what == "one text":

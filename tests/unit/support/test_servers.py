@@ -412,7 +412,7 @@ def test_a_body_is_shorter_than_it_should_be_and_says_so(files: Files) -> None:
     assert (status, headers["content-length"], body) == (200, "100", LONG[:100])
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_an_answer_is_slow(files: Files) -> None:
     def seconds() -> float:
         begun = time.monotonic()

@@ -215,7 +215,7 @@ def test_another_tokenized_folder_of_ours_is_refused(world: World) -> None:
 # --- reuse, retention, leftovers ------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_sample_that_stands_is_reused_and_wanted_again(world: World) -> None:
     one, two = world.plan(seed=1), world.plan(seed=2)
     world.carry_out(one)
