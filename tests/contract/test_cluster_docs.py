@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 import yaml
-from helpers import REPOSITORY
 
 from pairmill.engine.stage import MOST_SHARES
 from pairmill.interface import cli
 from pipelines.submit import __main__ as command
+from tests.support.helpers import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 SUBMITTING = (DOCS / "submitting.md").read_text()

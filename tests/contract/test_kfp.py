@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from helpers import REPOSITORY, STAGES, python
 
 from components.sample.core import _outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
@@ -22,6 +21,7 @@ from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines.compile import CompileConfig
 from pipelines.compile import run as compile_one
+from tests.support.helpers import REPOSITORY, STAGES, python
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
