@@ -1,7 +1,7 @@
 //! Draws of a mixture.
 
 use numpy::{PyArray1, PyReadonlyArray1};
-use pairmill_core::mixture::{Permutation, sources};
+use pairmill_core::loader::mixture::{Permutation, sources};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

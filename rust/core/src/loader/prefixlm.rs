@@ -1,7 +1,7 @@
 //! A rank's batch of rows for a `PrefixLM`: one array of slots after another, written in place.
 
-use crate::numbers::Numbers;
-use crate::pack::Row;
+use crate::loader::numbers::Numbers;
+use crate::loader::pack::Row;
 
 /// The label that no loss counts.
 pub const IGNORED: i32 = -100;
@@ -122,7 +122,7 @@ pub fn fill<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::Kind;
+    use crate::loader::numbers::Kind;
 
     fn filled(rows: &[(i64, i64, i64, i64)], slots: usize, target_only: bool) -> Result<(Sizes, Vec<Vec<i32>>), Odd> {
         let tokens: Vec<u8> = (10..30).collect();

@@ -11,7 +11,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Deserialize;
 
-use crate::nfc::normalize;
+use crate::bpe::nfc::normalize;
 
 /// An added token as a tokenizer.json has it. Its id there is not looked at, as in the reference.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,9 +1,9 @@
 //! The training-side loader: windows of rows, global batches, the slots of a rank.
 
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2, PyReadwriteArray2};
-use pairmill_core::numbers::{Kind, Numbers as Core};
-use pairmill_core::pack::{self, Balance, Index, Passed, Row, Sight};
-use pairmill_core::prefixlm::{self, Odd};
+use pairmill_core::loader::numbers::{Kind, Numbers as Core};
+use pairmill_core::loader::pack::{self, Balance, Index, Passed, Row, Sight};
+use pairmill_core::loader::prefixlm::{self, Odd};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::added::AddedToken;
-use crate::encoder::{Encoder, Options, VocabError};
-use crate::patterns::Pattern;
+use crate::bpe::added::AddedToken;
+use crate::bpe::encoder::{Encoder, Options, VocabError};
+use crate::bpe::patterns::Pattern;
 
 /// Why a tokenizer.json makes no encoder.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ pub fn encoder(json: &str, pattern: Pattern, normalize: bool, ignore_merges: boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::encoder::Cache;
+    use crate::bpe::encoder::Cache;
 
     fn file(merges: &str) -> String {
         format!(

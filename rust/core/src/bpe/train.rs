@@ -12,7 +12,7 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::bytes::alphabet;
+use crate::bpe::alphabet::alphabet;
 
 /// Words, or words of one merge, between two calls of `poll`.
 const WORDS_BETWEEN_POLLS: usize = 1 << 14;

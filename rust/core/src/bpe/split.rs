@@ -9,7 +9,7 @@
 //! Every text is covered without gaps. A text must be split whole: `\s+(?!\S)` makes the end of the text differ from
 //! any other place.
 
-use crate::classes::{Class, Classes};
+use crate::bpe::classes::{Class, Classes};
 
 /// The pieces of `text`, in order; together they are `text`.
 pub fn pieces(text: &str) -> Pieces<'_> {

@@ -4,16 +4,16 @@ use std::fmt;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::added::{Added, AddedError, AddedToken, Part};
-use crate::bpe::{MOST_MERGES, Merges, NONE};
-use crate::bytes::alphabet;
-use crate::key::{Key, SHORT};
-use crate::nfc::normalize;
-use crate::patterns::{Pattern, gpt2, threes};
-use crate::scan::{Marked, Visit, scan};
+use crate::bpe::added::{Added, AddedError, AddedToken, Part};
+use crate::bpe::alphabet::alphabet;
+use crate::bpe::key::{Key, SHORT};
+use crate::bpe::merges::{MOST_MERGES, Merges, NONE};
+use crate::bpe::nfc::normalize;
+use crate::bpe::patterns::{Pattern, gpt2, threes};
+use crate::bpe::scan::{Marked, Visit, scan};
 use crate::simd::{Level, Simd, Work, run};
 
-pub use crate::cache::Cache;
+pub use crate::bpe::cache::Cache;
 
 /// A byte-level BPE vocabulary with its merges. It never changes and can serve many threads, each with a [`Cache`].
 pub struct Encoder {

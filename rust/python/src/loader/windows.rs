@@ -1,7 +1,7 @@
 //! Batches of windows of token arrays.
 
 use numpy::{Element, PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray2, PyUntypedArrayMethods};
-use pairmill_core::windows::{Row, Token, fill};
+use pairmill_core::loader::windows::{Row, Token, fill};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 

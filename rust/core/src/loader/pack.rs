@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::numbers::Numbers;
+use crate::loader::numbers::Numbers;
 
 /// A row of a window: its number, and where its two texts lie in the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,13 @@
-//! The split of [`crate::split`], 64 bytes at a time.
+//! The split of [`crate::bpe::split`], 64 bytes at a time.
 //!
 //! A block begins where a piece begins; the expression looks at nothing before. Where pieces begin within the block
 //! follows from the classes of its bytes by arithmetic on 64-bit numbers, one bit a byte; the last pieces, which may go
 //! on behind it, are left to the next block. What no block can hold is left to the scanner of one piece.
 
-use crate::classes::{CLASSES, Class, Classes};
-use crate::key::{Key, SHORT};
+use crate::bpe::classes::{CLASSES, Class, Classes};
+use crate::bpe::key::{Key, SHORT};
+use crate::bpe::split::{Pieces, contraction};
 use crate::simd::{BLOCK, Simd};
-use crate::split::{Pieces, contraction};
 
 /// A block, and as many bytes behind it as a key of its last byte reads.
 const WINDOW: usize = BLOCK + 16;
@@ -199,8 +199,8 @@ fn high(classes: &Classes, bytes: &[u8; BLOCK], mut rest: u64, mut known: u64) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bpe::split::pieces;
     use crate::simd::{Level, Work, run};
-    use crate::split::pieces;
 
     #[derive(Default)]
     struct Collect(Vec<(usize, usize)>, Vec<Key>);

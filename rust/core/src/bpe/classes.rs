@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use rustc_hash::FxHashMap;
 
-use crate::marks::MARKS;
-use crate::tables::{LETTERS, NUMBERS, SPACES};
+use crate::bpe::marks::MARKS;
+use crate::bpe::tables::{LETTERS, NUMBERS, SPACES};
 
 /// What the split can tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

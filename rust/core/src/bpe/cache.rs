@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::bpe::{Merges, Scratch};
-use crate::key::Key;
+use crate::bpe::key::Key;
+use crate::bpe::merges::{Merges, Scratch};
 use crate::pages::vec_with_capacity;
 use crate::simd::prefetch;
 
@@ -271,8 +271,8 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpe::NONE;
-    use crate::key::SHORT;
+    use crate::bpe::key::SHORT;
+    use crate::bpe::merges::NONE;
 
     /// Ask for each of the pieces, one batch at a time. Each byte but "?" is a token, there are no merges.
     fn ask(cache: &mut Cache, pieces: &[String]) -> (Vec<u32>, u64) {

@@ -4,9 +4,9 @@ use std::fmt;
 
 use rustc_hash::FxHashMap;
 
-use crate::key::{Key, SHORT};
-use crate::nfc::normalize;
-use crate::scan::{Visit, scan};
+use crate::bpe::key::{Key, SHORT};
+use crate::bpe::nfc::normalize;
+use crate::bpe::scan::{Visit, scan};
 use crate::simd::{Level, Simd, Work, run};
 
 const FIRST_SLOTS: usize = 1 << 12;
@@ -263,7 +263,7 @@ impl Visit for Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::split::pieces;
+    use crate::bpe::split::pieces;
 
     fn counted(counter: WordCounter) -> Vec<(Vec<u8>, i64)> {
         let words = counter.words();

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use numpy::{PyArray1, PyArrayMethods};
-use pairmill_core::mt19937::{LIMIT, Mt19937 as Core, TooMany};
+use pairmill_core::loader::mt19937::{LIMIT, Mt19937 as Core, TooMany};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 

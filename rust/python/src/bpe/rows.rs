@@ -3,15 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::LargeStringBuilder;
 use numpy::{PyArray1, PyReadonlyArray1};
-use pairmill_core::jsonl;
-use pairmill_core::rows::{Layout as Core, Part, Spans as Made, UnknownTag};
+use pairmill_core::bpe::rows::{Layout as Core, Part, Spans as Made, UnknownTag};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::arrow::{ArrowArray, Texts};
-use crate::encoder::{Encoder, expected_ids};
+use crate::arrow::Texts;
+use crate::bpe::encoder::{Encoder, expected_ids};
 use crate::errors::UnknownTagError;
 use crate::guard::Progress;
 use crate::poll::watched;
@@ -158,20 +156,4 @@ fn same_length(lengths: [usize; 3]) -> PyResult<()> {
     let [condition, instruction, response] = lengths;
     let got = format!("{condition} conditions, {instruction} instructions and {response} responses");
     Err(PyValueError::new_err(format!("got {got}; expected as many of each")))
-}
-
-/// Rows out of JSON text: the three columns, how many bytes they took, and whether it stopped at something that is no
-/// row.
-#[pyfunction]
-pub(crate) fn json_rows(py: Python<'_>, data: &[u8], last: bool) -> (ArrowArray, ArrowArray, ArrowArray, usize, bool) {
-    py.detach(|| {
-        let mut columns: [LargeStringBuilder; 3] = Default::default();
-        let parsed = jsonl::rows(data, last, |condition, instruction, response| {
-            for (column, text) in columns.iter_mut().zip([condition, instruction, response]) {
-                column.append_value(text);
-            }
-        });
-        let [condition, instruction, response] = columns.map(|mut column| ArrowArray::new(&column.finish()));
-        (condition, instruction, response, parsed.bytes, parsed.refused)
-    })
 }

@@ -1,7 +1,7 @@
 //! The splits of other families than ours, by the same character classes.
 
-use crate::classes::{Class, Classes};
-use crate::split;
+use crate::bpe::classes::{Class, Classes};
+use crate::bpe::split;
 
 /// Which split a tokenizer has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use arrow_array::LargeBinaryArray;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 use numpy::{PyArray1, PyArrayMethods};
-use pairmill_core::count::{CountError, WordCounter as Core, Words, truncate as first};
-use pairmill_core::train::{Options, Trained, Trainer as CoreTrainer};
+use pairmill_core::bpe::count::{CountError, WordCounter as Core, Words, truncate as first};
+use pairmill_core::bpe::train::{Options, Trained, Trainer as CoreTrainer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
@@ -162,4 +162,18 @@ pub(crate) fn train_bpe<'py>(
     trainer.add(py, words, counts)?;
     let (vocab, merges, _, overflow) = trainer.train(py, vocab_size, special_tokens, min_frequency, full_alphabet)?;
     Ok((vocab, merges, overflow))
+}
+
+/// The indices of the documents that data_io keeps, in order.
+#[pyfunction]
+pub(crate) fn data_io_document_sample<'py>(
+    py: Python<'py>,
+    seed: u64,
+    name: &str,
+    n: usize,
+    limit: usize,
+) -> PyResult<Bound<'py, PyArray1<u64>>> {
+    let sample = py.detach(|| pairmill_core::bpe::documents::data_io_document_sample(seed, name, n, limit));
+    let sample = sample.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(PyArray1::from_vec(py, sample))
 }
