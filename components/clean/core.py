@@ -26,7 +26,7 @@ from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, Writer
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.rows import Row
 from pairmill.log import event
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from sources import raw
 from sources.card import suffix_of
 from sources.missing_paths import Watch, refuse_missed

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from pairmill.engine.content import Content
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 Profile = Literal["pairmill", "data_io"]
 

@@ -19,7 +19,7 @@ from pairmill import storage
 from pairmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 FLAG = "--executor-input"
 

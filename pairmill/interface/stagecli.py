@@ -10,7 +10,7 @@ from pairmill.engine.metrics import of_rows
 from pairmill.engine.stage import RunConfig, Share, Stage, list_item
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
-from pairmill.report.page import Report, Table
+from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
 

@@ -18,7 +18,7 @@ from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, option
 from pairmill.errors import InputError, StorageError, UsageError
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 
 COMMAND = f"""
 from {__name__} import Toy

@@ -24,7 +24,7 @@ from pairmill.engine.stage import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from tests.support.helpers import REPOSITORY, STAGES, environment, python
 from tests.support.toy_stage import COMMAND
 
@@ -452,7 +452,7 @@ def test_the_kind_of_log_can_be_chosen(
 
 def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.page import Report\n"
+        "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.model import Report\n"
         "from components.clean.config import CleanConfig\n"
         "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
         "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out))"

@@ -11,7 +11,7 @@ from pairmill.errors import UsageError
 from pairmill.interface import cli, launcher
 from pairmill.interface.cli import Outcome
 from pairmill.interface.launcher import FLAG, Task, artifact_path
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 
 # As a backend of Kubeflow Pipelines 2.17 handed it over: keys, the launcher's own executor-logs, artifacts whose type
 # is an empty schema, integers.

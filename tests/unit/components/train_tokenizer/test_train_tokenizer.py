@@ -22,7 +22,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import ShardRecord, Writer
 from pairmill.errors import InputError, StageFailure, UsageError
-from pairmill.report.page import Bars
+from pairmill.report.charts import Bars
 
 
 def write_rows(path: Path, rows: list[tuple[str, str]]) -> None:

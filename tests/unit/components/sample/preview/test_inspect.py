@@ -399,7 +399,7 @@ def test_options_take_what_a_plan_takes() -> None:
     done = python("-c", "import sys, components.sample.__main__; print(*sorted(sys.modules))")
     names = set(done.stdout.split())
     assert "components.sample.preview.inspect" in names
-    assert not names & {"components.sample.preview.walk", "pairmill.loader", "pairmill.report.page"}
+    assert not names & {"components.sample.preview.walk", "pairmill.loader", "pairmill.report.model"}
 
 
 def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
