@@ -21,10 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from helpers import mount
+from helpers import STAGES, mount
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 SHARDED = STAGES[:-1]
 """Those whose results are folders of shards' files below the root."""
 HOMES = {
