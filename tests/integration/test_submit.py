@@ -54,7 +54,7 @@ def nursery() -> Iterator[None]:
         NURSERIES.remove(made)
 
 
-# What a submission imports, but for the components, whose image is fixed when they are.
+# What a submission imports.
 SUBMITTED = (
     "kfp.compiler",
     "kfp.kubernetes",
@@ -62,6 +62,7 @@ SUBMITTED = (
     "omegaconf",
     "pipelines.parameters",
     "pipelines.placement",
+    "pipelines.pretraining",
     "pipelines.submit.publish",
     "pipelines.submit.watch",
 )

@@ -11,11 +11,13 @@ from typing import NoReturn
 
 import pytest
 
+from pipelines import stages
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 HANGS = 300.0
 """Seconds after which a program of ours that has not ended hangs. It costs nothing but where one does: a machine under
 load takes minutes for what is done in two seconds."""
-STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
+STAGES = tuple(stages.STAGES)
 
 
 def environment() -> dict[str, str]:
