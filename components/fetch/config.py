@@ -30,7 +30,7 @@ class FetchConfig(RunConfig):
     )
     split: int = option(
         1,
-        help=f"shares in which later stages are to do their work, at most {MOST_SHARES}; Kubeflow loops over them",
+        help=f"shares in which later stages are to do their work, at most {MAX_SHARES}; Kubeflow loops over them",
         changes_bytes=False,
     )
     update: list[str] = option(

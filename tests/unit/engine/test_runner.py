@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import alive, contents, start, until, writable
-from toy_stage import Toy, ToyConfig, ToyPlan, Upper
 
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
@@ -25,7 +23,7 @@ from pairmill.engine.stage import ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from tests.support.helpers import alive, contents, start, until, writable
-from tests.support.toy_stage import COMMAND, Toy, ToyConfig
+from tests.support.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
 
