@@ -42,7 +42,7 @@ from pairmill.formats.prefixes import Rule, Rules, reference_json
 from pairmill.interface.cli import Outcome
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 VERSION = 3
 HISTORY = {

@@ -29,7 +29,7 @@ from pairmill.interface import interrupt, launcher
 from pairmill.redact import escaped, scrubbed
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 C = TypeVar("C")
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetching import declare, lines
-from sides import trained
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
@@ -27,6 +25,8 @@ from pairmill.engine import runner, shards
 from pairmill.engine.options import RunConfig, byte_options
 from pairmill.engine.stage import Shard, ShardRecord, Stage
 from sources.origin import Manual
+from tests.support.fetching import declare, lines
+from tests.support.sides import trained
 
 C = TypeVar("C", bound=RunConfig)
 
