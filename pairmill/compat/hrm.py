@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pairmill._native import Numbers, fill_prefixlm, pack_rows
 from pairmill.formats.tokens import INDEX
-from pairmill.loader.arrays import mapped, numbers
+from pairmill.loader.arrays import map_array, numbers
 from pairmill.loader.batch import IGNORED, PREFIXLM, SCALARS
 from pairmill.loader.folder import TOKENS, Epoch, Metadata
 
@@ -77,7 +77,7 @@ class HrmDataset:
     @cached_property
     def _tokens(self) -> NDArray[Any]:
         """Mapped at the first batch, and kept."""
-        return mapped(self.path / TOKENS)
+        return map_array(self.path / TOKENS)
 
     @cached_property
     def _numbers(self) -> Numbers:

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill.loader.text import Mark, cut, encoding, opened, ordered, tokenized, tokenized_pieces
+from pairmill.loader.text import (
+    Mark,
+    batch_encoder,
+    cut_chunks,
+    open_dataset,
+    shuffled,
+    tokenize_all,
+    tokenize_documents,
+)
 
 Sample = dict[str, Any]
 
@@ -141,7 +149,9 @@ class HuggingFaceDataset:
         pack_sequences: bool = False,
     ) -> None:
         eos = eos_token_id or 0
-        ids = tokenized(opened(dataset, config, split, text_field, streaming=False), tokenizer, eos, text_field)
+        ids = tokenize_all(
+            open_dataset(dataset, config, split, text_field, streaming=False), tokenizer, eos, text_field
+        )
         self._cut = _Cut([ids], seq_len + 1, eos if pack_sequences else None)
         self._epoch = self._sample_idx = 0
 
@@ -195,8 +205,8 @@ class StreamingHuggingFaceDataset:
         shuffle_buffer_size: int = 10_000,
         pack_sequences: bool = False,
     ) -> None:
-        self._dataset = opened(dataset, config, split, text_field, streaming=True)
-        self._encode = encoding(tokenizer)
+        self._dataset = open_dataset(dataset, config, split, text_field, streaming=True)
+        self._encode = batch_encoder(tokenizer)
         self._length, self._eos, self._packed = seq_len + 1, eos_token_id or 0, pack_sequences
         self._field, self._rank, self._world_size = text_field, rank, world_size
         self._seed, self._buffer = seed, shuffle_buffer_size
@@ -205,10 +215,10 @@ class StreamingHuggingFaceDataset:
     def __iter__(self) -> Iterator[Sample]:
         skip, self._docs_to_skip = self._docs_to_skip, 0
         self._docs_consumed = skip
-        rows = ordered(self._dataset, self._seed + self._epoch, self._buffer)
+        rows = shuffled(self._dataset, self._seed + self._epoch, self._buffer)
         mine = islice(rows, self._rank + skip * self._world_size, None, self._world_size)
-        pieces = tokenized_pieces(mine, self._encode, self._eos, self._field, Mark(self._epoch, skip))
-        for chunk in cut(pieces, self._length, self._length):
+        documents = tokenize_documents(mine, self._encode, self._eos, self._field, Mark(self._epoch, skip))
+        for chunk in cut_chunks(documents, self._length, self._length):
             self._docs_consumed = chunk.last.document + 1
             yield _Cut([chunk.tokens], self._length, self._eos if self._packed else None).sample(0)
         self._epoch += 1
