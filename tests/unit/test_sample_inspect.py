@@ -364,7 +364,7 @@ def test_the_command_writes_a_summary_and_a_page(tmp_path: Path, capsys: pytest.
     [
         ([], 2, "path: required option missing"),
         (["rank=4"], 2, "rank: unknown option; expected one of path, ranks, .*; did you mean 'ranks'"),
-        (["ranks=0"], 2, "ranks: is no number of ranks; got 0"),
+        (["ranks=0"], 2, "ranks: out of range; got 0"),
         (["ranks=7"], 2, "batch_tokens: cannot be shared out equally; got 196,608 tokens for 7 ranks"),
         (["balance=even"], 2, "balance: .*expected lpt|quadratic|quadratic_work"),
         (["tail=cut"], 2, "tail: .*expected drop|keep|carry"),
