@@ -60,7 +60,7 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	@touch $@
 
 # Servers that tests talk to, of the versions in their go.mod. One build for both: they share most of what they need.
-SERVERS := tests/objectstores/servers
+SERVERS := tests/support/objectstores/servers
 build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
 	@command -v go >/dev/null || { echo "Go 1.24 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
 	@mkdir -p $(@D)
@@ -80,8 +80,8 @@ test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist worksteal $(TESTS)
-	$(BIN)/pytest -m alone $(TESTS)
+	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal $(TESTS)
+	$(BIN)/pytest -m serial $(TESTS)
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
 # more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.

@@ -34,7 +34,8 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, broken, require_unchanged
 from pairmill.engine.manifest import MANIFEST, File, InputRef, Ledger, Manifest
 from pairmill.engine.metrics import of_rows
-from pairmill.engine.stage import Writer, byte_options, default_of
+from pairmill.engine.options import byte_options, default_of
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.prefixes import Rule, Rules, reference_json
@@ -454,7 +455,7 @@ def _keep(home: str, made: Plan, manifest: Manifest) -> None:
         plan.save(made, out)
         out.write("report.md", manifest.data["analytics"].encode())
         out.write("report.html", _report(manifest).html().encode())
-        out.settle()
+        out.flush()
         data = {**manifest.data, "sample": [asdict(file) for file in manifest.files]}
         manifests.finish(home, replace(manifest, files=out.files, data=data))
 

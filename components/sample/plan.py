@@ -23,7 +23,7 @@ from components.sample.draw import Rows, Stream, Walk, ranks
 from components.sample.row_filter import TaskRows, by_size
 from pairmill import log, storage
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.stage import Writer
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,8 +29,32 @@ Value = str | int | list[str]
 # The launcher copies these schemes to and from folders of the same name at the top of the file system.
 _MOUNTS = {"gs": "/gcs", "s3": "/s3", "minio": "/minio"}
 
-# What a component declares beside its output parameters; pairmill.interface.kfp and every component.py use these names.
 MANIFEST, METRICS, REPORT = "manifest", "metrics", "report"
+"""The artifacts that every component puts out."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """What Kubeflow is told of a stage: its options, and what follows from them.
+
+    Args:
+        name: of its folder in ``components``.
+        config: its options, each a parameter of the component.
+        reads: options that take the URI of what another stage made. Each has an artifact for lineage beside it.
+        required: options that a pipeline must give although the command line has a default.
+        outputs: output parameters beside ``output`` and ``fingerprint``: type and meaning by name.
+    """
+
+    name: str
+    config: type[Any]
+    reads: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    outputs: Mapping[str, tuple[type, str]] = field(default_factory=lambda: {"rows_out": (int, "rows in the result")})
+
+
+def lineage(option: str) -> str:
+    """The name of the manifest artifact beside an option that takes another stage's result."""
+    return f"{option.removesuffix('_path')}_manifest"
 
 
 def artifact_path(uri: str) -> Path:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
-from pipelines.compile import STAGES
+from pipelines.stages import STAGES
 
 SUCCEEDED, FAILED, SKIPPED, PENDING, RUNNING = "SUCCEEDED", "FAILED", "SKIPPED", "PENDING", "RUNNING"
 CANCELING, CANCELED = "CANCELING", "CANCELED"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from pipelines import lint
-from tests.emulator import Attempt, Backend, Folder, Process, Run, load
-from tests.helpers import until
+from tests.support.emulator import Attempt, Backend, Folder, Process, Run, load
+from tests.support.helpers import until
 
 _ENGINE = "the container engine decides it"
 _KUBERNETES = "Kubernetes decides it, before or beside the launcher"

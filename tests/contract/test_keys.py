@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetching import declare, lines
-from sides import trained
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
@@ -25,6 +23,8 @@ from pairmill import storage
 from pairmill.engine import runner
 from pairmill.engine.stage import Plan, RunConfig, Shard, Stage, byte_options
 from sources.origin import Manual
+from tests.support.fetching import declare, lines
+from tests.support.sides import trained
 
 C = TypeVar("C", bound=RunConfig)
 

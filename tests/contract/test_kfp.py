@@ -7,21 +7,21 @@ import re
 import subprocess
 import sys
 import typing
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from helpers import REPOSITORY, STAGES, python
 
 from components.sample.core import _outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.stage import MOST_SHARES
+from pairmill.engine.stage import MOST_SHARES, default_of
 from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines.compile import CompileConfig
 from pipelines.compile import run as compile_one
+from pipelines.stages import STAGES
+from tests.support.helpers import REPOSITORY, python
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
@@ -509,12 +509,6 @@ STRICTER = {("sample", "root"), ("sample", "output_path"), ("sample", "tokenized
 _TYPES = {"STRING": {str}, "NUMBER_INTEGER": {int}, "NUMBER_DOUBLE": {float}, "BOOLEAN": {bool}}
 
 
-def config_class(stage: str) -> type[Any]:
-    name = "".join(part.capitalize() for part in stage.split("_")) + "Config"
-    found: type[Any] = getattr(import_module(f"components.{stage}.config"), name)
-    return found
-
-
 def kubeflow_type(kind: Any) -> type:
     """A text for lists (joined by commas) and for choices, the type itself for the others."""
     if kind == list[str] or typing.get_origin(kind) is typing.Literal:
@@ -526,7 +520,7 @@ def kubeflow_type(kind: Any) -> type:
 def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) -> None:
     inspected, stricter = 0, set()
     for stage in STAGES:
-        config = config_class(stage)
+        config = STAGES[stage].config
         hints = typing.get_type_hints(config)
         parameters = component(spec, stage)["inputDefinitions"]["parameters"]
         assert set(parameters) == {item.name for item in dataclasses.fields(config)}, stage
@@ -540,9 +534,10 @@ def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) ->
             elif "defaultValue" not in shown:
                 stricter.add((stage, item.name))
             else:
-                assert shown["defaultValue"] == ours.default(config, item.name), f"{stage}.{item.name}"
+                assert shown["defaultValue"] == default_of(item), f"{stage}.{item.name}"
+            assert shown["description"] == item.metadata["help"]
             inspected += 1
-    assert inspected == sum(len(dataclasses.fields(config_class(stage))) for stage in STAGES) >= 30
+    assert inspected == sum(len(dataclasses.fields(stage.config)) for stage in STAGES.values()) >= 30
     assert stricter == STRICTER
 
 
@@ -551,7 +546,7 @@ def test_a_default_that_kubeflow_hands_over_gives_the_options_default(spec: dict
 
     inspected = 0
     for stage in STAGES:
-        config = config_class(stage)
+        config = STAGES[stage].config
         parameters = component(spec, stage)["inputDefinitions"]["parameters"]
         values = {name: item["defaultValue"] for name, item in parameters.items() if "defaultValue" in item}
         values = {name: float(value) if type(value) is int else value for name, value in values.items()}
@@ -577,14 +572,6 @@ def test_the_pipelines_own_defaults_are_those_of_the_stages(spec: dict[str, Any]
                 assert outer["defaultValue"] == shown[name]["defaultValue"], f"{stage}.{name}"
             inspected += 1
     assert inspected > 15
-
-
-def test_a_default_of_an_unknown_option_is_a_defect() -> None:
-    with pytest.raises(KeyError, match="no option nothing"):
-        ours.default(config_class("clean"), "nothing")
-    with pytest.raises(KeyError, match="no option root with a default"):
-        ours.default(config_class("clean"), "root")
-    assert ours.default(config_class("clean"), "sources") == "all"
 
 
 # --- what the interface shows ---------------------------------------------------------------------------------------
@@ -671,9 +658,7 @@ def test_stages_never_import_each_other() -> None:
 
 def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
     users = {name for name, path in modules().items() if any(top(other) == "kfp" for other in imported(path))}
-    stages = {f"components.{stage}.component" for stage in STAGES}
-    assert stages <= users
-    assert {name for name in users - stages - {"pairmill.interface.kfp"} if top(name) != "pipelines"} == set()
+    assert {name for name in users if top(name) != "pipelines"} == {"pairmill.interface.kfp"}
 
 
 def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
@@ -718,7 +703,7 @@ def test_only_storage_knows_schemes() -> None:
 def test_no_core_looks_at_the_environment() -> None:
     inspected = 0
     for name, path in modules().items():
-        if name.startswith("components.") and not name.endswith((".component", ".__main__")):
+        if name.startswith("components.") and not name.endswith(".__main__"):
             names = imported(path)
             assert not {other for other in names if other in {"os.environ", "os.getenv"}}, name
             assert not re.search(r"os\.(environ|getenv)", path.read_text()), name
@@ -726,13 +711,13 @@ def test_no_core_looks_at_the_environment() -> None:
     assert inspected >= 15
 
 
-def test_every_stage_has_the_same_five_files() -> None:
+def test_every_stage_has_the_same_four_files() -> None:
     folders = sorted(
         path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
     )
     assert folders == sorted(STAGES)
     for stage in STAGES:
-        for name in ("config.py", "core.py", "__main__.py", "component.py", "README.md"):
+        for name in ("config.py", "core.py", "__main__.py", "README.md"):
             assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"
 
 

@@ -8,10 +8,10 @@ from typing import Any, Optional
 
 import pytest
 import yaml
-from helpers import REPOSITORY
 from kfp import compiler, dsl, kubernetes
 
 from pipelines import lint
+from tests.support.helpers import REPOSITORY
 
 IMAGE = "registry.invalid/any@sha256:" + "0" * 64
 EI = dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import environment, python
 from kfp import dsl
 
 from pairmill import log
@@ -20,6 +19,7 @@ from pairmill.errors import UsageError
 from pairmill.interface import launcher
 from pipelines import local
 from pipelines.local import PipelineFailure, TaskRun
+from tests.support.helpers import environment, python
 
 # A program that keeps the launcher's contract, and breaks it where it is told to.
 PROGRAM = """

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import tools
+
+from tests.support import tools
 
 KILLS, MOST_KILLS = 20, 60
 NEEDED_IN_WINDOW = 5

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tools
-from tools import World
 
 from sources.datasets import tasksource
+from tests.support import tools
+from tests.support.tools import World
 
 MOST = 1.3
 MOST_TOKENIZE = 1.2

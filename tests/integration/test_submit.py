@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from apiserver import WORKFLOW, ApiServer, Node, frame
-from helpers import HANGS, REPOSITORY, environment, until
-from nursery import Nursery
 
 from pairmill.engine.stage import MOST_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
+from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame
+from tests.support.helpers import HANGS, REPOSITORY, environment, until
+from tests.support.nursery import Nursery
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
@@ -54,7 +54,7 @@ def nursery() -> Iterator[None]:
         NURSERIES.remove(made)
 
 
-# What a submission imports, but for the components, whose image is fixed when they are.
+# What a submission imports.
 SUBMITTED = (
     "kfp.compiler",
     "kfp.kubernetes",
@@ -62,6 +62,7 @@ SUBMITTED = (
     "omegaconf",
     "pipelines.parameters",
     "pipelines.placement",
+    "pipelines.pretraining",
     "pipelines.submit.publish",
     "pipelines.submit.watch",
 )

@@ -12,9 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tools
-from helpers import python, until
-from tools import World
 
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig
@@ -24,6 +21,9 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InternalError
 from pairmill.formats.tokens import ARRAYS, INDEX
+from tests.support import tools
+from tests.support.helpers import python, until
+from tests.support.tools import World
 
 
 def tokenize(world: World, rows: Path, root: Path, **options: Any) -> tuple[Path, Manifest]:
@@ -127,7 +127,7 @@ def test_a_damaged_large_file_fails_alone(world: World, tmp_path: Path, monkeypa
 _ENDLESS = "ab" * 15_000_000
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize("what", ["one text", "many rows"])
 def test_ctrl_c_ends_a_run_within_a_second(world: World, tmp_path: Path, what: str) -> None:
     if what == "one text":
