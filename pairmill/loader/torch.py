@@ -49,7 +49,11 @@ def pinned(size: int) -> NDArray[np.uint8]:
         )
     if not torch.cuda.is_available():
         warnings.warn("allocate=pinned: torch found no GPU, memory is not pinned", stacklevel=2)
-    memory: NDArray[np.uint8] = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()).numpy()
+    return _torch_memory(size, pin=torch.cuda.is_available())
+
+
+def _torch_memory(size: int, *, pin: bool) -> NDArray[np.uint8]:
+    memory: NDArray[np.uint8] = torch.empty(size, dtype=torch.uint8, pin_memory=pin).numpy()
     return memory
 
 
