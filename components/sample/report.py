@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from components.sample import analytics
@@ -12,6 +13,17 @@ from pairmill.engine.manifest import Manifest
 from pairmill.report.page import Bars, Histogram, Percent, Report, Section, Stacked, Table, names_said, rows_said
 
 _PARTS = ("instruction", "response")
+
+
+@dataclass(frozen=True)
+class PlanReport(Report):
+    """The report in the plan's folder; its text is the analytics."""
+
+    analytics: str = ""
+
+    def markdown(self) -> str:
+        """The analytics."""
+        return self.analytics
 
 
 def report_of(manifest: Manifest) -> Report:
