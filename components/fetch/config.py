@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairmill.engine.stage import MOST_SHARES, RunConfig, option
+from pairmill.engine.options import MAX_SHARES, RunConfig, option
 from pairmill.errors import UsageError
 
 
@@ -37,7 +37,7 @@ class FetchConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.split <= MOST_SHARES:
-            raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MOST_SHARES}")
+        if not 1 <= self.split <= MAX_SHARES:
+            raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
         if not self.sources:
             raise UsageError("is empty", where="sources", expected="all, or names joined by commas")

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pairmill.engine.writer import Writer
 
 from components.sample import analytics
 from components.sample.config import SampleConfig
@@ -25,6 +24,7 @@ from components.sample.row_filter import NEVER, TaskRows, rows_of
 from pairmill import log
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan, byte_options
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import tokens
 from pairmill.formats.prefixes import Rules, reference_json

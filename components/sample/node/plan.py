@@ -22,7 +22,7 @@ from pairmill.engine.manifest import InputRef, Manifest
 from pairmill.formats.tokens import INDEX
 
 if TYPE_CHECKING:
-    from pairmill.engine.stage import Writer
+    from pairmill.engine.writer import Writer
 
 VERSION = 3
 """Of the plans that this program carries out: that of the stage (components/sample/core.py)."""
