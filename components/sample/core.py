@@ -17,13 +17,14 @@ from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import Findings, draw_plan
 from components.sample.node.carry_out import Sample as SampleToMake
-from components.sample.node.carry_out import threads, write_arrays
+from components.sample.node.carry_out import Written, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, TaskRows, rows_of
 from pairmill import log
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan, byte_options
+from pairmill.engine.options import byte_options
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import tokens
@@ -46,7 +47,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     config = SampleConfig
 
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
-        draft = Draft.of(config)
+        draft = self.draft = Draft.of(config)
         return StagePlan(inputs=draft.inputs, build_context=lambda: draft, rows_expected=draft.folder.rows)
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
@@ -79,22 +80,30 @@ class DrawPlan(Shard["Draft"]):
 
     def run(self, context: Draft, out: Writer) -> ShardResult:
         config, sample = context.config, context.sample()
-        made = write_arrays(config, context.fingerprint, lambda: sample) if config.output_path else None
-        # Digests of a plan come from the tokens, never from arrays that are there already.
-        manifest = made.manifest if made and not made.reused else sample.make(None, threads(config))[0]
         sample.plan().save(out)
+        if config.output_path:
+            context.written = carry_out(config, context.fingerprint, lambda: sample)
+        if context.written and not context.written.reused:
+            manifest = context.written.manifest
+        else:  # digests of a plan come from the tokens, never from arrays that are there already
+            manifest = sample.make(None, threads(config))[0]
         ledgers = {name: asdict(one) for name, one in manifest.shards.items()}
         files = [asdict(file) for file in manifest.files]
         return ShardResult(manifest.ledger, {**manifest.data, "sample": files, "ledgers": ledgers})
 
 
-@dataclass(frozen=True)
+@dataclass
 class Draft:
-    """A sample to draw: its options, and what it is drawn from."""
+    """A sample to draw: its options, and what it is drawn from.
+
+    Attributes:
+        written: its arrays on this machine, once the shard has written them.
+    """
 
     config: SampleConfig
     folder: tokens.Folder
     rules: Rules
+    written: Written | None = None
 
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:

@@ -15,7 +15,7 @@ from pairmill.report.page import Bars, Histogram, Percent, Report, Section, Stac
 _PARTS = ("instruction", "response")
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlanReport(Report):
     """The report in the plan's folder; its text is the analytics."""
 

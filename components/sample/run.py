@@ -1,9 +1,12 @@
-"""What ``python -m components.sample`` does: make a plan, or take the one that is given, and carry it out."""
+"""What ``python -m components.sample`` does: carry out the plan that is given, or make one first.
+
+What only planning needs is imported there: a node that carries out a plan starts without it.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from components.sample.config import SampleConfig
@@ -16,49 +19,70 @@ from pairmill.errors import StageFailure
 from pairmill.interface.cli import Outcome
 
 if TYPE_CHECKING:
-    from pairmill.engine.runner import Result
     from pairmill.report.page import Report
 
 
 def run(config: SampleConfig) -> Outcome:
-    """Plan and carry out, each only if it was not done before."""
-    start, planned = time.monotonic(), None
-    if not config.plan and config.root:
-        planned = _plan(config)
-        config = replace(config, plan=planned.uri)
-    reused = planned is None or planned.reused
-    if config.plan:
-        sample = open_plan(config)
-        assert sample.planned is not None
-        manifest, where = sample.planned, sample.home
-        if config.output_path:
-            made = carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files)
-            manifest, reused = made.manifest, reused and made.reused
-    else:
-        from components.sample.core import Draft  # nodes that carry out a plan start faster without
-
-        draft = Draft.of(config)
-        made = carry_out(config, draft.fingerprint, draft.sample)
-        manifest, where, reused = made.manifest, str(made.node.target), made.reused
-    if reused and planned is None:
-        log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=manifest.fingerprint)
-    return outcome(manifest, where, reused=reused, seconds=time.monotonic() - start)
+    """Do what the options say, each part only if it was not done before."""
+    start = time.monotonic()
+    made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
+    if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
+        log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
+    return outcome(made, time.monotonic() - start)
 
 
-def _plan(config: SampleConfig) -> Result:
-    """Run the stage, in this process: it has one shard."""
+@dataclass(frozen=True)
+class Made:
+    """A sample, or a plan of one; ``where``: the plan's folder, or that of the arrays if no plan is kept."""
+
+    manifest: Manifest
+    where: str
+    reused: bool = False
+
+
+def _carry_out(config: SampleConfig) -> Made:
+    """Carry out the plan that is given. This is all that a node does."""
+    sample = open_plan(config)
+    if not config.output_path:
+        return Made(sample.planned or sample.manifest, sample.home, True)
+    written = carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files)
+    written.make_current()
+    return Made(written.manifest, sample.home, written.reused)
+
+
+def _plan(config: SampleConfig) -> Made:
+    """Run the stage, which keeps its plan below root; then carry the plan out."""
     from components.sample.core import Sample
     from pairmill.engine import runner
 
+    stage = Sample()
     try:
-        return runner.run(Sample(), config)
-    except StageFailure as failure:
+        planned = runner.run(stage, config)
+    except StageFailure as failure:  # of the one shard
         raise failure.failures[0][1] from None
+    if not config.output_path:
+        return Made(planned.manifest, planned.uri, planned.reused)
+    written = stage.draft.written
+    if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
+        written.make_current()
+        return Made(written.manifest, planned.uri)
+    made = _carry_out(replace(config, plan=planned.uri))
+    return replace(made, reused=made.reused and planned.reused)
 
 
-def outcome(manifest: Manifest, where: str, *, reused: bool = False, seconds: float = 0.0) -> Outcome:
-    """What the program prints, and gives Kubeflow, of a sample; ``where``: its folder, the plan's if it is kept."""
-    ledger, measures = manifest.ledger, manifest.ledger.measures
+def _draw(config: SampleConfig) -> Made:
+    """Draw a sample and write its arrays, and keep no plan."""
+    from components.sample.core import Draft
+
+    draft = Draft.of(config)
+    written = carry_out(config, draft.fingerprint, draft.sample)
+    written.make_current()
+    return Made(written.manifest, str(written.node.target), written.reused)
+
+
+def outcome(made: Made, seconds: float = 0.0) -> Outcome:
+    """What the program prints, and gives Kubeflow."""
+    manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
     metrics = {
         **of_rows(ledger),
         "truncated_rows": ledger.notes.get("truncated", 0),
@@ -73,12 +97,12 @@ def outcome(manifest: Manifest, where: str, *, reused: bool = False, seconds: fl
     }
     return Outcome(
         stdout=manifest.data["analytics"],
-        parameters={"output": where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        parameters={"output": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         metrics=metrics,
         report=lambda: _report(manifest),
         manifest=manifest.dump(),
-        metadata={"data": where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
-        reused=reused,
+        metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        reused=made.reused,
         seconds=seconds,
     )
 

@@ -217,17 +217,23 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
 
 
 @dataclass(frozen=True)
-class Carried:
-    """A complete sample on this machine."""
+class Written:
+    """A complete sample on this machine; ``reused`` if it was there already."""
 
     node: Node
     manifest: Manifest
     reused: bool
 
+    def make_current(self) -> None:
+        """Make it the node's current sample."""
+        self.node.make_current()
+        target, size = self.node.target, self.manifest.ledger.measures["bytes"]
+        log.event(f"{NAME}: {target} holds {size:,} bytes", folder=str(target), bytes=size)
 
-def write_arrays(
+
+def carry_out(
     config: NodeConfig, fingerprint: str, describe: Callable[[], Sample], files: list[File] | None = None
-) -> Carried:
+) -> Written:
     """Make the sample in ``output_path``, unless it is there.
 
     Args:
@@ -242,7 +248,7 @@ def write_arrays(
     load = partial(node.load_if_intact, workers, expected=files, verify=config.verify)
     manifest = load()
     if manifest is not None:
-        return Carried(node, manifest, True)
+        return Written(node, manifest, True)
     sample = describe()
     with owned.errors_at(f"output_path={node.target}"), node.partial() as folder:
         # Another run may have made it while this one waited for the lock.
@@ -252,15 +258,4 @@ def write_arrays(
             folder.write(MANIFEST, manifest.dump())
             node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
             node.commit(folder)
-    return Carried(node, manifest, False)
-
-
-def carry_out(
-    config: NodeConfig, fingerprint: str, describe: Callable[[], Sample], files: list[File] | None = None
-) -> Carried:
-    """Write the arrays as :func:`write_arrays` does, and make them the node's current sample."""
-    made = write_arrays(config, fingerprint, describe, files)
-    made.node.make_current()
-    size = made.manifest.ledger.measures["bytes"]
-    log.event(f"{NAME}: {made.node.target} holds {size:,} bytes", folder=str(made.node.target), bytes=size)
-    return made
+    return Written(node, manifest, False)
