@@ -17,7 +17,7 @@ from components.clean.core import Clean
 from components.fetch.core import Fetch
 from components.sample.config import SampleConfig
 from components.sample.core import Sample
-from components.sample.run import run
+from components.sample.run import run as sampled
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from pairmill.engine import runner
@@ -338,13 +338,13 @@ def test_a_plan_of_an_older_version_is_made_again_and_the_log_says_why(
     options: dict[str, Any] = {"tokenized_path": str(tokenized), "output_path": "", "root": str(tmp_path / "root")}
     caplog.set_level("INFO")
     monkeypatch.setattr(Sample, "version", Sample.version - 1)
-    old = run(SampleConfig(**options))
+    old = sampled(SampleConfig(**options))
     monkeypatch.undo()
     caplog.set_level("INFO")
-    new = run(SampleConfig(**options))
+    new = sampled(SampleConfig(**options))
     assert (new.reused, new.parameters["fingerprint"] != old.parameters["fingerprint"]) == (False, True)
     (said,) = (one.getMessage() for one in caplog.records if "not used again" in one.getMessage())
     assert said.endswith(f": {Sample.history[Sample.version]}")
     caplog.clear()
-    assert run(SampleConfig(**options)).reused
+    assert sampled(SampleConfig(**options)).reused
     assert "not used again" not in caplog.text
