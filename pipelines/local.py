@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.sample.config import FINGERPRINT
+from components.sample.node.config import FINGERPRINT
 from pairmill import log, storage
 from pairmill.errors import PairmillError
 from pairmill.formats import prefixes

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from components.sample.core import _outcome as sample_outcome
+from components.sample.run import Made
+from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.stage import MOST_SHARES, default_of
 from pairmill.interface import kfp as ours
@@ -306,7 +307,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
     measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
     manifest = Manifest("sample", 1, "f", {}, [], Ledger(measures=measures), [])
     manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "rules": {}, "layout": "compact"}
-    provided = {"sample": set(sample_outcome(manifest, "x", None, False, 0.0).parameters)}
+    provided = {"sample": set(sample_outcome(Made(manifest, "x")).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {
         key.value
