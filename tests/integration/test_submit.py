@@ -22,7 +22,7 @@ from pairmill.engine.stage import MOST_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
 from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame
-from tests.support.helpers import HANGS, REPOSITORY, environment, until
+from tests.support.helpers import PATIENCE, REPOSITORY, environment, until
 from tests.support.nursery import Nursery
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
@@ -93,7 +93,7 @@ def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Po
 
 
 def end(process: subprocess.Popen[str]) -> Done:
-    stdout, stderr = process.communicate(timeout=HANGS)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     return Done(process.returncode, stdout, stderr)
 
 
@@ -704,7 +704,7 @@ print(json.dumps([client.get_run(run.run_id).state, listed.status, done.state, n
         env={**environment(), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=HANGS,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
