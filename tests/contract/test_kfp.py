@@ -142,14 +142,14 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     [
         ("fan_out=true", "output: is empty; expected a file"),
         ("component=cleen", "component: unknown stage"),
-        ("memory=lots", "memory: is no size; got lots"),
-        ("resources=clean.disk=4", "resources: is no resource of a stage; got clean.disk=4"),
-        ("resources=clean.cpu=many", "clean.cpu: is no size; got many; expected a whole number with its unit, as 2 or"),
-        ("memory=4", "memory: is no size; got 4; expected a whole number with its unit, as 16Gi"),
-        ("retries=-1", "retries: is too small"),
-        ("timeout_hours=0", "timeout_hours: is too small"),
-        ("node_selector=pool", "node_selector: is no label; got pool"),
-        ("tolerations=pool=data", "tolerations: is no toleration; got pool=data"),
+        ("memory=lots", "memory: not a valid quantity; got 'lots'"),
+        ("resources=clean.disk=4", "resources: not a resource of a stage; got clean.disk=4"),
+        ("resources=clean.cpu=many", "clean.cpu: not a valid quantity; got 'many'; expected such as 2 or 500m"),
+        ("memory=4", "memory: not a valid quantity; got '4'; expected such as 16Gi"),
+        ("retries=-1", "retries: too small"),
+        ("timeout_hours=0", "timeout_hours: too small"),
+        ("node_selector=pool", "node_selector: not a node label; got pool"),
+        ("tolerations=pool=data", "tolerations: not a toleration; got pool=data"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
