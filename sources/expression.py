@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from pairmill._native import Pattern
 from pairmill.errors import UsageError
 from sources.paths import MISSING, PATHS, Path, Step
+from sources.patterns import found_in
 
 _MAX_CHARACTERS = 2000
 _MAX_LEVELS = 40
@@ -259,7 +260,7 @@ class _Compiler:
                 return _Part(self._membership(arguments[1], arguments[0], depth, negated=False), BOOLEAN)
             case "matches":
                 pattern = self._pattern(arguments[1])
-                found = one((TEXT,), BOOLEAN, lambda text: _found_in(pattern, text)).run
+                found = one((TEXT,), BOOLEAN, lambda text: found_in(pattern, text)).run
                 return _Part(lambda record: found(record) or False, BOOLEAN)
             case "startswith" | "endswith":
                 test = getattr(str, name)
@@ -316,13 +317,6 @@ def _complaint(said: str) -> tuple[str, str]:
     reason = lines[-1].removeprefix("error: ").strip()
     marked = len(lines) == 4 and "^" in lines[2]
     return reason, f"look at character {lines[2].index('^') - 3} of the pattern" if marked else ""
-
-
-def _found_in(pattern: Pattern, text: str) -> bool:
-    try:
-        return pattern.found_in(text)
-    except UnicodeEncodeError:  # an unpaired surrogate
-        return pattern.found_in(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def _short(text: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split, matching
+from sources.card import hub_split
 from sources.fields import asks_for_proof, text_of
 from sources.origin import Hub
+from sources.patterns import matching
 from sources.source import Context, Drop, Parsed, Source, Unit
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources import readers
-from sources.card import matching
 from sources.origin import Hub
+from sources.patterns import matching
 from sources.slices import Piece
 from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 

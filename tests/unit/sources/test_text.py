@@ -10,7 +10,8 @@ import pytest
 
 from pairmill.errors import InputError, UsageError
 from sources import fields
-from sources.card import configs_of, hub_split, matching
+from sources.card import configs_of, hub_split
+from sources.patterns import matching
 from sources.source import Malformed, MalformedRecord
 from sources.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
 
@@ -337,8 +338,8 @@ LISTED = "configs:\n- config_name: default\n  data_files:\n"
         (merge_bomb(), r"line 1.*anchor or an alias"),
         ("a: {<<: {b: c}}", r"line 1.*merge key"),
         ("a: *nobody", "anchor or an alias"),
-        ("[" * 100_000, "deep"),
-        ("a:\n" + "\n".join("  " * depth + "- b:" for depth in range(1, 200)), "deep"),
+        ("[" * 100_000, "more than 32 levels"),
+        ("a:\n" + "\n".join("  " * depth + "- b:" for depth in range(1, 200)), "more than 32 levels"),
         ("a: " + "x" * (1 << 20), r"larger than .*1048576"),
         ("a: !!python/object/apply:os.system [ls]", "tag"),
         ("a: !mine b", "tag"),
