@@ -31,22 +31,8 @@ TAGS = ("direct", "cot", "noisy", "synth")
 
 REQUIRED = ("name", "condition", "instruction", "response")
 KEYS = (
-    "name",
-    "hub",
-    "files",
-    "condition",
-    "instruction",
-    "response",
-    "where",
-    "strip",
-    "format",
-    "output",
-    "config",
-    "split",
-    "revision",
-    "via",
-    "licence",
-    "citation",
+    *("name", "hub", "files", "condition", "instruction", "response", "where", "strip", "format", "output"),
+    *("config", "split", "revision", "via", "licence", "citation"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 

@@ -1,7 +1,7 @@
 """Raw files to records, one at a time, in file order: Parquet, JSON, JSON Lines, CSV, pairs of lines, archives.
 
 Every reader yields ``(place, record)``: the 0-based row or line, or the name of an archive's member. A record that
-cannot be read comes as Malformed, the ones after it unharmed; a file that cannot be read on raises InputError.
+cannot be read is yielded as Malformed, and reading goes on. A file that cannot be read further raises InputError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from pairmill.engine.stage import Profile
 from pairmill.errors import InputError
@@ -47,7 +47,7 @@ def read(piece: Piece, source: Source) -> Iterator[Record]:
 
 
 def count(piece: Piece, source: Source, profile: Profile) -> int:
-    """How many records a piece has. The footer of a Parquet file says it; others are read through."""
+    """How many records a piece has: from the footer of a Parquet file; others are read."""
     if suffix_of(piece.path) != ".parquet":
         return sum(1 for _ in source.read(piece, profile))
     with rows.open_parquet(piece.uri, piece.content) as file:
@@ -60,7 +60,7 @@ def parquet(piece: Piece, source: Source) -> Iterator[Record]:
     """Rows as dicts of the source's fields.
 
     Raises:
-        InputError: no Parquet, damaged, or without a column that the source reads.
+        InputError: the file is damaged or not Parquet, or lacks a column that the source reads.
     """
     with rows.open_parquet(piece.uri, piece.content) as file:
         columns = _columns(piece.uri, file.schema_arrow, source)
@@ -74,7 +74,7 @@ def parquet(piece: Piece, source: Source) -> Iterator[Record]:
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in stretches of rows that are not too much as Python's objects."""
+    """A batch in parts that are not too large as Python's objects."""
     if batch.nbytes <= limits.BATCH_BYTES:
         yield batch
         return
@@ -84,7 +84,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
     if isinstance(source.origin, HubRows):
-        # They may have been fetched for another declaration, which did not read this column.
+        # They may have been fetched for another declaration, which did not read all of these columns.
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
     _check_columns(uri, schema.names, source)
     read = {*source.fields, *source.optional}
@@ -130,7 +130,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
 
 
 def json_lines(piece: Piece) -> Iterator[Record]:
-    """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
+    """One JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
     with _lines(piece) as (lines, watch):
         yield from _json_values(lines, watch, piece)
 
@@ -161,7 +161,7 @@ def json_file(piece: Piece) -> Iterator[Record]:
     if PurePosixPath(piece.path).suffix in COMPRESSED:
         yield from json_lines(piece)
         return
-    # Opened once: what the first byte says is then true of all others.
+    # Opened once, so that the first byte belongs to the same content as all others.
     with piece.opened() as file:
         if jsonstream.is_array(file):
             yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
@@ -179,7 +179,7 @@ def json_object(piece: Piece) -> Iterator[Record]:
 
 
 def whole_json(data: bytes) -> Any:
-    """Bytes that are one strict JSON value, or why they are none."""
+    """The JSON value of some bytes, or why they are not one; NaN and Infinity are not."""
     try:
         return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError:
@@ -193,17 +193,17 @@ def _refuse_constant(name: str) -> Any:
 
 
 def csv_fields(piece: Piece) -> Iterator[Record]:
-    """Fields of each line but the first, a header whatever it says."""
+    """The fields of each line. The first line is a header, whatever it says."""
     for number, fields in _csv(piece):
         if number:
             yield number, fields
 
 
 def csv_dicts(piece: Piece, source: Source) -> Iterator[Record]:
-    """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed.
+    """Rows by the names in the header line. Empty lines are skipped; a row with another number of fields is malformed.
 
     Raises:
-        InputError: no CSV, a record that is too long, or a column that is read is missing or there twice.
+        InputError: the file is not CSV, a record is too long, or a column that is read is missing or exists twice.
     """
     header: list[str] = []
     if piece.first:
@@ -212,7 +212,7 @@ def csv_dicts(piece: Piece, source: Source) -> Iterator[Record]:
     for number, fields in _csv(piece):
         if number == 0:
             if isinstance(fields, Malformed):
-                raise InputError("the header is not UTF-8", where=piece.uri, hint="mend the raw data")
+                raise InputError("the header is not UTF-8", where=piece.uri, hint="correct the raw data")
             header = fields
             _check_columns(piece.uri, header, source)
         elif isinstance(fields, Malformed):
@@ -241,7 +241,7 @@ def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
             if "field limit" in str(error):
                 raise watch.too_long(watch.number + 1) from error
             where = f"{piece.uri} line {piece.first + reader.line_num}"
-            raise InputError("is not CSV", where=where, got=str(error)) from error
+            raise InputError("not valid CSV", where=where, got=str(error)) from error
 
 
 def line_pairs(piece: Piece, *, pair_empty_lines: bool) -> Iterator[Record]:
@@ -286,7 +286,7 @@ def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[s
     """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
 
     Raises:
-        InputError: not an archive, or a damaged or cut one, or a member is too long or sparse.
+        InputError: the file is not an archive, damaged or cut, or a member is too long or sparse.
     """
     with piece.opened() as raw, compressed.damage(piece.uri):
         for member, reader in compressed.tar_members(raw):
@@ -299,31 +299,17 @@ def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[s
                 yield member.name, reader.read()
 
 
-class _Part(io.RawIOBase):
-    """Bytes [start, stop) of a file."""
-
-    def __init__(self, file: BinaryIO, start: int, stop: int) -> None:
-        self._file, self._left = file, stop - start
-        file.seek(start)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self._left))
-        self._left -= len(data)
-        buffer[: len(data)] = data
-        return len(data)
-
-
 class _Watch(io.RawIOBase):
-    """A file of records that is read no further than one record may go on.
+    """The bytes of a piece, an error as soon as one record is longer than it may be.
 
-    Whoever reads them says in ``number`` which one it has.
+    Whoever reads the records says in ``number`` which one it has.
     """
 
     def __init__(self, file: Any, piece: Piece) -> None:
         self._file, self._piece = file, piece
+        self._left = None if piece.stop is None else piece.stop - piece.start
+        if piece.start:
+            file.seek(piece.start)
         self.number = self._before = piece.first - 1
         self.what = "line"
         self._taken = 0
@@ -334,11 +320,13 @@ class _Watch(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if self.number != self._before:
             self._before, self._taken = self.number, 0
-        # What was read ahead before the record began counts as well.
+        # What was read ahead before the record began counts too.
         if self._taken > self._piece.longest + 2 * _BUFFER:
             raise self.too_long(self.number + 1)
-        count: int = self._file.readinto(buffer) or 0
+        count: int = self._file.readinto(memoryview(buffer)[: self._left]) or 0
         self._taken += count
+        if self._left is not None:
+            self._left -= count
         return count
 
     def too_long(self, number: int) -> InputError:
@@ -355,7 +343,7 @@ def _lines(piece: Piece) -> Iterator[tuple[io.BufferedReader, _Watch]]:
             with compressed.decompressed(raw, suffix) as file:
                 yield _watched(file, piece)
         else:
-            yield _watched(raw if piece.stop is None else _Part(raw, piece.start, piece.stop), piece)
+            yield _watched(raw, piece)
 
 
 def _watched(file: Any, piece: Piece) -> tuple[io.BufferedReader, _Watch]:
@@ -365,9 +353,9 @@ def _watched(file: Any, piece: Piece) -> tuple[io.BufferedReader, _Watch]:
 
 @contextmanager
 def _text(piece: Piece, newline: str | None) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
-    # What is no UTF-8 becomes surrogates, so that one bad line does not end the file.
+    # Invalid UTF-8 becomes surrogates, so that one bad line does not end the file.
     with _lines(piece) as (file, watch):
-        # A byte order mark stands at the start of a file, and only there.
+        # Only the start of a file has a byte order mark.
         encoding = "utf-8-sig" if newline == "" and piece.start == 0 else "utf-8"
         yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline), watch
 

@@ -1,7 +1,5 @@
 """AceReason 1.1 SFT (Hub ``nvidia/AceReason-1.1-SFT``), mathematics: the answer that follows a model's reasoning."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """AMPS, Khan Academy part (``amps/khan/**/*.json``, unpacked or in ``amps.tar.gz``): problems and hints in steps."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Iterator, Sequence

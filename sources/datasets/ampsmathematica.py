@@ -1,7 +1,5 @@
 """AMPS, Mathematica part (``amps.tar.gz``): generated exercises with answers, one output per topic and task."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

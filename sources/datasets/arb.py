@@ -1,7 +1,5 @@
 """ARB (Hub ``imone/ARB``, five files): graduate problems in mathematics, physics, science, law and reading."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

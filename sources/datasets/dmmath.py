@@ -1,7 +1,5 @@
 """DeepMind mathematics (``mathematics_dataset-v1.0/<subset>/*.txt``): a question line, an answer line, and so on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The Flan collection (Hub ``Open-Orca/FLAN``): fourteen sets of prompts and answers, one output per set and task."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,22 +10,11 @@ from sources.fields import texts_of
 from sources.origin import Hub
 from sources.source import Context, Labelled, Parsed, Source, Unit
 
-_SUBSETS = (
-    "dialog_fsopt_data",
-    "flan_fsopt_data",
-    "flan_fsnoopt_data",
-    "niv2_fsopt_data",
-    "t0_fsopt_data",
-    "t0_fsnoopt_data",
-    "dialog_zsopt_data",
-    "flan_zsopt_data",
-    "flan_zsnoopt_data",
-    "niv2_zsopt_data",
-    "t0_zsopt_data",
-    "t0_zsnoopt_data",
-    "cot_fsopt_data",
-    "cot_zsopt_data",
-)
+_NAMES = """
+dialog_fsopt_data flan_fsopt_data flan_fsnoopt_data niv2_fsopt_data t0_fsopt_data t0_fsnoopt_data dialog_zsopt_data
+flan_zsopt_data flan_zsnoopt_data niv2_zsopt_data t0_zsopt_data t0_zsnoopt_data cot_fsopt_data cot_zsopt_data
+"""
+_SUBSETS = tuple(_NAMES.split())
 
 
 class Flan(Source):

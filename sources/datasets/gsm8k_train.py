@@ -1,7 +1,5 @@
 """GSM8K, training split (Hub ``openai/gsm8k``, config ``main``): grade-school word problems with a final number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

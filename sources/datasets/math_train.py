@@ -1,7 +1,5 @@
 """MATH, training split (Hub ``EleutherAI/hendrycks_math``, seven configs): competition problems, solved in full."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

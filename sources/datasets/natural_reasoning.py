@@ -1,7 +1,5 @@
 """NaturalReasoning (Hub ``facebook/natural_reasoning``): questions from the web with a short reference answer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """No Robots (Hub ``HuggingFaceH4/no_robots``): requests and answers written by people, first turns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

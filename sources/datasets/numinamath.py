@@ -1,7 +1,5 @@
 """NuminaMath 1.5 (Hub ``AI-MO/NuminaMath-1.5``): competition problems that were judged valid, solved in full."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

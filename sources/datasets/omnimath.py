@@ -1,7 +1,5 @@
 """Omni-MATH (Hub ``KbsdJames/Omni-MATH``): olympiad problems; a benchmark's test split, taken only if named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

@@ -1,7 +1,5 @@
 """OpenBookQA (Hub ``allenai/openbookqa``, config ``additional``): school science by multiple choice, with a fact."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

@@ -1,7 +1,5 @@
 """OpenMathInstruct-2 (Hub ``nvidia/OpenMathInstruct-2``): problems, a model's solutions, bare answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

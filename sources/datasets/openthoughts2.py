@@ -1,7 +1,5 @@
 """OpenThoughts2 (Hub ``open-thoughts/OpenThoughts2-1M``), without code and chat: answers without their reasoning."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sources.fields import answer_row, text_of, text_or_null

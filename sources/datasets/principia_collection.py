@@ -1,7 +1,5 @@
 """Principia (Hub ``facebook/principia-collection``): synthetic problems, their answers objects or numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

@@ -1,7 +1,5 @@
 """ReClor (Hub ``tasksource/reclor``): logical reasoning about a passage by multiple choice."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

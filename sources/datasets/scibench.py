@@ -1,7 +1,5 @@
 """SciBench (``dataset/original/*.json`` of its repository): college science problems with numeric answers and units."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """ScienceQA, text only (Hub ``tasksource/ScienceQA_text_only``): school science by multiple choice, with lectures."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

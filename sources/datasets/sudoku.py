@@ -1,7 +1,5 @@
 """Sudoku-Extreme (Hub ``sapientinc/sudoku-extreme``, file ``train.csv``): hard puzzles with their one solution."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

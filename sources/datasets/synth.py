@@ -1,7 +1,5 @@
 """SYNTH (Hub ``PleIAs/SYNTH``): synthetic English questions and answers that start from Wikipedia articles."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """tasksource (Hub ``tasksource/tasksource-instruct-v0``), 194 of its tasks: short prompts with a label or an answer."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -13,202 +11,42 @@ from sources.source import Context, Drop, Labelled, Parsed, Source
 _LONGEST_LABEL = 5
 _SENTENCE_END = re.compile(r"[.]|[!?]\s")
 
-_TASKS = (
-    "CONDAQA",
-    "ConTRoL-nli",
-    "FLUTE",
-    "HatemojiBuild",
-    "I2D2",
-    "MOH",
-    "MedQA-USMLE-4-options-hf",
-    "PARARULE-Plus",
-    "SpaceNLI",
-    "Touche23-ValueEval",
-    "TroFi",
-    "VUAC",
-    "WANLI",
-    "acronym_identification",
-    "add_one_rte",
-    "arct",
-    "autotnli",
-    "avicenna",
-    "balanced-copa",
-    "banking77",
-    "breaking_nli",
-    "citation_intent",
-    "cladder",
-    "clcd-english",
-    "cloth",
-    "cnli",
-    "com2sense",
-    "commonsense_qa_2.0",
-    "conceptrules_v2",
-    "conj_nli",
-    "conll2000",
-    "conll2003/chunk_tags",
-    "conll2003/ner_tags",
-    "conll2003/pos_tags",
-    "corr2cause",
-    "counterfactually-augmented-imdb",
-    "counterfactually-augmented-snli",
-    "crowdflower/airline-sentiment",
-    "crowdflower/political-media-audience",
-    "crowdflower/political-media-bias",
-    "crowdflower/political-media-message",
-    "crowdflower/sentiment_nuclear_power",
-    "crowdflower/text_emotion",
-    "cycic_classification",
-    "cycic_multiplechoice",
-    "dadc-limit-nli",
-    "defeasible-nli/atomic",
-    "defeasible-nli/snli",
-    "dgen",
-    "dialogue_nli",
-    "discosense",
-    "disrpt/eng.dep.scidtb",
-    "dnc",
-    "dnd_style_intents",
-    "dynahate",
-    "dynasent/dynabench.dynasent.r1.all/r1",
-    "dynasent/dynabench.dynasent.r2.all/r2",
-    "e-CARE",
-    "equate",
-    "esci",
-    "fever-evidence-related/mwong--fever-related",
-    "few-nerd/supervised",
-    "fig-qa",
-    "folio",
-    "fool-me-twice",
-    "fracas",
-    "gen_debiased_nli/mnli_par_z",
-    "gen_debiased_nli/mnli_seq_z",
-    "gen_debiased_nli/mnli_z_aug",
-    "gen_debiased_nli/snli_par_z",
-    "gen_debiased_nli/snli_seq_z",
-    "gen_debiased_nli/snli_z_aug",
-    "hate_speech18",
-    "hate_speech_offensive",
-    "help-nli",
-    "hlgd",
-    "implicatures",
-    "implicit-hate-stg1",
-    "jnlpba/jnlpba",
-    "language-identification",
-    "lex_glue/ledgar",
-    "lexical_relation_classification/BLESS",
-    "lexical_relation_classification/CogALexV",
-    "lexical_relation_classification/EVALution",
-    "lingnli",
-    "logical-fallacy",
-    "logiqa",
-    "logiqa-2.0-nli",
-    "lonli",
-    "lsat_qa/all",
-    "mbib-base/cognitive-bias",
-    "mbib-base/gender-bias",
-    "mbib-base/hate-speech",
-    "mbib-base/political-bias",
-    "mbib-base/racial-bias",
-    "medmcqa",
-    "mindgames",
-    "monli",
-    "monotonicity-entailment",
-    "moral_stories/full",
-    "mpe",
-    "mutual",
-    "nan-nli/joey234--nan-nli",
-    "natural-language-satisfiability",
-    "naturallogic",
-    "ncbi_disease/ncbi_disease",
-    "nli-veridicality-transitivity",
-    "nli_fever",
-    "onestop_qa",
-    "ontonotes_english/SpeedOfMagic--ontonotes_english",
-    "open_question_type",
-    "parade",
-    "pragmeval/emergent",
-    "pragmeval/gum",
-    "pragmeval/mrda",
-    "pragmeval/pdtb",
-    "pragmeval/sarcasm",
-    "pragmeval/stac",
-    "pragmeval/switchboard",
-    "pragmeval/verifiability",
-    "probability_words_nli/reasoning_1hop",
-    "probability_words_nli/reasoning_2hop",
-    "probability_words_nli/usnli",
-    "propsegment/nli",
-    "prost",
-    "puzzte",
-    "quote-repetition",
-    "race-c",
-    "recast/recast_factuality",
-    "recast/recast_megaveridicality",
-    "recast/recast_ner",
-    "recast/recast_puns",
-    "recast/recast_sentiment",
-    "recast/recast_verbcorner",
-    "recast/recast_verbnet",
-    "recast_white/dpr",
-    "recast_white/fnplus",
-    "recast_white/sprl",
-    "reclor",
-    "redefine-math",
-    "regset",
-    "riddle_sense",
-    "robustLR",
-    "robust_nli/IS_CS",
-    "robust_nli/LI_LI",
-    "robust_nli/PI_CD",
-    "robust_nli/PI_SP",
-    "robust_nli/ST_LM",
-    "robust_nli/ST_NE",
-    "robust_nli/ST_SE",
-    "robust_nli/ST_WO",
-    "robust_nli_is_sd",
-    "robust_nli_li_ts",
-    "rotten_tomatoes",
-    "ruletaker",
-    "rumoureval_2019/RumourEval2019",
-    "scicite",
-    "scientific-exaggeration-detection",
-    "scinli",
-    "scone",
-    "scruples",
-    "sem_eval_2010_task_8",
-    "sen-making/1",
-    "sen-making/2",
-    "sharc_modified/mod",
-    "sherliic",
-    "sms_spam",
-    "snips_built_in_intents",
-    "spartqa-mchoice",
-    "spartqa-yn",
-    "starcon",
-    "subjectivity",
-    "summarize_from_feedback/comparisons",
-    "syntactic-augmentation-nli",
-    "temporal-nli",
-    "tomi-nli",
-    "tracie",
-    "tweet_eval/emoji",
-    "tweet_eval/emotion",
-    "tweet_eval/hate",
-    "tweet_eval/irony",
-    "tweet_eval/offensive",
-    "tweet_eval/sentiment",
-    "tweets_hate_speech_detection",
-    "twentyquestions",
-    "twitter-financial-news-sentiment",
-    "universal_dependencies/en_ewt/deprel",
-    "universal_dependencies/en_gum/deprel",
-    "universal_dependencies/en_lines/deprel",
-    "universal_dependencies/en_partut/deprel",
-    "vitaminc/tals--vitaminc",
-    "wikimedqa/medwiki",
-    "winodict",
-    "wnut_17/wnut_17",
-)
+_NAMES = """
+CONDAQA ConTRoL-nli FLUTE HatemojiBuild I2D2 MOH MedQA-USMLE-4-options-hf PARARULE-Plus SpaceNLI Touche23-ValueEval
+TroFi VUAC WANLI acronym_identification add_one_rte arct autotnli avicenna balanced-copa banking77 breaking_nli
+citation_intent cladder clcd-english cloth cnli com2sense commonsense_qa_2.0 conceptrules_v2 conj_nli conll2000
+conll2003/chunk_tags conll2003/ner_tags conll2003/pos_tags corr2cause counterfactually-augmented-imdb
+counterfactually-augmented-snli crowdflower/airline-sentiment crowdflower/political-media-audience
+crowdflower/political-media-bias crowdflower/political-media-message crowdflower/sentiment_nuclear_power
+crowdflower/text_emotion cycic_classification cycic_multiplechoice dadc-limit-nli defeasible-nli/atomic
+defeasible-nli/snli dgen dialogue_nli discosense disrpt/eng.dep.scidtb dnc dnd_style_intents dynahate
+dynasent/dynabench.dynasent.r1.all/r1 dynasent/dynabench.dynasent.r2.all/r2 e-CARE equate esci
+fever-evidence-related/mwong--fever-related few-nerd/supervised fig-qa folio fool-me-twice fracas
+gen_debiased_nli/mnli_par_z gen_debiased_nli/mnli_seq_z gen_debiased_nli/mnli_z_aug gen_debiased_nli/snli_par_z
+gen_debiased_nli/snli_seq_z gen_debiased_nli/snli_z_aug hate_speech18 hate_speech_offensive help-nli hlgd
+implicatures implicit-hate-stg1 jnlpba/jnlpba language-identification lex_glue/ledgar
+lexical_relation_classification/BLESS lexical_relation_classification/CogALexV
+lexical_relation_classification/EVALution lingnli logical-fallacy logiqa logiqa-2.0-nli lonli lsat_qa/all
+mbib-base/cognitive-bias mbib-base/gender-bias mbib-base/hate-speech mbib-base/political-bias mbib-base/racial-bias
+medmcqa mindgames monli monotonicity-entailment moral_stories/full mpe mutual nan-nli/joey234--nan-nli
+natural-language-satisfiability naturallogic ncbi_disease/ncbi_disease nli-veridicality-transitivity nli_fever
+onestop_qa ontonotes_english/SpeedOfMagic--ontonotes_english open_question_type parade pragmeval/emergent
+pragmeval/gum pragmeval/mrda pragmeval/pdtb pragmeval/sarcasm pragmeval/stac pragmeval/switchboard
+pragmeval/verifiability probability_words_nli/reasoning_1hop probability_words_nli/reasoning_2hop
+probability_words_nli/usnli propsegment/nli prost puzzte quote-repetition race-c recast/recast_factuality
+recast/recast_megaveridicality recast/recast_ner recast/recast_puns recast/recast_sentiment recast/recast_verbcorner
+recast/recast_verbnet recast_white/dpr recast_white/fnplus recast_white/sprl reclor redefine-math regset
+riddle_sense robustLR robust_nli/IS_CS robust_nli/LI_LI robust_nli/PI_CD robust_nli/PI_SP robust_nli/ST_LM
+robust_nli/ST_NE robust_nli/ST_SE robust_nli/ST_WO robust_nli_is_sd robust_nli_li_ts rotten_tomatoes ruletaker
+rumoureval_2019/RumourEval2019 scicite scientific-exaggeration-detection scinli scone scruples sem_eval_2010_task_8
+sen-making/1 sen-making/2 sharc_modified/mod sherliic sms_spam snips_built_in_intents spartqa-mchoice spartqa-yn
+starcon subjectivity summarize_from_feedback/comparisons syntactic-augmentation-nli temporal-nli tomi-nli tracie
+tweet_eval/emoji tweet_eval/emotion tweet_eval/hate tweet_eval/irony tweet_eval/offensive tweet_eval/sentiment
+tweets_hate_speech_detection twentyquestions twitter-financial-news-sentiment universal_dependencies/en_ewt/deprel
+universal_dependencies/en_gum/deprel universal_dependencies/en_lines/deprel universal_dependencies/en_partut/deprel
+vitaminc/tals--vitaminc wikimedqa/medwiki winodict wnut_17/wnut_17
+"""
+_TASKS = tuple(_NAMES.split())
 _KNOWN = frozenset(_TASKS)
 
 

@@ -1,7 +1,5 @@
 """TextbookReasoning (Hub ``MegaScience/TextbookReasoning``): textbook questions, worked answers, and bare answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

@@ -1,7 +1,5 @@
 """TheoremQA (Hub ``TIGER-Lab/TheoremQA``): theorems applied; a benchmark's test split, taken only if named."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

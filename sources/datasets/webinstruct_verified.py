@@ -1,7 +1,5 @@
 """WebInstruct, verified (Hub ``TIGER-Lab/WebInstruct-verified``, training split): questions with short answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pairmill.formats.rows import Row

@@ -571,7 +571,7 @@ def test_raw_parquet_of_other_columns(world: World, tmp_path: Path, columns: dic
         ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,\xff\n", "sudoku/train.csv row 2: invalid_utf8"),
         ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2\n", "sudoku/train.csv row 2: not_four_fields"),
         ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,3\n", "sudoku/train.csv row 2: not_81_cells"),
-        ("sudoku/train.csv", b'source,question,answer,rating\nx,"' + b"1" * 200_000, "train.csv line 2: is not CSV"),
+        ("sudoku/train.csv", b'source,question,answer,rating\nx,"' + b"1" * 200_000, "train.csv line 2: not valid CSV"),
         ("scibench/thermo.json", b'[{"problem_text": "a"}, {"problem', "thermo.json row 2 (line 1): is not valid JSON"),
         ("scibench/thermo.json", b'[{"problem_text": "a"} {}]', "thermo.json row 2 (line 1): is not valid JSON"),
         ("scibench/thermo.json", b'[{"problem_text": "a"}] x', "thermo.json row 2 (line 1): is not valid JSON"),
