@@ -94,7 +94,7 @@ def main() -> None:
     for name, stage in STAGES.items():
         put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
-    put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
+    put(TOP / "sources" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())
     put(TOP / "docs" / "architecture.md", "imports", imports.picture())
