@@ -51,7 +51,6 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
     version: ClassVar[int] = 3
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",

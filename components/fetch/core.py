@@ -27,7 +27,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
-from pairmill.engine.options import Profile, WorkerSlice
+from pairmill.engine.options import Profile, WorkerSlice, later_shares
 from pairmill.engine.shards import RECORD
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -199,7 +199,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     config = FetchConfig
 
     def parameters(self, config: FetchConfig) -> dict[str, list[str]]:
-        return {"shares": WorkerSlice.all(config.split)}
+        later = later_shares(config.split)
+        return {"shares": WorkerSlice.all(config.split), "later_shares": WorkerSlice.all(later)}
 
     def plan(self, config: FetchConfig) -> FetchPlan:
         given = storage.normalise(config.raw, "raw") if config.raw else ""

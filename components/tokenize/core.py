@@ -190,7 +190,6 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
 
     name: ClassVar[str] = "tokenize"
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
     version: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
     config = TokenizeConfig

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pairmill.engine.stage import MOST_SHARES, option
+from pairmill.engine.options import MAX_SHARES, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.log import event
@@ -126,8 +126,8 @@ def check(config: Any) -> None:
     Raises:
         UsageError: an option of a stage is out of range, or a place is none that pods have.
     """
-    if not 1 <= config.workers <= MOST_SHARES:
-        raise UsageError("out of range", where="workers", got=str(config.workers), expected=f"1 to {MOST_SHARES}")
+    if not 1 <= config.workers <= MAX_SHARES:
+        raise UsageError("out of range", where="workers", got=str(config.workers), expected=f"1 to {MAX_SHARES}")
     stage_configs(dataclasses.asdict(config))
     for name in ("root", "raw"):
         place = getattr(config, name)

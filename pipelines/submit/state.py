@@ -144,10 +144,11 @@ def _labels(shown: Sequence[Any]) -> dict[str, str]:
     counts, numbers, found = Counter(map(_name, shown)), Counter[str](), {}
     for entry in shown:
         name = _name(entry)
-        # kfp calls a stage that is in its loop and behind it "clean-2" and "clean".
-        stage = re.sub(r"-\d+$", "", name)
-        if stage != name and stage in _STAGES:
-            label = f"{stage}[{numbers[name]}]"
+        # kfp calls a stage that is in the loops of two rounds and after them "clean-2", "clean-3" and "clean".
+        stage, _, number = name.rpartition("-")
+        if stage in _STAGES and number.isdigit():
+            rounds = f" round {int(number) - 1}" if int(number) > 2 else ""
+            label = f"{stage}{rounds}[{numbers[name]}]"
         else:
             label = name if counts[name] == 1 else f"{name}[{numbers[name]}]"
         numbers[name] += 1
