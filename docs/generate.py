@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import imports
 from picture import picture
 
 from components.sample.preview.inspect import InspectConfig
@@ -96,6 +97,8 @@ def main() -> None:
     put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())
+    put(TOP / "docs" / "architecture.md", "imports", imports.picture())
+    put(TOP / "docs" / "architecture.md", "rooms", imports.table())
     (TOP / "docs" / "loader.svg").write_text(picture(), encoding="utf-8")
 
 

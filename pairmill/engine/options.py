@@ -6,10 +6,9 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pairmill.errors import UsageError
-from pairmill.formats.limits import RECORD_BYTES
 
 if TYPE_CHECKING:
     from pairmill.engine.stage import Shard
@@ -50,6 +49,15 @@ def byte_options(config: Any) -> dict[str, Any]:
     return {item.name: getattr(config, item.name) for item in fields if item.metadata.get("changes_bytes", True)}
 
 
+class RunOptions(Protocol):
+    """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    root: str
+    workers: int
+    verify: bool
+
+
 @dataclass(kw_only=True)
 class RunConfig:
     """Options that every sharded stage has."""
@@ -88,7 +96,7 @@ class StageConfig(RunConfig):
 
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
     max_record_bytes: int = option(
-        RECORD_BYTES,
+        64 << 20,  # formats.limits.RECORD_BYTES, which is above this room
         help="longest record that is read, in bytes; a longer one fails the stage, because memory follows it",
         changes_bytes=False,
     )

@@ -11,13 +11,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pairmill.report.html import Html, join, tag
 from pairmill.report.markdown import VISIBLE, plain
-
-if TYPE_CHECKING:
-    from pairmill.engine.manifest import Ledger
 
 _MAX_PAGE = 900_000
 """Bytes; Kubeflow's interface shows at most 1 MB of an artifact."""
@@ -256,7 +253,15 @@ class Report:
         return parts, ""
 
 
-def describe_rows(ledger: Ledger, kept: str = "kept") -> str:
+class RowCounts(Protocol):
+    """Rows in, kept and dropped by reason, as a ledger has them."""
+
+    rows_in: int
+    rows_kept: int
+    dropped: dict[str, int]
+
+
+def describe_rows(ledger: RowCounts, kept: str = "kept") -> str:
     """What became of the rows, for a verdict: how many were kept, how many dropped for each reason."""
     lost = sum(ledger.dropped.values())
     share = Percent.of(ledger.rows_kept, ledger.rows_in)
