@@ -253,7 +253,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
         gone = [one.source.name for one in plan.fetches if one.given is None and _standing(one, config.root) is None]
         if gone:
-            event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
+            event(f"fetch: raw data of {', '.join(gone)} is missing or changed; fetching it again")
         # Equal files at two places are the same data, and the index names one place.
         moved = [one.source.name for one in plan.fetches if one.given and not _indexed(folder, one)]
         if moved:
@@ -545,7 +545,7 @@ def _standing(one: _Fetch, root: str, *, verify: bool = False) -> Manifest | Non
         return None
     if manifest is None or manifest.fingerprint != one.identity:
         return None
-    wrong = manifests.damage(folder, manifest.files, verify=verify)
+    wrong = manifests.find_damage(folder, manifest.files, verify=verify)
     if wrong and verify:
         event(f"fetch: {folder} is damaged: {'; '.join(wrong[:_SHOWN])}; bringing it again", level=logging.WARNING)
         # Its files are found to be right by their sizes, and what a run finds whole it does not make again.
@@ -573,7 +573,7 @@ def _folder(one: _Fetch, root: str) -> str:
 def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]) -> Sequence[File]:
     folder = _folder(one, root)
     # One of an older declaration goes, and its files stay: older indexes name them.
-    standing = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
+    standing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
     if standing is not None:
         if standing.data["about"] != about:
             # The files stay: what is said of them alone is new.

@@ -133,7 +133,7 @@ def test_results_that_were_deleted_are_made_again_and_what_they_were_made_of_is_
     assert "with the cache off" in done.message
     done = tools.stage("pipelines.local", raw=raw, root=root, **OPTIONS)
     assert done.code == 0, done.err
-    assert "1 of its files are gone or changed" in done.err
+    assert "1 of its files are missing or changed" in done.err
     assert manifests(root) == expected.manifests
     assert digested(root) > 30
 
