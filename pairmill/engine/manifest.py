@@ -276,7 +276,7 @@ _AGAIN = "run the stage that made it again; where Kubeflow took this URI from it
 
 
 def read_intact(folder: str) -> Manifest | None:
-    """As ``read``; raises InputError too if files that the manifest names are missing or changed, or the whole folder."""
+    """As ``read``; raises InputError too if files of the manifest are missing or changed, or the whole folder is."""
     manifest = read(folder)
     if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
         raise InputError(
