@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+import yaml
+
 from pairmill.errors import InputError
+from sources.patterns import matching
 
 CARD = "README.md"
 """Name of a data set's card."""
 CARD_BYTES = 1 << 20
-"""The most of a card that is read. Its front matter has to end before."""
-# A stranger wrote it: what it asks for is bounded by these.
-_DEPTH = 32
-_PATTERN_CHARACTERS = 64 << 10
+"""How much of a card is read. Its front matter must end before that."""
+# A stranger wrote the card: these limit what it can ask for.
+_MAX_DEPTH = 32
+_MAX_PATTERN_CHARACTERS = 64 << 10
 _TAG = "tag:yaml.org,2002:"
 _TAGS = frozenset({"", "str", "seq", "map", "int", "float", "bool", "null", "timestamp"})
-_SIGNS = frozenset({"**/", "**", "*", "?"})
-_NAMED = "mend the card, or name the files with files: in a YAML source (docs/sources.md)"
+_MEND = "correct the card, or name the files with files: in a YAML source (docs/sources.md)"
 
 DATA = (".parquet", ".jsonl", ".json", ".csv", ".txt")
+READABLE = DATA[:-1]
+"""Files that make records without further code."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 
-# Words by which the Hub knows a split in names of files and folders, where no card says which they are.
+# Words by which the Hub knows the split of a file or folder without a card.
 # Source: huggingface.co/docs/hub/datasets-file-names-and-splits.
 _WORDS = {
     "train": ("train", "training"),
@@ -40,30 +43,15 @@ def suffix_of(path: str) -> str:
     return PurePosixPath(name.stem).suffix if name.suffix in COMPRESSED else name.suffix
 
 
-def matching(patterns: Sequence[str], files: Sequence[str]) -> tuple[str, ...]:
-    """Files by patterns as on the Hub, in the order of the patterns and sorted within each; none twice.
-
-    The time is that of the patterns' length times the files', whatever the patterns are.
-    """
-    there = set(files)
-    found: list[str] = []
-    for pattern in patterns:
-        if any(sign in pattern for sign in "*?"):
-            found += sorted(filter(_pattern(pattern).matches, files))
-        elif pattern in there:
-            found.append(pattern)
-    return tuple(dict.fromkeys(found))
-
-
 def hub_split(files: Sequence[str], card: str, split: str, config: str = "default") -> tuple[str, ...]:
     """Files of a Hub data set's split, in the order of its card: patterns as written, names sorted within each.
 
     Without a card, files named after the split (``train.jsonl``, ``train-00000-of-00003.parquet``, ``dev.csv``) or in
-    a folder of its name are taken; where some of them lie in a folder named after the config, those alone.
+    a folder of its name are taken. If some of them are in a folder named after the config, only those are.
     Source of the card format: huggingface.co/docs/hub/datasets-manual-configuration.
 
     Raises:
-        InputError: the split has files of several formats, which would give its rows twice.
+        InputError: the split has files in several formats, which would give its rows twice.
     """
     patterns = _card_patterns(card, split, config)
     if patterns is None:
@@ -72,14 +60,14 @@ def hub_split(files: Sequence[str], card: str, split: str, config: str = "defaul
         named = re.compile(rf"(^|.*[/_.-])({words})(/[^/]+|[-_.][^/]*)?\.[a-z0-9.]+$")
         found = tuple(path for path in data if named.match(path))
         own = tuple(path for path in found if config in path.split("/")[:-1])
-        # Folders that are none of the split's may be other configurations.
+        # Other folders may be other configurations.
         plain = {"data", *_WORDS.get(split, (split,))}
         found = own or tuple(path for path in found if config == "default" or set(path.split("/")[:-1]) <= plain)
     else:
         found = matching(patterns, files)
     if len({suffix_of(path) for path in found}) > 1:
         raise InputError(
-            f"the split {split!r} is there in several formats",
+            f"the split {split!r} has files in several formats",
             got=", ".join(found),
             expected="one",
             hint="keep one of them",
@@ -88,7 +76,7 @@ def hub_split(files: Sequence[str], card: str, split: str, config: str = "defaul
 
 
 def configs_of(card: str) -> list[tuple[str, bool]]:
-    """Name of every configuration that a card lists the files of, and whether it is marked as the default."""
+    """The name of every configuration that a card lists, and whether it is marked as the default."""
     try:
         return [(_name(item), _default(item)) for item in _configs(card)]
     except InputError:
@@ -96,7 +84,7 @@ def configs_of(card: str) -> list[tuple[str, bool]]:
 
 
 def unnamed_split(split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
-    """All data files, where nothing says of any of them which split it is: the Hub makes them the training split."""
+    """All data files, if nothing says which split any of them is: the Hub makes them the training split."""
     named = [one for one in ("train", "validation", "test") if hub_split(files, "", one)]
     if split != "train" or named or configs_of(card):
         return ()
@@ -123,23 +111,23 @@ def _card_patterns(card: str, split: str, config: str) -> list[str] | None:
                 paths = _listed(path, "path", "a text or a list of texts") if path is not None else [None]
                 patterns += [_text(found, "path", "a text or a list of texts") for found in paths]
         length = sum(len(pattern) for pattern in patterns if "*" in pattern or "?" in pattern)
-        if length > _PATTERN_CHARACTERS:
+        if length > _MAX_PATTERN_CHARACTERS:
             raise InputError(
-                f"the data set card has too long patterns of the split {split!r}",
+                f"the data set card's patterns of the split {split!r} are too long",
                 where=CARD,
                 got=f"{length} characters",
-                expected=f"at most {_PATTERN_CHARACTERS}",
-                hint=_NAMED,
+                expected=f"at most {_MAX_PATTERN_CHARACTERS}",
+                hint=_MEND,
             )
         return patterns
     return None
 
 
 def _configs(card: str) -> list[dict[str, Any]]:
-    """What a card lists under ``configs``; nothing without front matter.
+    """What a card lists under ``configs``; empty without front matter.
 
     Raises:
-        InputError: the front matter is not plain YAML, or holds something else there than a list of mappings.
+        InputError: the front matter is not plain YAML, or its ``configs`` is not a list of mappings.
     """
     listed = _front_matter(card).get("configs")
     if listed is None:
@@ -185,11 +173,11 @@ def _default(item: dict[str, Any]) -> bool:
 def _odd(key: str, found: Any, expected: str) -> InputError:
     got = {type(None): "nothing", list: "a list", dict: "a mapping"}.get(type(found)) or f"the text {found[:80]!r}"
     return InputError(
-        f"the data set card's {key} is not what the Hub's cards have there",
+        f"the data set card's {key} is not valid",
         where=CARD,
         got=got,
         expected=expected,
-        hint=_NAMED,
+        hint=_MEND,
     )
 
 
@@ -200,7 +188,7 @@ def _front_matter(card: str) -> dict[str, Any]:
         return {}
     text = front.group(1) if front else card
     if len(text) >= CARD_BYTES:
-        raise InputError(f"the data set card's front matter is larger than {CARD_BYTES} bytes", where=CARD, hint=_NAMED)
+        raise InputError(f"the data set card's front matter is larger than {CARD_BYTES} bytes", where=CARD, hint=_MEND)
     found = _plain_yaml(text)
     if found is None:
         return {}
@@ -209,104 +197,37 @@ def _front_matter(card: str) -> dict[str, Any]:
     return found
 
 
+class _Texts(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+    """Reads every scalar as its text, or None."""
+
+    def construct_scalar(self, node: Any) -> Any:
+        return None if not node.style and node.value in {"", "~", "null", "Null", "NULL"} else node.value
+
+
 def _plain_yaml(text: str) -> Any:
     """A YAML document of nothing but texts, lists and mappings.
 
-    It is built from the parser's events: what a stranger wrote can neither grow (aliases, merge keys) nor make objects
-    (tags, dates, numbers of any length).
+    What a stranger wrote can neither grow (aliases, merge keys) nor make objects (tags, dates, numbers of any length).
     """
-    import yaml
-
-    top: list[Any] = []
-    # The containers that are open, each with the key that waits for its value.
-    opened: list[tuple[Any, list[str]]] = [(top, [])]
-
-    def refuse(what: str, event: Any) -> InputError:
-        where = f"{CARD} line {event.start_mark.line + 1}"
-        return InputError(f"the data set card's front matter has {what}", where=where, hint=_NAMED)
-
-    def put(value: Any, event: Any) -> None:
-        container, waiting = opened[-1]
-        if isinstance(container, list):
-            container.append(value)
-        elif waiting:
-            container[waiting.pop()] = value
-        elif not isinstance(value, str):
-            raise refuse("a key that is not a text", event)
-        elif value == "<<":
-            raise refuse("a merge key", event)
-        else:
-            waiting.append(value)
-
+    depth = documents = 0
     try:
-        for event in yaml.parse(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
-            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-                raise refuse("an anchor or an alias", event)
-            if (getattr(event, "tag", None) or _TAG).removeprefix(_TAG) not in _TAGS:
-                raise refuse("a tag", event)
-            if isinstance(event, yaml.ScalarEvent):
-                empty = event.implicit[0] and event.value in {"", "~", "null", "Null", "NULL"}
-                as_key = isinstance(opened[-1][0], dict) and not opened[-1][1]
-                put(event.value if as_key or not empty else None, event)
-            elif isinstance(event, yaml.CollectionStartEvent):
-                made: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
-                put(made, event)
-                opened.append((made, []))
-                if len(opened) > _DEPTH:
-                    raise refuse(f"more than {_DEPTH} levels: it is too deep", event)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                opened.pop()
-            elif isinstance(event, yaml.DocumentStartEvent) and top:
-                raise refuse("several YAML documents", event)
+        for event in yaml.parse(text, Loader=_Texts):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            problems = {
+                "an anchor or an alias": isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None),
+                "a tag": (getattr(event, "tag", None) or _TAG).removeprefix(_TAG) not in _TAGS,
+                "a merge key": isinstance(event, yaml.ScalarEvent) and event.value == "<<",
+                f"more than {_MAX_DEPTH} levels": depth > _MAX_DEPTH,
+                "several YAML documents": documents > 1,
+            }
+            found = next((what for what, there in problems.items() if there), None)
+            if found:
+                where = f"{CARD} line {event.start_mark.line + 1}" if event.start_mark else CARD
+                raise InputError(f"the data set card's front matter has {found}", where=where, hint=_MEND)
+        return _Texts(text).get_single_data()
     except yaml.YAMLError as error:
         got = " ".join(str(error).split())[:300]
-        raise InputError("the data set card's front matter is not YAML", where=CARD, got=got, hint=_NAMED) from error
-    return top[0] if top else None
-
-
-class _Pattern:
-    """A pattern with ``*`` (within a folder), ``**`` (across), ``**/`` (any folders, or none) or ``?`` in it.
-
-    Which beginnings of the pattern reach which places of a path is kept as the bits of a number, so that a hundred
-    stars cost a hundred steps; a regular expression would try each way to share the path out between them.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        self._parts = [part for part in re.split(r"(\*\*/|\*\*|\*|\?)", pattern) if part]
-        self._head = "" if self._parts[0] in _SIGNS else self._parts[0]
-        self._tail = "" if self._parts[-1] in _SIGNS else self._parts[-1]
-
-    def matches(self, path: str) -> bool:
-        """Whether the whole path is of this pattern."""
-        if not path.startswith(self._head) or not path.endswith(self._tail):
-            return False
-        # Bit n of `at` is the place before character n; bit n of a mask is character n.
-        at, every = 1, (2 << len(path)) - 1
-        masks: dict[str, int] = {}
-        for place, character in enumerate(path):
-            masks[character] = masks.get(character, 0) | 1 << place
-        slashes = masks.get("/", 0)
-        others = every >> 1 & ~slashes
-        for part in self._parts:
-            onward = every & -(at & -at)
-            if part == "**":
-                at = onward
-            elif part == "**/":
-                at |= (slashes & onward) << 1
-            elif part == "*":
-                # The sum carries each place to the end of its run of characters that are not slashes.
-                at |= (at & others) + others ^ others
-                at &= every
-            elif part == "?":
-                at = (at & others) << 1
-            else:
-                for character in part:
-                    at = (at & masks.get(character, 0)) << 1
-            if not at:
-                return False
-        return bool(at >> len(path) & 1)
-
-
-@functools.lru_cache(maxsize=256)
-def _pattern(pattern: str) -> _Pattern:
-    return _Pattern(pattern)
+        raise InputError(
+            "the data set card's front matter is not valid YAML", where=CARD, got=got, hint=_MEND
+        ) from error

@@ -1,4 +1,7 @@
-"""Idioms that several sources share: texts of a record, answers in boxes, choices by letter, reasoning in tags."""
+"""Idioms that several sources share: texts of a record, answers in boxes, choices by letter, reasoning in tags.
+
+Functions that take a record raise MalformedRecord if it does not have what they look for.
+"""
 
 from __future__ import annotations
 
@@ -7,83 +10,67 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from sources.source import Malformed
+from pairmill.formats.rows import Row
+from sources.quirks import Quirks
+from sources.source import Drop, MalformedRecord
 
 _THOUGHT, _THOUGHT_END = "<think>", "</think>"
-_ABSENT = object()
-# Whole words in folded text; that both begin with their first letter lets the search skip to it.
+# Whole words in folded text. Each begins with its first letter, so that the search can skip to it.
 _PROOF_WORDS = re.compile(r"p(?<!\wp)rove\b|s(?<!\ws)how\s+that\b")
 
 
-def text_of(record: Any, key: str) -> str | Malformed:
-    """The text under ``key`` of a record, or why it is none."""
-    if not isinstance(record, dict):
-        return Malformed("not_an_object")
-    value = record.get(key)
+def text_of(record: Any, key: str) -> str:
+    """The text under ``key`` of a record. Raises MalformedRecord if there is none."""
+    value = _value_of(record, key)
     if isinstance(value, str):
         return value
-    if value is None:
-        return Malformed(f"null_{key}" if key in record else f"missing_{key}")
-    return Malformed(f"{key}_is_no_text")
+    raise MalformedRecord(f"null_{key}" if value is None else f"{key}_is_no_text")
 
 
-def texts_of(record: Any, *keys: str) -> list[str] | Malformed:
-    """The texts under all of ``keys``, or what is wrong with the first that is none."""
-    found = []
-    for key in keys:
-        text = text_of(record, key)
-        if isinstance(text, Malformed):
-            return text
-        found.append(text)
-    return found
+def texts_of(record: Any, *keys: str, null: str | None = None) -> list[str]:
+    """The texts under all of ``keys``. ``null``: the word that a null is read as; None: a null is malformed."""
+    if null is None:
+        return [text_of(record, key) for key in keys]
+    return [null if text is None else text for text in texts_or_nulls(record, *keys)]
 
 
-def text_or_null(record: Any, key: str) -> str | Malformed | None:
-    """As ``text_of``, but a null is passed on: data_io writes it, and ``checked`` puts it aside by default."""
-    if isinstance(record, dict):
-        value = record.get(key, _ABSENT)
-        if value is None or isinstance(value, str):
-            return value
-    return text_of(record, key)
+def text_or_null(record: Any, key: str) -> str | None:
+    """As ``text_of``, but a null is passed on: ``checked`` decides it by profile."""
+    value = _value_of(record, key)
+    if value is None or isinstance(value, str):
+        return value
+    raise MalformedRecord(f"{key}_is_no_text")
 
 
-def texts_or_nulls(record: Any, *keys: str) -> list[str | None] | Malformed:
-    """As ``texts_of``, nulls passed on."""
-    found = []
-    for key in keys:
-        text = text_or_null(record, key)
-        if isinstance(text, Malformed):
-            return text
-        found.append(text)
-    return found
+def texts_or_nulls(record: Any, *keys: str) -> list[str | None]:
+    """As ``texts_of``, but nulls are passed on."""
+    return [text_or_null(record, key) for key in keys]
 
 
-def texts_with_nulls_as(word: str | None, record: Any, *keys: str) -> list[str] | Malformed:
-    """As ``texts_of``, but a null is read as ``word``, as the reference's formatting does; None: no null is taken."""
-    if word is None:
-        return texts_of(record, *keys)
-    texts = texts_or_nulls(record, *keys)
-    return texts if isinstance(texts, Malformed) else [word if text is None else text for text in texts]
-
-
-def list_of(record: Any, key: str) -> list[Any] | Malformed:
-    """The list under ``key``, or why it is none."""
-    if not isinstance(record, dict):
-        return Malformed("not_an_object")
-    value = record.get(key)
-    if value is None:
-        return Malformed(f"null_{key}" if key in record else f"missing_{key}")
-    return value if isinstance(value, list) else Malformed(f"{key}_is_no_list")
-
-
-def list_of_texts(record: Any, key: str) -> list[str] | Malformed:
-    """The list of texts under ``key``, or why it is none."""
-    value = list_of(record, key)
+def list_of(record: Any, key: str) -> list[Any]:
+    """The list under ``key``."""
+    value = _value_of(record, key)
     if isinstance(value, list):
-        for item in value:
-            if not isinstance(item, str):
-                return Malformed(f"null_in_{key}" if item is None else f"{key}_holds_no_text")
+        return value
+    raise MalformedRecord(f"null_{key}" if value is None else f"{key}_is_no_list")
+
+
+def list_of_texts(record: Any, key: str) -> list[str]:
+    """The list of texts under ``key``."""
+    value = list_of(record, key)
+    for item in value:
+        if not isinstance(item, str):
+            raise MalformedRecord(f"null_in_{key}" if item is None else f"{key}_holds_no_text")
     return value
+
+
+def _value_of(record: Any, key: str) -> Any:
+    if not isinstance(record, dict):
+        raise MalformedRecord("not_an_object")
+    try:
+        return record[key]
+    except KeyError:
+        raise MalformedRecord(f"missing_{key}") from None
 
 
 def choice_letter(index: int) -> str:
@@ -96,34 +83,31 @@ def choice_lines(choices: Iterable[str]) -> list[str]:
     return [f"{choice_letter(index)}: {choice}" for index, choice in enumerate(choices)]
 
 
-def letter_under(record: Any, key: str, choices: int | None) -> str | Malformed:
-    """The letter of the choice whose number stands under ``key``.
+def letter_under(record: Any, key: str, choices: int | None) -> str:
+    """The letter of the choice whose number is under ``key``.
 
     Args:
         record: the record.
         key: of an integer from 0.
         choices: how many there are. None, as in the reference: any number has a letter, ``@`` is that of -1.
     """
-    if not isinstance(record, dict):
-        return Malformed("not_an_object")
-    index = record.get(key)
-    if index is None:
-        return Malformed(f"null_{key}" if key in record else f"missing_{key}")
+    index = _value_of(record, key)
     if not isinstance(index, int) or isinstance(index, bool):
-        return Malformed(f"{key}_is_no_integer")
+        raise MalformedRecord(f"null_{key}" if index is None else f"{key}_is_no_integer")
     lowest, end = (-65, sys.maxunicode - 64) if choices is None else (0, choices)
-    return choice_letter(index) if lowest <= index < end else Malformed(f"{key}_out_of_range")
+    if not lowest <= index < end:
+        raise MalformedRecord(f"{key}_out_of_range")
+    return choice_letter(index)
 
 
 def boxed_answer(solution: str, *, unbraced: bool) -> str:
-    r"""The content of the last ``\boxed{…}`` (or, if there is none, ``\fbox{…}``), stripped; empty if there is none.
+    r"""The content of the last ``\boxed{…}`` (without one, of the last ``\fbox{…}``), stripped; empty without either.
 
     Braces are counted from there on, escaped ones too, as the reference does.
 
     Args:
         solution: the text.
-        unbraced: what ``\boxed 5`` means. True: the answer is ``5``. False, as in the reference: the next group of
-            braces, wherever it is.
+        unbraced: whether ``\boxed 5`` means ``5``. The reference takes the next group of braces, wherever it is.
     """
     for mark in (r"\boxed", r"\fbox"):
         start = solution.rfind(mark)
@@ -164,16 +148,24 @@ def without_thoughts(text: str) -> str:
     return "".join([*kept, text[place:]]) if kept else text
 
 
+def answer_row(condition: str, question: str | None, text: str, quirks: Quirks) -> Row | Drop:
+    """A row whose response is what a model said beside its reasoning."""
+    answer = without_thoughts(text)
+    if _THOUGHT in answer and not quirks.keep_unclosed_thoughts:
+        return Drop("unclosed_thought")
+    return Row(condition, question, answer if quirks.keep_space_after_thoughts else answer.strip())
+
+
 def asks_for_proof(question: str, *, words: bool) -> bool:
     """Whether a question says ``prove`` or ``show that``, in any case.
 
     Args:
         question: the text.
-        words: whole words alone count; False, as in the reference: ``improve`` counts as well.
+        words: whether only whole words count. In the reference ``improve`` counts too.
     """
     if words:
         folded = question.casefold()
-        # Most questions hold neither, and that is found out ten times as fast.
+        # Most questions contain neither, and this test is ten times as fast.
         return ("prove" in folded or "show" in folded) and _PROOF_WORDS.search(folded) is not None
     lower = question.lower()
     return "prove" in lower or "show that" in lower

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairmill.errors import InputError
-from sources.expression import MISSING, First, Path, Step
 from sources.names import meant
+from sources.paths import MISSING, First, Path, Step
 
 # Of a record that maps ids to values the names have no end.
 _NAMES = 64

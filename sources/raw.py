@@ -18,8 +18,9 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File
 from pairmill.errors import InputError
-from sources.card import CARD, CARD_BYTES, matching
+from sources.card import CARD, CARD_BYTES
 from sources.origin import Given
+from sources.patterns import matching
 from sources.source import Source
 
 FETCH = "fetch"

@@ -10,7 +10,7 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pairmill.engine.stage import Profile
 from pairmill.errors import InputError
 from pairmill.formats import compressed, jsonstream, limits, rows
-from sources.card import COMPRESSED, suffix_of
+from sources.card import COMPRESSED, READABLE, suffix_of
 from sources.names import meant
 from sources.origin import HubRows
 from sources.slices import Piece
-from sources.source import Malformed, Reader, Record, Source
+from sources.source import Malformed, Record, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,18 +32,18 @@ _BUFFER = 1 << 18
 _UNPACK = "pack it again with plain members"
 
 
-def read(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+def read(piece: Piece, source: Source) -> Iterator[Record]:
     """The records of a piece by the extension of its file."""
-    readers: dict[str, Reader] = {
-        ".parquet": parquet,
-        ".jsonl": json_lines,
-        ".json": json_file,
-        ".csv": csv_dicts,
-    }
-    suffix = suffix_of(piece.path)
-    if suffix not in readers:
-        raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(readers))
-    return readers[suffix](piece, source, profile)
+    match suffix_of(piece.path):
+        case ".parquet":
+            return parquet(piece, source)
+        case ".jsonl":
+            return json_lines(piece)
+        case ".json":
+            return json_file(piece)
+        case ".csv":
+            return csv_dicts(piece, source)
+    raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
 
 
 def count(piece: Piece, source: Source, profile: Profile) -> int:
@@ -56,7 +56,7 @@ def count(piece: Piece, source: Source, profile: Profile) -> int:
         return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
 
 
-def parquet(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
+def parquet(piece: Piece, source: Source) -> Iterator[Record]:
     """Rows as dicts of the source's fields.
 
     Raises:
@@ -86,25 +86,32 @@ def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
     if isinstance(source.origin, HubRows):
         # They may have been fetched for another declaration, which did not read this column.
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
-    if not source.fields:
-        _refuse_doubled(uri, schema.names, source)
-        return None
+    _check_columns(uri, schema.names, source)
+    read = {*source.fields, *source.optional}
+    return [name for name in schema.names if name in read] if source.fields else None
+
+
+def _check_columns(uri: str, names: Sequence[str], source: Source) -> None:
+    """Raise InputError if a column that is read is missing or exists twice."""
     for name in source.fields:
-        if name not in schema.names:
+        if name not in names:
+            close = meant(name, names)
             raise InputError(
                 f"column {name!r} is missing",
                 where=uri,
-                got=", ".join(schema.names),
+                got=", ".join(names),
                 expected=", ".join(source.fields),
-                hint=_meant(name, schema.names) or f"is this the data set that {source.name} stands for?",
+                hint=f"did you mean {close!r}?" if close else f"check that this is the data set of {source.name}",
             )
-    _refuse_doubled(uri, schema.names, source)
-    return [name for name in schema.names if name in source.fields or name in source.optional]
-
-
-def _meant(column: str, names: Iterable[str]) -> str:
-    close = meant(column, names)
-    return f"did you mean {close!r}?" if close else ""
+    for name in (*source.fields, *source.optional) or names:
+        if name and names.count(name) > 1:
+            raise InputError(
+                f"column {name!r} exists {names.count(name)} times",
+                where=uri,
+                got=", ".join(names),
+                expected="once",
+                hint="rename the columns in the file",
+            )
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Any]:
@@ -122,7 +129,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
         yield dict(zip(names, values, strict=True))
 
 
-def json_lines(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+def json_lines(piece: Piece) -> Iterator[Record]:
     """One JSON value a line; empty lines are passed over. NaN and Infinity are taken."""
     with _lines(piece) as (lines, watch):
         yield from _json_values(lines, watch, piece)
@@ -149,10 +156,10 @@ def _json_values(lines: io.BufferedReader, watch: _Watch, piece: Piece) -> Itera
             yield number, Malformed("invalid_json")
 
 
-def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+def json_file(piece: Piece) -> Iterator[Record]:
     """The elements of a JSON array, or JSON Lines under the name ``.json``."""
     if PurePosixPath(piece.path).suffix in COMPRESSED:
-        yield from json_lines(piece, source, profile)
+        yield from json_lines(piece)
         return
     # Opened once: what the first byte says is then true of all others.
     with piece.opened() as file:
@@ -162,7 +169,7 @@ def json_file(piece: Piece, source: Source, profile: Profile) -> Iterator[Record
             yield from _json_values(*_watched(file, piece), piece)
 
 
-def json_object(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+def json_object(piece: Piece) -> Iterator[Record]:
     """The whole file as one record."""
     with piece.opened() as file:
         data = file.read(piece.longest + 1)
@@ -185,14 +192,14 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def csv_fields(piece: Piece, _source: Source, _profile: Profile) -> Iterator[Record]:
+def csv_fields(piece: Piece) -> Iterator[Record]:
     """Fields of each line but the first, a header whatever it says."""
     for number, fields in _csv(piece):
         if number:
             yield number, fields
 
 
-def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Record]:
+def csv_dicts(piece: Piece, source: Source) -> Iterator[Record]:
     """Rows by the names in the header line. Empty lines are none; with another number of fields a row is malformed.
 
     Raises:
@@ -207,7 +214,7 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
             if isinstance(fields, Malformed):
                 raise InputError("the header is not UTF-8", where=piece.uri, hint="mend the raw data")
             header = fields
-            _check_header(piece.uri, header, source)
+            _check_columns(piece.uri, header, source)
         elif isinstance(fields, Malformed):
             yield number, fields
         elif not fields:
@@ -216,32 +223,6 @@ def csv_dicts(piece: Piece, source: Source, _profile: Profile) -> Iterator[Recor
             yield number, Malformed("another_number_of_fields")
         else:
             yield number, dict(zip(header, fields, strict=True))
-
-
-def _check_header(uri: str, header: Sequence[str], source: Source) -> None:
-    missing = [name for name in source.fields if name not in header]
-    if missing:
-        raise InputError(
-            f"column {missing[0]!r} is missing",
-            where=uri,
-            got=", ".join(map(str, header)),
-            expected=", ".join(source.fields),
-            hint=_meant(missing[0], header),
-        )
-    _refuse_doubled(uri, header, source)
-
-
-def _refuse_doubled(uri: str, names: Sequence[str], source: Source) -> None:
-    """Raise InputError if a column that is read is there twice."""
-    for name in (*source.fields, *source.optional) or names:
-        if name and names.count(name) > 1:
-            raise InputError(
-                f"column {name!r} is there {names.count(name)} times",
-                where=uri,
-                got=", ".join(names),
-                expected="once",
-                hint="rename the columns in the file",
-            )
 
 
 def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
@@ -263,11 +244,15 @@ def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
             raise InputError("is not CSV", where=where, got=str(error)) from error
 
 
-def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Record]:
-    """(line, next line), each stripped; the last line without a partner is malformed.
+def line_pairs(piece: Piece, *, pair_empty_lines: bool) -> Iterator[Record]:
+    """(line, next line), each stripped; a last line without a partner is malformed.
 
-    Behind an empty line nobody can tell questions from answers, and nothing else would show it: what follows it is
-    malformed too, but for data_io, which takes empty lines like others. Empty lines at the end do no harm.
+    After an empty line nobody can tell questions from answers, and nothing else would show it, so every later pair is
+    malformed. Empty lines at the end do no harm.
+
+    Args:
+        piece: of a text file.
+        pair_empty_lines: whether an empty line is a line like others, as in the reference.
     """
     question: str | None = None
     empty = False
@@ -277,7 +262,7 @@ def line_pairs(piece: Piece, _source: Source, profile: Profile) -> Iterator[Reco
         for number, line in enumerate(file, piece.first):
             watch.number = number
             text = line.strip()
-            if not text and profile == "pairmill":
+            if not text and not pair_empty_lines:
                 empty = True
                 continue
             if question is None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from sources.card import hub_split
 from sources.names import safe_name
 from sources.origin import Origin
+from sources.quirks import QUIRKS, Quirks
+from sources.splits import SourceOptions, SplitOptions, files_by_split
 
 if TYPE_CHECKING:
     from sources.missing_paths import Watched
@@ -20,22 +24,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drop:
-    """A record that gives no row, and why: a short snake_case reason under which it is counted."""
+    """A record that gives no row. ``reason`` is a short snake_case name under which it is counted."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Malformed(Drop):
-    """A record that is not what its source promises: put aside under ``rejects/``, and too many fail the stage.
+    """A record that breaks its source's promise: it is put aside under ``rejects/``, and too many fail the stage.
 
     Args:
         reason: as above.
-        weight: for how many records it counts where too many fail the stage. 0: the published data set is known to
-            hold such records. More than 1: others may be wrong too, and do not show it.
+        weight: how many records it counts as when malformed records are too many. 0: the published data set is known
+            to contain such records. More than 1: others may be wrong too, without showing it.
     """
 
     weight: int = 1
+
+
+class MalformedRecord(Exception):
+    """Raised within ``parse`` for a malformed record, instead of returning :class:`Malformed`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.why = Malformed(reason)
 
 
 WITHHELD = "withheld_split"
@@ -50,14 +62,14 @@ class Note(NamedTuple):
 
 
 FURTHER_TURNS = "further_turns"
-"""What is noted of a conversation: its turns, a request and its answer each, behind the one that makes the row."""
+"""The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
 
 
 class Finding(NamedTuple):
-    """What a person is told of a malformed record.
+    """What a person is told about a malformed record.
 
     Args:
-        found: what there was instead; empty = nothing that can be shown.
+        found: what was there instead; empty = nothing that can be shown.
         write: the line of the source's description that takes such records, or leaves them out; empty = none does.
     """
 
@@ -65,16 +77,16 @@ class Finding(NamedTuple):
     write: str = ""
 
 
-class To(NamedTuple):
-    """A row and the label of the output that it belongs to, where a unit has one output per label."""
+class Labelled(NamedTuple):
+    """A row, and the label of the output that it belongs to, if a unit has one output per label."""
 
     label: str
     row: Row
 
 
-Parsed = Row | To | Drop | Sequence[Row | To | Drop | Note]
-"""What ``parse`` answers. Of a sequence rows are written; a drop or a note beside a row is noted, drops alone drop the
-record."""
+Parsed = Row | Labelled | Drop | Sequence[Row | Labelled | Drop | Note]
+"""What ``parse`` returns. The rows of a sequence are written. A drop or a note beside a row is noted; drops alone drop
+the record."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +94,8 @@ class Unit:
     """Raw files that make outputs which no other unit writes to.
 
     Args:
-        output: path of the output. With ``{}`` in it there is one output per label (:class:`To`), made of the rows of
-            that label in the order of ``files``.
+        output: path of the output. With ``{}`` in it there is one output per label (:class:`Labelled`), made of the
+            rows of that label in the order of ``files``.
         files: paths below the source's raw folder, in the order of the rows.
         withheld: further files, of splits that are not trained on: their records are counted and dropped.
         tag: what ``parse`` has to know about the unit.
@@ -104,15 +116,15 @@ class Context:
     profile: Profile
     tag: str = ""
 
-    @property
-    def data_io(self) -> bool:
-        """Whether the reference's rows are wanted, defects included."""
-        return self.profile == "data_io"
+    @cached_property
+    def quirks(self) -> Quirks:
+        """The defects of the reference to reproduce."""
+        return QUIRKS[self.profile]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a source's outputs are laid out, where the reference has a way of its own.
+class OutputFormat:
+    """How a source's outputs are written, where the reference has a way of its own.
 
     Args:
         fields: order of the keys or columns; empty = as usual for the format.
@@ -123,26 +135,25 @@ class Layout:
     large: bool = False
 
 
-@dataclass(kw_only=True)
-class SourceOptions:
-    """Options of a source that has none. Others are dataclasses of :func:`pairmill.engine.stage.option` fields."""
-
-    def when_named(self) -> Self:
-        """The options where ``sources=`` names the source, rather than taking it with all others."""
-        return self
-
-
 Record = tuple[int | str, Any]
-"""Where a record stands in its file (0-based row or line, or the name of an archive's member), and the record."""
+"""The place of a record in its file (0-based row or line, or the name of an archive's member), and the record."""
 
-Reader = Callable[["Piece", "Source", Profile], Iterator[Record]]
+
+def parse_record(source: Source, record: Any, context: Context) -> Parsed:
+    """What a source makes of a record, as its reader gave it."""
+    if isinstance(record, Malformed):
+        return record
+    try:
+        return source.parse(record, context)
+    except MalformedRecord as error:
+        return error.why
 
 
 def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], list[Drop]]:
     """The rows of a parsed record with their labels, and its drops, after the rules that hold for every source.
 
-    In the default profile no row without text is written: nobody can learn from an empty response, and a null would
-    become one a stage later. In both, text that is no Unicode (an unpaired surrogate) cannot be written at all.
+    The default profile writes no row without text: nobody can learn from an empty response, and the next stage reads
+    a null as one. Text with an unpaired surrogate cannot be written in either profile.
     """
     found: list[tuple[str, Row]] = []
     drops: list[Drop] = []
@@ -152,11 +163,8 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
         if isinstance(part, Drop):
             drops.append(part)
             continue
-        label, row = part if isinstance(part, To) else ("", part)
-        if whole(row):
-            found.append((label, row))
-            continue
-        problem = _problem(row, profile)
+        label, row = part if isinstance(part, Labelled) else ("", part)
+        problem = None if is_complete(row) else _problem(row, QUIRKS[profile])
         if problem is None:
             found.append((label, row))
         elif isinstance(problem, Malformed):
@@ -166,15 +174,15 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
     return found, drops
 
 
-def parts_of(parsed: Parsed) -> Sequence[Row | To | Drop | Note]:
-    """What ``parse`` answered as a sequence."""
-    return [parsed] if isinstance(parsed, Row | To | Drop) else parsed
+def parts_of(parsed: Parsed) -> Sequence[Row | Labelled | Drop | Note]:
+    """What ``parse`` returned, as a sequence."""
+    return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
 
 
-def whole(row: Row) -> bool:
-    """Whether both texts are there, say something and are Unicode."""
+def is_complete(row: Row) -> bool:
+    """Whether both texts are present, are more than white space, and are valid Unicode."""
     _, instruction, response = row
-    return bool(instruction and response and _says_something(instruction) and _says_something(response))
+    return bool(instruction and response and _has_text(instruction) and _has_text(response))
 
 
 _SHOWN = 120
@@ -183,12 +191,12 @@ _BRIEF.maxlevel, _BRIEF.maxdict, _BRIEF.maxlist, _BRIEF.maxstring = 3, 8, 4, _SH
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value as Python writes it; a long one is not written out."""
+    """The beginning of a value as Python writes it, without writing out a long one."""
     text = _BRIEF.repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-def _says_something(text: str) -> bool:
+def _has_text(text: str) -> bool:
     if text.isspace():
         return False
     if not text.isascii():
@@ -199,21 +207,21 @@ def _says_something(text: str) -> bool:
     return True
 
 
-def _problem(row: Row, profile: Profile) -> Drop | None:
+def _problem(row: Row, quirks: Quirks) -> Drop | None:
     for name, text in (("instruction", row.instruction), ("response", row.response)):
         if text is None:
-            if profile == "pairmill":
+            if not quirks.write_nulls:
                 return Malformed(f"null_{name}")
         elif not text or text.isspace():
-            if profile == "pairmill":
+            if not quirks.write_empty_texts:
                 return Drop(f"empty_{name}")
-        elif not _says_something(text):
+        elif not _has_text(text):
             return Malformed("unpaired_surrogate")
     return None
 
 
 class Source(ABC):
-    """A data set. One instance, without state; everything about the data set stands in its one file."""
+    """A data set. It has one instance, without state; its one file says everything about it."""
 
     name: ClassVar[str]
     """Name of the source and of its folder below ``raw``."""
@@ -221,40 +229,57 @@ class Source(ABC):
     """Raised when the same raw file gives other rows than before."""
     origin: ClassVar[Origin]
     licence: ClassVar[str]
-    """SPDX identifier, or the name under which the publisher states it."""
+    """SPDX identifier, or the name that the publisher gives it."""
     citation: ClassVar[str]
     """Authors, title, year, where."""
+    output: ClassVar[str] = ""
+    """Path of the one output, or with ``{}`` of one per label. Sources with several units override :meth:`units`."""
+    format: ClassVar[OutputFormat] = OutputFormat()
+    labels: ClassVar[tuple[str, ...]] = ()
+    """Labels that have an output even without a row."""
+    splits: ClassVar[tuple[str, ...]] = ("train",)
+    """Splits on the Hub that are read, in this order."""
+    config: ClassVar[str] = "default"
+    """Configuration on the Hub."""
     options: ClassVar[type[SourceOptions]] = SourceOptions
-    layout: ClassVar[Layout] = Layout()
+    """:class:`sources.splits.SplitOptions` where not all of ``splits`` are trained on."""
     fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that ``parse`` reads; of Parquet these columns alone are read, and must be there. Empty: all."""
+    """Fields that ``parse`` reads. Of Parquet only these columns are read, and they must exist. Empty: all."""
     optional: ClassVar[tuple[str, ...]] = ()
-    """Further fields, read where they are there."""
+    """Further fields, read if they exist."""
     described_in: ClassVar[str] = ""
     """URI of the file that describes the source; empty: its class does."""
     watched: ClassVar[tuple[Watched, ...]] = ()
-    """Paths that some record of the source has to have."""
+    """Paths that at least one record of the source must have."""
     lines_per_record: ClassVar[int] = 1
-    """Of a file of lines: large ones are cut between records."""
+    """Of a file of lines: large files are cut between records."""
 
-    @abstractmethod
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
+        if isinstance(options, SplitOptions):
+            taken, withheld = files_by_split(files, card, self.splits, options, profile, self.config)
+            return [Unit(self.output, taken, withheld, labels=self.labels)]
+        taken = tuple(path for split in self.splits for path in hub_split(files, card, split, self.config))
+        return [Unit(self.output, taken, labels=self.labels)]
 
     @abstractmethod
     def parse(self, record: Any, context: Context) -> Parsed:
-        """Rows of one raw record, as its reader gives it. Pure; a record of another shape is Malformed."""
+        """The rows of one raw record. A pure function.
+
+        Raises:
+            MalformedRecord: as returning Malformed does; the functions of :mod:`sources.fields` raise it.
+        """
 
     def explain(self, record: Any, why: Malformed) -> Finding:
-        """What is wrong with a malformed record, in words. Called once for each reason of a shard."""
+        """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(record))
 
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""
         from sources.readers import read
 
-        return read(piece, self, profile)
+        return read(piece, self)
 
     def file_name(self, label: str, profile: Profile) -> str:
-        """What stands for ``{}`` in a unit's output."""
+        """What replaces ``{}`` in a unit's output."""
         return safe_name(label)

@@ -20,7 +20,18 @@ from sources.card import suffix_of
 from sources.missing_paths import Watch
 from sources.readers import count
 from sources.slices import Piece
-from sources.source import WITHHELD, Context, Finding, Malformed, Note, Source, checked, parts_of, whole
+from sources.source import (
+    WITHHELD,
+    Context,
+    Finding,
+    Malformed,
+    Note,
+    Source,
+    checked,
+    is_complete,
+    parse_record,
+    parts_of,
+)
 
 SAMPLES = 3
 _SAMPLE_TEXT = 600
@@ -87,6 +98,7 @@ class CleanPieces(Shard[Sources]):
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
+        of_rows = Context(profile, self.tag)
         ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
@@ -102,13 +114,12 @@ class CleanPieces(Shard[Sources]):
                     Sink(
                         stack.enter_context(out.create(path, task=task, scratch=self.segmented)),
                         self.output,
-                        source.layout,
+                        source.format,
                         segmented=self.segmented,
-                        null_type_if_empty=profile == "data_io" and not source.layout.large,
+                        null_type_if_empty=of_rows.quirks.null_type_columns and not source.format.large,
                         labels=self.labels,
                     )
                 )
-                of_rows = Context(profile, self.tag)
                 for piece in self.pieces:
                     _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects)
         if self.output and self.segmented:
@@ -162,14 +173,14 @@ def _clean(
     watch: Watch,
     rejects: _Rejects,
 ) -> None:
-    parse, profile, add, measure = source.parse, context.profile, sink.add, tally.add
+    profile, add, measure = context.profile, sink.add, tally.add
     look, sought = watch.look, watch.open
     for place, record in source.read(piece, profile):
         ledger.rows_in += 1
         if sought:
             look(record)
-        parsed = record if isinstance(record, Malformed) else parse(record, context)
-        if type(parsed) is Row and whole(parsed):  # most records: this is the inner loop of the stage
+        parsed = parse_record(source, record, context)
+        if type(parsed) is Row and is_complete(parsed):  # most records: this is the inner loop of the stage
             ledger.rows_kept += 1
             ledger.rows_out += 1
             add("", parsed, measure(ledger.rows_out, parsed))

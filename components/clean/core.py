@@ -28,6 +28,7 @@ from pairmill.report.model import Report
 from sources import raw
 from sources.missing_paths import refuse_missed
 from sources.origin import Given, HubRows
+from sources.quirks import QUIRKS
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
 from sources.slices import PIECE_BYTES, Piece, grouped, pieces_of
@@ -261,7 +262,8 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
 
 def _refuse_malformed(config: CleanConfig, sources: Mapping[str, Source], records: list[ShardRecord]) -> None:
     """Raise InputError if a source lacks what its description reads, has too many malformed records, or none."""
-    allowed = 0.0 if config.profile == "data_io" else config.max_reject_fraction
+    quirks = QUIRKS[config.profile]
+    allowed = 0.0 if quirks.refuse_any_malformed else config.max_reject_fraction
     for name, ledger in _by_source(records).items():
         mine = [(record, Cleaned(**record.data)) for record in records if record.data["source"] == name]
         refuse_missed(name, sources[name].watched, [one.missed for _, one in mine], ledger.rows_in)
@@ -269,7 +271,7 @@ def _refuse_malformed(config: CleanConfig, sources: Mapping[str, Source], record
         looked_at = ledger.rows_in - ledger.dropped.get(WITHHELD, 0)
         if refused > allowed * looked_at:
             raise _too_many(config, sources[name], mine, refused, looked_at)
-        if ledger.rows_in == 0 and config.profile == "pairmill":
+        if ledger.rows_in == 0 and not quirks.accept_no_record:
             raise InputError(f"the files of {name} hold no record", where=Clean.name, hint="check the raw data")
 
 
@@ -278,13 +280,14 @@ def _too_many(
 ) -> InputError:
     reasons = [one for one in _reasons(cleaned for _, cleaned in mine) if one["refused"]]
     doubt = " or in doubt" if refused > sum(cleaned.rejects for _, cleaned in mine) else ""
-    more = "" if config.profile == "data_io" else f", more than {config.max_reject_fraction:g} of them"
+    strict = QUIRKS[config.profile].refuse_any_malformed
+    more = "" if strict else f", more than {config.max_reject_fraction:g} of them"
     # A refused run publishes nothing: what its shards put aside is in their cache.
     files = [record.uri(cleaned.reject_file) for record, cleaned in mine if cleaned.rejects]
     writes = list(dict.fromkeys(one["write"] for one in reasons if one["write"]))
     mend = [f"write in {source.described_in}: {' or '.join(writes[:_REASONS])}"] if writes else []
     mend += ["mend the raw data"] if len(writes) < len(reasons) else []
-    mend += [] if config.profile == "data_io" else ["raise max_reject_fraction= to go on without them"]
+    mend += [] if strict else ["raise max_reject_fraction= to go on without them"]
     return InputError(
         f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}",
         where=Clean.name,

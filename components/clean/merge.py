@@ -23,7 +23,8 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
-from sources.source import Layout, Source
+from sources.quirks import QUIRKS
+from sources.source import OutputFormat, Source
 
 _FOLDERS = ("data/", "data_clustered/")
 
@@ -47,7 +48,7 @@ class _Part(NamedTuple):
 class _Output:
     source: str
     path: str
-    layout: Layout
+    format: OutputFormat
     parts: tuple[_Part, ...]
     overwritten: int = 0
     """Rows of other labels that the reference loses to this one."""
@@ -56,7 +57,7 @@ class _Output:
     def identity(self) -> list[object]:
         """What its bytes follow from: those of its segments, whichever shard wrote them."""
         digests = [one.sha256 or [part.key, *one] for part in self.parts for one in part.segments]
-        return [self.source, self.path, asdict(self.layout), digests, self.overwritten]
+        return [self.source, self.path, asdict(self.format), digests, self.overwritten]
 
     @property
     def size(self) -> int:
@@ -112,7 +113,7 @@ def shards(
     for (name, output), labels in found.items():
         outputs = list(_outputs(sources[name], output, labels, profile))
         if not outputs and "{}" not in output:  # several shards, and not one row
-            outputs = [_Output(name, output, sources[name].layout, ())]
+            outputs = [_Output(name, output, sources[name].format, ())]
         for group_name, group in _groups(output.replace("{}", "*"), outputs):
             key = content_key("clean merge", version, [item.identity for item in group])
             made.append(MergeSegments(group_name, key, sum(item.size for item in group), tuple(group)))
@@ -142,13 +143,13 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
     by_path: dict[str, list[str]] = {}
     for label in labels:
         name = source.file_name(label, profile)
-        if profile == "pairmill":
+        if not QUIRKS[profile].overwrite_outputs:
             name = _usable(name, label)
         by_path.setdefault(template.replace("{}", name), []).append(label)
     for path, sharing in by_path.items():
-        if profile == "data_io":
+        if QUIRKS[profile].overwrite_outputs:
             lost = sum(segment.rows for label in sharing[:-1] for part in labels[label] for segment in part.segments)
-            yield _Output(source.name, path, source.layout, tuple(labels[sharing[-1]]), lost)
+            yield _Output(source.name, path, source.format, tuple(labels[sharing[-1]]), lost)
             continue
         plain = min(sharing, key=lambda label: (source.file_name(label, profile) != label, label))
         for label in sharing:
@@ -156,7 +157,7 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
             if label != plain:
                 stem, dot, extension = path.rpartition(".")
                 name = f"{stem}-{_digest(label)}{dot}{extension}"
-            yield _Output(source.name, name, source.layout, tuple(labels[label]))
+            yield _Output(source.name, name, source.format, tuple(labels[label]))
 
 
 def _usable(name: str, label: str) -> str:
@@ -189,7 +190,7 @@ def _write_lines(output: _Output, local: Path) -> None:
 
 
 def _write_parquet(output: _Output, local: Path) -> None:
-    with local.open("wb") as file, ParquetWriter(file, **_layout(output.layout)) as writer:
+    with local.open("wb") as file, ParquetWriter(file, **_layout(output.format)) as writer:
         run: list[bytes] = []
         size = rows = 0
         for segment, data in _segments(output):
@@ -207,7 +208,7 @@ def _write_parquet(output: _Output, local: Path) -> None:
         number_row_groups(local)
 
 
-def _layout(layout: Layout) -> dict[str, Any]:
+def _layout(layout: OutputFormat) -> dict[str, Any]:
     return {"large": layout.large} | ({"fields": layout.fields} if layout.fields else {})
 
 

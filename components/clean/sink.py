@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple, Self, TypeAlias
 
 from pairmill.formats import rows
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, Row
-from sources.source import Layout
+from sources.source import OutputFormat
 
 SEGMENTS = "_segments"
 
@@ -61,7 +61,7 @@ class Sink:
         self,
         local: Path,
         kind: str,
-        layout: Layout,
+        layout: OutputFormat,
         *,
         segmented: bool,
         null_type_if_empty: bool = False,

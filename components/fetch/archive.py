@@ -14,7 +14,7 @@ from typing import IO, BinaryIO
 
 from pairmill.errors import InputError, StorageError
 from pairmill.formats import compressed
-from sources.card import matching
+from sources.patterns import matching
 
 NAMES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".zip")
 

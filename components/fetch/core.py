@@ -37,8 +37,9 @@ from pairmill.net import http, hub
 from pairmill.report.charts import Bars
 from pairmill.report.model import Report, Table, describe_names
 from sources import raw
-from sources.card import CARD, matching
+from sources.card import CARD
 from sources.origin import Git, Given, Hub, HubRows, Manual, Web
+from sources.patterns import matching
 from sources.raw import FETCH, RawFolder
 from sources.registry import chosen
 from sources.source import Source

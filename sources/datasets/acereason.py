@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pairmill.engine.stage import Profile
-from pairmill.formats.rows import Row
 from sources.card import hub_split
-from sources.fields import text_or_null, texts_of, without_thoughts
+from sources.fields import answer_row, text_or_null, texts_of
 from sources.origin import HubRows
 from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
 
@@ -16,7 +15,7 @@ from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
 class AceReason(Source):
     """Rows of mathematics only; the code rows are never looked at.
 
-    The reference keeps the reasoning where its tag is not closed, and the line feeds that follow the tag.
+    The reference keeps reasoning whose tag is not closed, and the line feeds that follow the tag.
     """
 
     name = "acereason"
@@ -30,25 +29,16 @@ class AceReason(Source):
     fields = ("category", "input", "output")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        # A card may speak of the Arrow files, where Parquet was made of them.
+        # The card may name the Arrow files of which Parquet was made.
         found = hub_split(files, card, "train") or hub_split(files, "", "train")
         return [Unit("data_clustered/acereason/all.parquet", found)]
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        if isinstance(record, Mapping) and record.get("category", "math") != "math":
+        if isinstance(record, dict) and record.get("category", "math") != "math":
             return Drop("not_math")
-        texts, question = texts_of(record, "category", "output"), text_or_null(record, "input")
-        if isinstance(texts, Malformed):
-            return texts
-        if isinstance(question, Malformed):
-            return question
-        _, output = texts
+        _, output = texts_of(record, "category", "output")
+        question = text_or_null(record, "input")
         thoughts = output.count("<think>")
         if thoughts != 1:
             return Malformed("several_thoughts" if thoughts else "no_thought")
-        response = without_thoughts(output)
-        if not context.data_io:
-            if "<think>" in response:
-                return Drop("unclosed_thought")
-            response = response.strip()
-        return Row("synth,cot", question, response)
+        return answer_row("synth,cot", question, output, context.quirks)

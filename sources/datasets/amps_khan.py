@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairmill.engine.stage import Profile
@@ -13,7 +13,7 @@ from sources import readers
 from sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
 from sources.fields import list_of_texts, text_or_null
 from sources.slices import Piece
-from sources.source import Context, Malformed, Parsed, Record, Source, Unit
+from sources.source import Context, Parsed, Record, Source, Unit
 
 _KHAN = re.compile(r"(?:.*/)?amps/khan/(.+)$")
 
@@ -46,18 +46,13 @@ class AmpsKhan(Source):
         return [Unit("data/amps_khan.jsonl", found or amps_archives(files))]
 
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
-        return readers.json_object(piece, self, profile) if piece.path.endswith(".json") else _members(piece)
+        return readers.json_object(piece) if piece.path.endswith(".json") else _members(piece)
 
     def parse(self, record: Any, context: Context) -> Parsed:
         problem = text_or_null(record, "problem")
-        if isinstance(problem, Malformed):
-            return problem
+        if context.quirks.hints_by_character and isinstance(record.get("hints"), str):
+            record = {**record, "hints": list(record["hints"])}
         hints = list_of_texts(record, "hints")
-        if isinstance(hints, Malformed):
-            text = record["hints"] if isinstance(record, Mapping) and "hints" in record else None
-            if not context.data_io or not isinstance(text, str):
-                return hints
-            hints = list(text)
         return Row("noisy,cot", problem, "\n".join(hints).strip())
 
 

@@ -10,8 +10,9 @@ from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources import readers
 from sources.origin import Manual
+from sources.quirks import QUIRKS
 from sources.slices import Piece
-from sources.source import Context, Drop, Layout, Malformed, Parsed, Record, Source, To, Unit
+from sources.source import Context, Drop, Labelled, Malformed, OutputFormat, Parsed, Record, Source, Unit
 
 AMPS = Manual(
     page="https://github.com/hendrycks/math",
@@ -45,7 +46,7 @@ class AmpsMathematica(Source):
     origin = AMPS
     licence = "none stated"
     citation = AMPS_CITATION
-    layout = Layout(fields=("condition", "instruction", "response"))
+    format = OutputFormat(fields=("condition", "instruction", "response"))
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         return [Unit("data_clustered/ampsmathematica/{}.parquet", amps_archives(files))]
@@ -67,7 +68,7 @@ class AmpsMathematica(Source):
             text = content.decode()
         except UnicodeDecodeError:
             return Malformed("invalid_utf8", weight=0)
-        text = text if context.data_io else _HEAD.sub("", text, count=1)
+        text = text if context.quirks.problem_mark_at_start_only else _HEAD.sub("", text, count=1)
         problem, mark, answer = text.removeprefix("Problem:").partition("Answer:")
         if not mark:
             return Malformed("no_answer", weight=0)
@@ -75,11 +76,11 @@ class AmpsMathematica(Source):
         if not problem or not answer:
             return Drop("empty_response" if problem else "empty_instruction")
         # A label of the default profile tells a_b + c from a + b_c: the second of a name gets one of its own.
-        label = f"{topic}_{task}" if context.data_io else f"{topic}/{task}"
-        return To(label, Row("noisy,cot" if task.endswith("w_steps") else "noisy,direct", problem, answer))
+        label = f"{topic}_{task}" if context.quirks.ambiguous_labels else f"{topic}/{task}"
+        return Labelled(label, Row("noisy,cot" if task.endswith("w_steps") else "noisy,direct", problem, answer))
 
     def file_name(self, label: str, profile: Profile) -> str:
-        return label if profile == "data_io" else super().file_name(label, profile)
+        return label if QUIRKS[profile].ambiguous_labels else super().file_name(label, profile)
 
 
 def _is_problem(name: str) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 from pairmill.engine.stage import Profile
 from pairmill.errors import InputError
 from pairmill.formats.rows import Row
-from sources.fields import text_or_null, texts_with_nulls_as
+from sources.fields import text_or_null, texts_of
 from sources.origin import Hub
-from sources.source import Context, Layout, Malformed, Parsed, Source, Unit
+from sources.source import Context, OutputFormat, Parsed, Source, Unit
 
 _FILES = {
     "math": ("cot", "Solve the math problem."),
@@ -31,7 +31,7 @@ class Arb(Source):
         "Sawada, Paleka, Havrilla, Tadepalli, Vidas, Kranias, Nay, Gupta, Komatsuzaki: ARB: Advanced Reasoning "
         "Benchmark for Large Language Models. 2023, arXiv:2307.13692"
     )
-    layout = Layout(fields=("instruction", "response", "condition"))
+    format = OutputFormat(fields=("instruction", "response", "condition"))
     fields = ("instruction", "response")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
@@ -42,11 +42,6 @@ class Arb(Source):
         return [Unit(f"data/Platypus/arb_{stem}.jsonl", (f"{stem}.json",), tag=stem) for stem in found]
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_with_nulls_as("None" if context.data_io else None, record, "instruction")
-        if isinstance(texts, Malformed):
-            return texts
-        response = text_or_null(record, "response")
-        if isinstance(response, Malformed):
-            return response
+        (instruction,) = texts_of(record, "instruction", null="None" if context.quirks.null_as_text else None)
         condition, task = _FILES[context.tag]
-        return Row(condition, f"{task}\n\n{texts[0]}", response)
+        return Row(condition, f"{task}\n\n{instruction}", text_or_null(record, "response"))

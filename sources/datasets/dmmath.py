@@ -11,6 +11,7 @@ from pairmill.formats.rows import Row
 from sources import readers
 from sources.names import safe_name
 from sources.origin import Web
+from sources.quirks import QUIRKS
 from sources.slices import Piece
 from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
@@ -44,7 +45,7 @@ class DmMath(Source):
         return found
 
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
-        return readers.line_pairs(piece, self, profile)
+        return readers.line_pairs(piece, pair_empty_lines=QUIRKS[profile].pair_empty_lines)
 
     def parse(self, record: Any, context: Context) -> Parsed:
         if isinstance(record, tuple) and len(record) == 2:

@@ -8,9 +8,9 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.fields import texts_with_nulls_as
+from sources.fields import texts_of
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, To, Unit
+from sources.source import Context, Labelled, Parsed, Source, Unit
 
 _SUBSETS = (
     "dialog_fsopt_data",
@@ -55,8 +55,6 @@ class Flan(Source):
         return found
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_with_nulls_as("None" if context.data_io else None, record, *self.fields)
-        if isinstance(texts, Malformed):
-            return texts
-        inputs, targets, task = texts
-        return To(task, Row("cot" if context.tag.startswith("cot_") else "direct", inputs, targets))
+        null = "None" if context.quirks.null_as_text else None
+        inputs, targets, task = texts_of(record, *self.fields, null=null)
+        return Labelled(task, Row("cot" if context.tag.startswith("cot_") else "direct", inputs, targets))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import texts_of
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, Unit
+from sources.source import Context, Malformed, Parsed, Source
 
 _MARK = "#### "
 
@@ -26,15 +23,11 @@ class Gsm8kTrain(Source):
         "Verifiers to Solve Math Word Problems. 2021, arXiv:2110.14168"
     )
     fields = ("question", "answer")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        return [Unit("data/gsm8k_train.jsonl", hub_split(files, card, "train", "main"))]
+    config = "main"
+    output = "data/gsm8k_train.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_of(record, "question", "answer")
-        if isinstance(texts, Malformed):
-            return texts
-        question, answer = texts
+        question, answer = texts_of(record, "question", "answer")
         parts = answer.split(_MARK)
         if len(parts) != 2:
             return Malformed("no_final_answer" if len(parts) == 1 else "several_final_answers")

@@ -11,7 +11,7 @@ from pairmill.formats.rows import Row
 from sources.card import hub_split
 from sources.fields import boxed_answer, text_of, text_or_null
 from sources.origin import Hub
-from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
+from sources.source import Context, Drop, Parsed, Source, Unit
 
 _CONFIGS = (
     "algebra",
@@ -58,10 +58,6 @@ class MathTrain(Source):
 
     def parse(self, record: Any, context: Context) -> Parsed:
         problem, solution = text_or_null(record, "problem"), text_of(record, "solution")
-        if isinstance(problem, Malformed):
-            return problem
-        if isinstance(solution, Malformed):
-            return solution
         worked = Row("cot", problem, solution.strip())
-        answer = boxed_answer(solution, unbraced=not context.data_io)
+        answer = boxed_answer(solution, unbraced=not context.quirks.box_of_next_braces)
         return [worked, Row("direct", problem, answer) if answer else Drop("no_boxed_answer")]

@@ -7,10 +7,11 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split, matching
+from sources.card import hub_split
 from sources.fields import asks_for_proof, text_of
 from sources.origin import Hub
-from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
+from sources.patterns import matching
+from sources.source import Context, Drop, Parsed, Source, Unit
 
 
 class NaturalReasoning(Source):
@@ -34,15 +35,10 @@ class NaturalReasoning(Source):
         return [Unit("data/natural_reasoning.jsonl", train)]
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        answer = text_of(record, "reference_answer")
-        if isinstance(answer, Malformed):
-            return answer
-        answer = answer.strip()
+        answer = text_of(record, "reference_answer").strip()
         if not answer:
             return Drop("empty_response")
         question = text_of(record, "question")
-        if isinstance(question, Malformed):
-            return question
-        if asks_for_proof(question, words=not context.data_io):
+        if asks_for_proof(question, words=not context.quirks.proof_within_words):
             return Drop("asks_for_proof")
         return Row("noisy,direct", question, answer)

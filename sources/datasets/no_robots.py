@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources.fields import list_of, text_of, text_or_null
 from sources.origin import Hub
-from sources.source import FURTHER_TURNS, Context, Drop, Malformed, Note, Parsed, Source, Unit
-from sources.splits import TrainOnly, files_by_split
+from sources.source import FURTHER_TURNS, Context, Drop, Note, Parsed, Source
+from sources.splits import TrainOnly
 
 
 class NoRobots(Source):
@@ -26,36 +24,18 @@ class NoRobots(Source):
     citation = "Rajani, Tunstall, Beeching, Lambert, Rush, Wolf: No Robots. 2023, Hugging Face data set"
     options = TrainOnly
     fields = ("messages",)
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        taken, withheld = files_by_split(files, card, ("train", "test"), options, profile)
-        return [Unit("data/no_robots.jsonl", taken, withheld)]
+    splits = ("train", "test")
+    output = "data/no_robots.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
         messages = list_of(record, "messages")
-        if isinstance(messages, Malformed):
-            return messages
         if len(messages) < 2:
             return Drop("fewer_than_two_messages")
         prefix, turn, rest = "", messages[:2], messages[2:]
         if text_or_null(messages[0], "role") == "system":
-            system = text_of(messages[0], "content")
-            if isinstance(system, Malformed):
-                return system
-            prefix, turn, rest = system + "\n\n", messages[1:3], messages[3:]
-        roles = []
-        for message in turn:
-            role = text_or_null(message, "role")
-            if isinstance(role, Malformed):
-                return role
-            roles.append(role)
-        if roles != ["user", "assistant"]:
+            prefix, turn, rest = text_of(messages[0], "content") + "\n\n", messages[1:3], messages[3:]
+        if [text_or_null(message, "role") for message in turn] != ["user", "assistant"]:
             return Drop("not_user_then_assistant")
-        request, answer = text_of(turn[0], "content"), text_or_null(turn[1], "content")
-        if isinstance(request, Malformed):
-            return request
-        if isinstance(answer, Malformed):
-            return answer
-        row = Row("cot", prefix + request, answer)
+        row = Row("cot", prefix + text_of(turn[0], "content"), text_or_null(turn[1], "content"))
         further = sum(isinstance(message, dict) and message.get("role") == "assistant" for message in rest)
         return (row, Note(FURTHER_TURNS, further)) if further else row

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
+from sources.source import Context, Drop, Malformed, Parsed, Source
 
 
 class NuminaMath(Source):
-    """Per problem the solution, and the answer where it is one: of a proof it says ``proof``, in several spellings."""
+    """Per problem the solution, and the answer if it is one: for a proof it says ``proof``, in several spellings."""
 
     name = "numinamath"
     origin = Hub("AI-MO/NuminaMath-1.5", ("data/train-*",))
@@ -32,15 +29,12 @@ class NuminaMath(Source):
         "solution_is_valid",
         "synthetic",
     )
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        return [Unit("data/numinamath.jsonl", hub_split(files, card, "train"))]
+    output = "data/numinamath.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_or_nulls(record, *self.fields[:-1])
-        if isinstance(texts, Malformed):
-            return texts
-        problem, solution, answer, question_type, problem_is_valid, solution_is_valid = texts
+        problem, solution, answer, question_type, problem_is_valid, solution_is_valid = texts_or_nulls(
+            record, *self.fields[:-1]
+        )
         if "synthetic" not in record:
             return Malformed("missing_synthetic")
         if not isinstance(record["synthetic"], bool | None):
@@ -65,8 +59,8 @@ class NuminaMath(Source):
         if not problem or not solution:
             return Drop("empty_response" if problem else "empty_instruction")
         worked = Row("noisy,cot", problem, solution)
-        proof = answer == "proof" if context.data_io else short.casefold() == "proof"
-        if proof or question_type == "proof":
+        named = answer if context.quirks.proof_spelled_exactly else short.casefold()
+        if "proof" in (named, question_type):
             return [worked, Drop("answer_is_a_proof")]
         if not short:
             return [worked, Drop("empty_answer")]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources.fields import text_or_null, texts_of
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, Unit
-from sources.splits import BenchmarkOnly, files_by_split
+from sources.source import Context, Parsed, Source
+from sources.splits import BenchmarkOnly
 
 
 class OmniMath(Source):
@@ -25,16 +23,10 @@ class OmniMath(Source):
     )
     options = BenchmarkOnly
     fields = ("problem", "solution", "answer")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        taken, withheld = files_by_split(files, card, ("test",), options, profile)
-        return [Unit("data/omnimath.jsonl", taken, withheld)]
+    splits = ("test",)
+    output = "data/omnimath.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        problem, texts = text_or_null(record, "problem"), texts_of(record, "solution", "answer")
-        if isinstance(problem, Malformed):
-            return problem
-        if isinstance(texts, Malformed):
-            return texts
-        solution, answer = texts
+        problem = text_or_null(record, "problem")
+        solution, answer = texts_of(record, "solution", "answer")
         return [Row("cot", problem, solution.strip()), Row("direct", problem, answer.strip())]

@@ -8,10 +8,9 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, To, Unit
+from sources.source import Context, Labelled, Parsed, Source, Unit
 
 # Published beside the split train: parts of it, by the number of their rows.
 _SUBSET = re.compile(r"(.*/)?train_\d+M\b[^/]*$")
@@ -28,18 +27,16 @@ class OpenMathInstruct2(Source):
         "Toshniwal, Du, Moshkov, Kisacanin, Ayrapetyan, Gitman: OpenMathInstruct-2: Accelerating AI for Math with "
         "Massive Open-Source Instruction Data. ICLR 2025, arXiv:2410.01560"
     )
+    output = "data_clustered/openmathinstruct2/{}.parquet"
+    labels = ("cot", "direct")
     fields = ("problem", "generated_solution", "expected_answer", "problem_source")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = hub_split([path for path in files if not _SUBSET.match(path)], card, "train")
-        return [Unit("data_clustered/openmathinstruct2/{}.parquet", found, labels=("cot", "direct"))]
+        return super().units([path for path in files if not _SUBSET.match(path)], card, profile, options)
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_or_nulls(record, *self.fields)
-        if isinstance(texts, Malformed):
-            return texts
-        problem, solution, answer, origin = texts
-        rows = [To("cot", Row("synth,cot", problem, solution))]
+        problem, solution, answer, origin = texts_or_nulls(record, *self.fields)
+        rows = [Labelled("cot", Row("synth,cot", problem, solution))]
         if origin not in _SEED_SETS:
-            rows.append(To("direct", Row("synth,direct", problem, answer)))
+            rows.append(Labelled("direct", Row("synth,direct", problem, answer)))
         return rows

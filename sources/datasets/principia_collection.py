@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, Unit
+from sources.source import Context, Parsed, Source
 
 _SPLITS = ("mathematical_object", "numerical")
 
@@ -27,11 +24,8 @@ class PrincipiaCollection(Source):
         "reward modeling and test time aggregation. 2026, arXiv:2603.18886"
     )
     fields = ("problem_statement", "answer")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = tuple(path for split in _SPLITS for path in hub_split(files, card, split))
-        return [Unit("data/principia_collection.jsonl", found)]
+    splits = _SPLITS
+    output = "data/principia_collection.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_or_nulls(record, "problem_statement", "answer")
-        return texts if isinstance(texts, Malformed) else Row("synth,direct", *texts)
+        return Row("synth,direct", *texts_or_nulls(record, "problem_statement", "answer"))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.fields import choice_lines, letter_under, list_of_texts, texts_with_nulls_as
+from sources.fields import choice_lines, letter_under, list_of_texts, texts_of
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, Unit
-from sources.splits import TrainOnly, files_by_split
+from sources.source import Context, Parsed, Source
+from sources.splits import TrainOnly
 
 
 class ReClor(Source):
@@ -26,21 +24,13 @@ class ReClor(Source):
     citation = "Yu, Jiang, Dong, Feng: ReClor: A Reading Comprehension Dataset Requiring Logical Reasoning. ICLR 2020"
     options = TrainOnly
     fields = ("context", "question", "answers", "label")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        taken, withheld = files_by_split(files, card, ("train", "validation"), options, profile)
-        return [Unit("data/Platypus/reclor.jsonl", taken, withheld)]
+    splits = ("train", "validation")
+    output = "data/Platypus/reclor.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_with_nulls_as("nan" if context.data_io else None, record, "question", "context")
-        if isinstance(texts, Malformed):
-            return texts
-        question, passage = texts
+        quirks = context.quirks
+        question, passage = texts_of(record, "question", "context", null="nan" if quirks.null_as_text else None)
         answers = list_of_texts(record, "answers")
-        if isinstance(answers, Malformed):
-            return answers
-        letter = letter_under(record, "label", None if context.data_io else len(answers))
-        if isinstance(letter, Malformed):
-            return letter
+        letter = letter_under(record, "label", None if quirks.letters_beyond_choices else len(answers))
         options = "".join(f"\n{line}" for line in choice_lines(answers))
         return Row("direct", f"{question}\n\n{passage}\n\nOptions:{options}", letter)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from sources.fields import texts_of
 from sources.origin import Git
 from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
 
@@ -34,22 +35,16 @@ class SciBench(Source):
     def parse(self, record: Any, context: Context) -> Parsed:
         if not isinstance(record, dict):
             return Malformed("not_an_object")
-        texts = []
-        for key in ("problem_text", "solution", "answer_latex", "answer_number"):
-            value = record.get(key, "")
-            if not isinstance(value, str):
-                return Malformed(f"null_{key}" if value is None else f"{key}_is_no_text")
-            texts.append(value.strip())
-        problem, solution, answer, number = texts
+        keys = ("problem_text", "solution", "answer_latex", "answer_number")
+        complete = dict.fromkeys(keys, "") | record
+        problem, solution, answer, number = (text.strip() for text in texts_of(complete, *keys))
         if answer == f"${number}$":
             answer = number
         worked = [Row("cot", problem, solution)] if solution else []
-        if context.data_io:
-            return [*worked, Row("direct", problem, answer)]
-        if not answer:
+        if not answer and not context.quirks.write_empty_answers:
             return [*worked, Drop("empty_answer")]
         unit = record.get("unit")
         unit = unit.strip() if isinstance(unit, str) else ""
-        if unit and not answer.endswith(unit):
+        if unit and not answer.endswith(unit) and not context.quirks.omit_unit:
             answer = f"{answer} {unit}"
         return [*worked, Row("direct", problem, answer)]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources.fields import choice_lines, letter_under, list_of_texts, text_or_null, texts_of
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, Unit
-from sources.splits import TrainAndValidation, files_by_split
+from sources.source import Context, Parsed, Source
+from sources.splits import TrainAndValidation
 
 _WORKED = "Solve the following question using the information provided in the lecture."
 _BARE = "Choose the correct option letter for the following question based on the information from the lecture."
@@ -29,27 +27,16 @@ class ScienceQa(Source):
     options = TrainAndValidation
     fields = ("question", "choices", "answer", "lecture", "solution")
     optional = ("hint",)
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        taken, withheld = files_by_split(files, card, ("train", "validation", "test"), options, profile)
-        return [Unit("data/Platypus/scienceqa.jsonl", taken, withheld)]
+    splits = ("train", "validation", "test")
+    output = "data/Platypus/scienceqa.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_of(record, "question", "lecture", "solution")
-        if isinstance(texts, Malformed):
-            return texts
-        question, lecture, solution = (text.strip() for text in texts)
+        question, lecture, solution = (text.strip() for text in texts_of(record, "question", "lecture", "solution"))
         choices = list_of_texts(record, "choices")
-        if isinstance(choices, Malformed):
-            return choices
-        letter = letter_under(record, "answer", None if context.data_io else len(choices))
-        if isinstance(letter, Malformed):
-            return letter
+        letter = letter_under(record, "answer", None if context.quirks.letters_beyond_choices else len(choices))
         base = "\n".join([question, "Options:", *choice_lines(choice.strip() for choice in choices)])
-        if "hint" in record and not context.data_io:
+        if "hint" in record and not context.quirks.omit_hint:
             hint = text_or_null(record, "hint")
-            if isinstance(hint, Malformed):
-                return hint
             if hint and hint.strip():
                 base += f"\n\nHint: {hint.strip()}"
 

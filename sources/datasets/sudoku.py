@@ -9,6 +9,7 @@ from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources import readers
 from sources.origin import Hub
+from sources.patterns import matching
 from sources.slices import Piece
 from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
@@ -25,11 +26,13 @@ class Sudoku(Source):
         "Wang, Li, Sun, Chen, Liu, Wu, Lu, Song, Abbasi Yadkori: Hierarchical Reasoning Model. 2025, arXiv:2506.21734"
     )
 
+    output = "data_clustered/sudoku_extreme/all.parquet"
+
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        return [Unit("data_clustered/sudoku_extreme/all.parquet", tuple(path for path in files if path == "train.csv"))]
+        return [Unit(self.output, matching(("train.csv",), files))]
 
     def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
-        return readers.csv_fields(piece, self, profile)
+        return readers.csv_fields(piece)
 
     def parse(self, record: Any, context: Context) -> Parsed:
         match record:

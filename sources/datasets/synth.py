@@ -9,7 +9,7 @@ from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources.fields import texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Drop, Layout, Malformed, Parsed, Source, Unit
+from sources.source import Context, Drop, OutputFormat, Parsed, Source, Unit
 
 _CONDITIONS = {
     "creative writing": "synth,cot",
@@ -33,7 +33,7 @@ class Synth(Source):
     origin = Hub("PleIAs/SYNTH", ("*.parquet",))
     licence = "CC-BY-4.0"
     citation = "Langlais and others (Pleias): SYNTH: the new data frontier. 2025, Pleias blog"
-    layout = Layout(fields=("instruction", "condition", "response"), large=True)
+    format = OutputFormat(fields=("instruction", "condition", "response"), large=True)
     fields = ("language", "exercise", "query", "query_seed_url", "constraints", "synthetic_answer")
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
@@ -41,10 +41,7 @@ class Synth(Source):
         return [Unit(f"data_clustered/SYNTH/{path}", (path,)) for path in parts]
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_or_nulls(record, *self.fields)
-        if isinstance(texts, Malformed):
-            return texts
-        language, exercise, query, seed, constraints, answer = texts
+        language, exercise, query, seed, constraints, answer = texts_or_nulls(record, *self.fields)
         # In the reference's query a comparison with null is null, and what is null is not selected.
         if language != "en":
             return Drop("not_english")
@@ -54,7 +51,7 @@ class Synth(Source):
             return Drop("self_knowledge")
         if exercise == "cooking":
             return Drop("cooking")
-        if exercise not in _CONDITIONS and not context.data_io:
+        if exercise not in _CONDITIONS and not context.quirks.empty_conditions:
             return Drop("unknown_exercise")
         if exercise == "rag":
             query = None if query is None or constraints is None else query + constraints

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import text_of, text_or_null
 from sources.origin import Hub
-from sources.source import Context, Drop, Malformed, Parsed, Source, To, Unit
+from sources.source import Context, Drop, Labelled, Parsed, Source
 
 _LONGEST_LABEL = 5
 _SENTENCE_END = re.compile(r"[.]|[!?]\s")
@@ -235,24 +232,17 @@ class TaskSource(Source):
         "and Evaluation. 2023, arXiv:2301.05948"
     )
     fields = ("inputs", "targets", "task")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        return [Unit("data_clustered/tasksource/{}.parquet", hub_split(files, card, "train"))]
+    output = "data_clustered/tasksource/{}.parquet"
 
     def parse(self, record: Any, context: Context) -> Parsed:
         task = text_or_null(record, "task")
-        if isinstance(task, Malformed):
-            return task
         if task is None or task not in _KNOWN:
             return Drop("task_not_in_the_list")
-        inputs, target = text_or_null(record, "inputs"), text_of(record, "targets")
-        if isinstance(target, Malformed):
-            return target
-        if isinstance(inputs, Malformed):
-            return inputs
-        if context.data_io or _is_label(target.removesuffix(".")):
-            target = target.removesuffix(".")
-        return To(task, Row("direct", inputs, target))
+        target, inputs = text_of(record, "targets"), text_or_null(record, "inputs")
+        label = target.removesuffix(".")
+        if context.quirks.strip_every_full_stop or _is_label(label):
+            target = label
+        return Labelled(task, Row("direct", inputs, target))
 
 
 def _is_label(text: str) -> bool:

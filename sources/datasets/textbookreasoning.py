@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import asks_for_proof, text_of, texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, To, Unit
+from sources.source import Context, Labelled, Parsed, Source
 
 
 class TextbookReasoning(Source):
@@ -27,20 +24,13 @@ class TextbookReasoning(Source):
         "arXiv:2507.16812"
     )
     fields = ("question", "answer", "reference_answer")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        found = hub_split(files, card, "train")
-        return [Unit("data_clustered/textbookreasoning/{}.parquet", found, labels=("cot", "direct"))]
+    output = "data_clustered/textbookreasoning/{}.parquet"
+    labels = ("cot", "direct")
 
     def parse(self, record: Any, context: Context) -> Parsed:
         question = text_of(record, "question")
-        if isinstance(question, Malformed):
-            return question
-        answers = texts_or_nulls(record, "answer", "reference_answer")
-        if isinstance(answers, Malformed):
-            return answers
-        worked, bare = answers
-        rows = [To("cot", Row("synth,cot", question, worked))]
-        if not asks_for_proof(question, words=not context.data_io):
-            rows.append(To("direct", Row("noisy,direct", question, bare)))
+        worked, bare = texts_or_nulls(record, "answer", "reference_answer")
+        rows = [Labelled("cot", Row("synth,cot", question, worked))]
+        if not asks_for_proof(question, words=not context.quirks.proof_within_words):
+            rows.append(Labelled("direct", Row("noisy,direct", question, bare)))
         return rows

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources.fields import texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Drop, Malformed, Parsed, Source, Unit
-from sources.splits import BenchmarkOnly, files_by_split
+from sources.source import Context, Drop, Malformed, Parsed, Source
+from sources.splits import BenchmarkOnly
 
 
 class TheoremQa(Source):
@@ -29,21 +28,16 @@ class TheoremQa(Source):
         "2023, arXiv:2305.12524"
     )
     options = BenchmarkOnly
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        taken, withheld = files_by_split(files, card, ("test",), options, profile)
-        return [Unit("data/Platypus/theoremqa.jsonl", taken, withheld)]
+    splits = ("test",)
+    output = "data/Platypus/theoremqa.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_or_nulls(record, "Question", "Answer")
-        if isinstance(texts, Malformed):
-            return texts
-        question, answer = texts
+        question, answer = texts_or_nulls(record, "Question", "Answer")
         if "Picture" not in record:
             return Malformed("missing_Picture")
         if record["Picture"] is not None:
             return Drop("needs_a_picture")
-        if context.data_io and _texts_alone(record):
+        if context.quirks.rows_lost_by_pandas and _texts_alone(record):
             return Drop("lost_by_pandas_3")
         return Row("direct", question, answer)
 

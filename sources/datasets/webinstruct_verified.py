@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
-from sources.card import hub_split
 from sources.fields import texts_or_nulls
 from sources.origin import Hub
-from sources.source import Context, Malformed, Parsed, Source, Unit
+from sources.source import Context, Parsed, Source
 
 
 class WebInstructVerified(Source):
@@ -24,10 +21,7 @@ class WebInstructVerified(Source):
         "arXiv:2505.14652"
     )
     fields = ("question", "answer")
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        return [Unit("data/webinstruct_verified.jsonl", hub_split(files, card, "train"))]
+    output = "data/webinstruct_verified.jsonl"
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        texts = texts_or_nulls(record, "question", "answer")
-        return texts if isinstance(texts, Malformed) else Row("direct", *texts)
+        return Row("direct", *texts_or_nulls(record, "question", "answer"))

@@ -24,8 +24,8 @@ from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.origin import Hub as HubFiles
 from sources.origin import Manual
-from sources.source import Context, Parsed, Source, To, Unit
-from sources.splits import TrainOnly, files_by_split
+from sources.source import Context, Labelled, Parsed, Source, Unit
+from sources.splits import TrainOnly
 from tests.support import tools
 from tests.support.fetching import Made, ask_here, declare, fetch, index, lines
 from tests.support.helpers import contents
@@ -85,9 +85,9 @@ class OfSplits(Made):
     """The training split; records of the test split are counted and dropped."""
 
     options = TrainOnly
-
-    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
-        return [Unit("data/mine.jsonl", *files_by_split(files, card, ("train", "test"), options, profile))]
+    splits = ("train", "test")
+    output = "data/mine.jsonl"
+    units = Source.units  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("how", ["a built-in source", "a YAML file"])
@@ -154,7 +154,7 @@ class Planned(Source):
 
     def parse(self, record: Any, context: Context) -> Parsed:
         row = Row(context.tag, record["question"], record["answer"])
-        return To(record["question"][-1], row) if "{}" in self.unit.output else row
+        return Labelled(record["question"][-1], row) if "{}" in self.unit.output else row
 
 
 AB = ("a.jsonl", "b.jsonl")

@@ -53,7 +53,11 @@ READ = """
             else:
                 read = readers.read
             piece = Piece(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20)
-            print(sum(1 for _ in read(piece, source, "pairmill")))
+            if read is readers.line_pairs:
+                found = read(piece, pair_empty_lines=False)
+            else:
+                found = read(piece) if read in (readers.json_object, readers.csv_fields) else read(piece, source)
+            print(sum(1 for _ in found))
     except InputError as error:
         print(error)
 """
@@ -194,7 +198,10 @@ class Made(Source):
 
 
 def one(path: Path, reader: Any, longest: int) -> list[Any]:
-    return list(reader(Piece(path.name, str(path), longest=longest), Made(), "pairmill"))
+    piece = Piece(path.name, str(path), longest=longest)
+    if reader is readers.line_pairs:
+        return list(reader(piece, pair_empty_lines=False))
+    return list(reader(piece) if reader is readers.json_object else reader(piece, Made()))
 
 
 @pytest.mark.parametrize("text", ["x" * 900, "é" * 450, "😀" * 225])
@@ -420,7 +427,7 @@ def test_a_column_that_is_read_and_there_twice_is_refused(tmp_path: Path) -> Non
     csv_file.write_text("a,q,a\n1,2,3\n")
     pq.write_table(pa.Table.from_arrays([pa.array(["1"]), pa.array(["2"]), pa.array(["3"])], ["a", "q", "a"]), parquet)
     for path in (csv_file, parquet):
-        with pytest.raises(InputError, match=rf"{path.name}: column 'a' is there 2 times; got a, q, a; expected once"):
+        with pytest.raises(InputError, match=rf"{path.name}: column 'a' exists 2 times; got a, q, a; expected once"):
             one(path, readers.read, 1000)
     csv_file.write_text("a,q,q\n1,2,3\n")
     pq.write_table(pa.Table.from_arrays([pa.array(["1"]), pa.array(["2"]), pa.array(["3"])], ["a", "q", "q"]), parquet)

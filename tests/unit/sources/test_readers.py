@@ -8,7 +8,7 @@ import json
 import lzma
 import random
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from pairmill.formats.limits import RECORD_BYTES
 from sources import readers
 from sources import slices as cutting
 from sources.slices import Piece, pieces_of
-from sources.source import Context, Malformed, Parsed, Reader, Source, Unit
+from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
+Reader = Callable[..., Iterator[Record]]
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)
 
@@ -53,6 +54,13 @@ class Named(Plain):
 PLAIN, NAMED = Plain(), Named()
 
 
+def records(reader: Reader, piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+    """What a reader makes of a piece; some need nothing else."""
+    if reader is readers.line_pairs:
+        return reader(piece, pair_empty_lines=profile == "data_io")
+    return reader(piece) if reader in {readers.json_object, readers.csv_fields} else reader(piece, source)
+
+
 def whole(
     path: Path,
     reader: Reader = readers.read,
@@ -60,7 +68,7 @@ def whole(
     profile: Profile = "pairmill",
     longest: int = RECORD_BYTES,
 ) -> list[Any]:
-    return list(reader(Piece(path.name, str(path), longest=longest), source, profile))
+    return list(records(reader, Piece(path.name, str(path), longest=longest), source, profile))
 
 
 def made(path: Path, data: bytes | str) -> Path:
@@ -382,7 +390,7 @@ def pieces(path: Path, step: int = 1) -> list[Piece]:
 
 
 def joined(found: list[Piece], reader: Reader, source: Source, profile: Profile) -> list[Any]:
-    return [record for piece in found for record in reader(piece, source, profile)]
+    return [record for piece in found for record in records(reader, piece, source, profile)]
 
 
 def check_cover(found: list[Piece], size: int) -> None:

@@ -21,7 +21,7 @@ from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.names import safe_name
 from sources.origin import Git, Hub, HubRows, Manual, Web
-from sources.source import Context, Drop, Malformed, Unit, checked
+from sources.source import Context, Drop, Malformed, Unit, checked, parse_record
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)
@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("profile", PROFILES)
 
 def made(source: str, record: Any, profile: Profile, tag: str = "") -> list[Row | Drop]:
     """What the stage makes of a record: its rows, then its drops."""
-    rows, drops = checked(SOURCES[source].parse(record, Context(profile, tag)), profile)
+    rows, drops = checked(parse_record(SOURCES[source], record, Context(profile, tag)), profile)
     return [*(row for _, row in rows), *drops]
 
 
@@ -999,7 +999,7 @@ def test_no_record_makes_a_source_raise(name: str, profile: Profile) -> None:
     for _ in range(1_000):
         record = changed(rng, GOOD[name], name in TEXTS_ALONE)
         context = Context(profile, rng.choice(TAGS.get(name, ("",))))
-        rows, drops = checked(source.parse(record, context), profile)
+        rows, drops = checked(parse_record(source, record, context), profile)
         assert rows or drops
         assert all(isinstance(drop, Drop) and drop.reason.replace("_", "a").isalnum() for drop in drops)
         for label, row in rows:

@@ -14,7 +14,7 @@ from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.origin import Hub, Manual
 from sources.slices import Piece
-from sources.source import Context, Drop, Malformed, To, Unit, checked
+from sources.source import Context, Drop, Labelled, Malformed, Unit, checked, parse_record
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
 both = pytest.mark.parametrize("profile", PROFILES)
@@ -32,13 +32,13 @@ OURS = (
 
 
 def parse(source: str, record: Any, profile: Profile, tag: str = "") -> list[Any]:
-    parsed = SOURCES[source].parse(record, Context(profile, tag))
-    return [parsed] if isinstance(parsed, Row | To | Drop) else list(parsed)
+    parsed = parse_record(SOURCES[source], record, Context(profile, tag))
+    return [parsed] if isinstance(parsed, Row | Labelled | Drop) else list(parsed)
 
 
 def outcome(source: str, record: Any, profile: Profile, tag: str = "") -> list[Any]:
     """Rows, or else drops, after the rules that hold for every source."""
-    rows, drops = checked(SOURCES[source].parse(record, Context(profile, tag)), profile)
+    rows, drops = checked(parse_record(SOURCES[source], record, Context(profile, tag)), profile)
     return [row for _, row in rows] or drops
 
 
@@ -142,14 +142,14 @@ def test_no_shape_of_a_record_raises_and_every_reason_is_a_short_name(profile: P
         records += [(*good[:at], value, *good[at + 1 :]) for at in range(3) for value in STRANGE]
     for record in records:
         for part in parse(source, record, profile):
-            row = part.row if isinstance(part, To) else part
+            row = part.row if isinstance(part, Labelled) else part
             if isinstance(row, Row):
                 assert isinstance(row.condition, str)
                 assert all(text is None or isinstance(text, str) for text in row)
             else:
                 assert row.reason.replace("_", "").isalnum(), row
                 assert row.reason == row.reason.lower()
-        rows, drops = checked(SOURCES[source].parse(record, Context(profile)), profile)
+        rows, drops = checked(parse_record(SOURCES[source], record, Context(profile)), profile)
         assert rows or drops
         for _, row in rows:
             assert profile == "data_io" or (row.instruction and row.response and row.condition)
@@ -270,8 +270,8 @@ def test_synth_makes_one_output_per_file_of_its_own_layout() -> None:
         ("data_clustered/SYNTH/a.parquet", ("a.parquet",)),
         ("data_clustered/SYNTH/b.parquet", ("b.parquet",)),
     ]
-    assert SOURCES["SYNTH"].layout.fields == ("instruction", "condition", "response")
-    assert SOURCES["SYNTH"].layout.large
+    assert SOURCES["SYNTH"].format.fields == ("instruction", "condition", "response")
+    assert SOURCES["SYNTH"].format.large
 
 
 # --- acereason ------------------------------------------------------------------------------------------------------
@@ -406,8 +406,8 @@ def test_openthoughts2_defect_an_unclosed_thought_is_kept_for_data_io_and_droppe
 def test_openmathinstruct2_gives_the_answer_alone_for_made_problems(
     profile: Profile, origin: str | None, direct: bool
 ) -> None:
-    expected = [To("cot", Row("synth,cot", "What?", "So it is 5."))]
-    expected += [To("direct", Row("synth,direct", "What?", "5"))] if direct else []
+    expected = [Labelled("cot", Row("synth,cot", "What?", "So it is 5."))]
+    expected += [Labelled("direct", Row("synth,direct", "What?", "5"))] if direct else []
     assert parse("openmathinstruct2", {**OPENMATH, "problem_source": origin}, profile) == expected
 
 
@@ -425,12 +425,13 @@ def test_openmathinstruct2_without_a_card_reads_no_part_of_the_split_twice() -> 
 
 @both
 def test_textbookreasoning_gives_the_answer_alone_where_no_proof_is_asked_for(profile: Profile) -> None:
-    worked = To("cot", Row("synth,cot", "What is it?", "It is 5, as …"))
-    bare = To("direct", Row("noisy,direct", "What is it?", "5"))
+    worked = Labelled("cot", Row("synth,cot", "What is it?", "It is 5, as …"))
+    bare = Labelled("direct", Row("noisy,direct", "What is it?", "5"))
     assert parse("textbookreasoning", TEXTBOOK, profile) == [worked, bare]
     for question in ("Prove it.", "Now SHOW THAT it is."):
         record = {**TEXTBOOK, "question": question, "reference_answer": None}
-        assert parse("textbookreasoning", record, profile) == [To("cot", Row("synth,cot", question, "It is 5, as …"))]
+        worked = Row("synth,cot", question, "It is 5, as …")
+        assert parse("textbookreasoning", record, profile) == [Labelled("cot", worked)]
 
 
 def test_textbookreasoning_defect_improve_is_taken_for_prove_by_data_io_alone() -> None:
@@ -457,15 +458,15 @@ def test_textbookreasoning_defect_an_empty_answer_is_left_out_beside_its_worked_
 @both
 def test_flan_labels_a_row_with_its_task(profile: Profile) -> None:
     row = Row("direct", "What?", "5")
-    assert parse("flan", FLAN, profile, "t0_zsopt_data") == [To("anli/r1:0.1.0", row)]
+    assert parse("flan", FLAN, profile, "t0_zsopt_data") == [Labelled("anli/r1:0.1.0", row)]
     worked = row._replace(condition="cot")
-    assert parse("flan", FLAN, profile, "cot_fsopt_data") == [To("anli/r1:0.1.0", worked)]
+    assert parse("flan", FLAN, profile, "cot_fsopt_data") == [Labelled("anli/r1:0.1.0", worked)]
     assert SOURCES["flan"].file_name("anli/r1:0.1.0", profile) == "anli_r1_0.1.0"
 
 
 def test_flan_defect_a_null_is_the_word_none_for_data_io_and_put_aside_here() -> None:
     nothing = dict.fromkeys(FLAN)
-    assert parse("flan", nothing, "data_io", "t0_zsopt_data") == [To("None", Row("direct", "None", "None"))]
+    assert parse("flan", nothing, "data_io", "t0_zsopt_data") == [Labelled("None", Row("direct", "None", "None"))]
     for key in FLAN:
         assert parse("flan", {**FLAN, key: None}, "pairmill", "t0_zsopt_data") == [Malformed(f"null_{key}")]
 
@@ -503,9 +504,9 @@ def test_flan_reads_fourteen_sets_in_path_order(profile: Profile) -> None:
 
 @both
 def test_tasksource_takes_listed_tasks(profile: Profile) -> None:
-    assert parse("tasksource", TASK, profile) == [To("WANLI", Row("direct", "Is it?", "entailment"))]
+    assert parse("tasksource", TASK, profile) == [Labelled("WANLI", Row("direct", "Is it?", "entailment"))]
     found = parse("tasksource", {**TASK, "task": "recast/recast_ner"}, profile)
-    assert found == [To("recast/recast_ner", Row("direct", "Is it?", "entailment"))]
+    assert found == [Labelled("recast/recast_ner", Row("direct", "Is it?", "entailment"))]
     assert SOURCES["tasksource"].file_name("recast/recast_ner", profile) == "recast_recast_ner"
     for task in ("wanli", "WANLI ", "glue/mnli", "", None):
         assert parse("tasksource", {**TASK, "task": task}, profile) == [Drop("task_not_in_the_list")]
@@ -544,8 +545,8 @@ def test_tasksource_puts_a_malformed_record_aside(profile: Profile) -> None:
 )
 def test_tasksource_defect_only_a_label_loses_its_full_stop(target: str, reference: str, here: str) -> None:
     record = {**TASK, "targets": target}
-    assert parse("tasksource", record, "data_io") == [To("WANLI", Row("direct", "Is it?", reference))]
-    assert parse("tasksource", record, "pairmill") == [To("WANLI", Row("direct", "Is it?", here))]
+    assert parse("tasksource", record, "data_io") == [Labelled("WANLI", Row("direct", "Is it?", reference))]
+    assert parse("tasksource", record, "pairmill") == [Labelled("WANLI", Row("direct", "Is it?", here))]
 
 
 def test_tasksource_lists_194_tasks_whose_file_names_differ() -> None:
@@ -568,10 +569,10 @@ def test_tasksource_stays_with_the_data_of_version_0() -> None:
 def test_ampsmathematica_takes_problem_and_answer(profile: Profile) -> None:
     label = "algebra_area" if profile == "data_io" else "algebra/area"
     content = "Problem:\n Größe? \r\nAnswer:\n 5 Answer: or 6\n".encode()
-    expected = To(label, Row("noisy,direct", "Größe?", "5 Answer: or 6"))
+    expected = Labelled(label, Row("noisy,direct", "Größe?", "5 Answer: or 6"))
     assert parse("ampsmathematica", ("algebra", "area", content), profile) == [expected]
     assert parse("ampsmathematica", ("algebra", "area", b"Problem:Problem:xAnswer:y"), profile) == [
-        To(label, Row("noisy,direct", "Problem:x", "y"))
+        Labelled(label, Row("noisy,direct", "Problem:x", "y"))
     ]
 
 
@@ -615,8 +616,8 @@ def test_ampsmathematica_passes_over_what_is_no_problem_with_an_answer(
 def test_ampsmathematica_defect_problem_is_not_found_behind_white_space_by_data_io_alone(head: str) -> None:
     content = f"{head}Problem:\nxAnswer:y".encode()
     kept = f"{head}Problem:\nx".strip()
-    assert parse("ampsmathematica", ("t", "s", content), "data_io") == [To("t_s", Row("noisy,direct", kept, "y"))]
-    assert parse("ampsmathematica", ("t", "s", content), "pairmill") == [To("t/s", Row("noisy,direct", "x", "y"))]
+    assert parse("ampsmathematica", ("t", "s", content), "data_io") == [Labelled("t_s", Row("noisy,direct", kept, "y"))]
+    assert parse("ampsmathematica", ("t", "s", content), "pairmill") == [Labelled("t/s", Row("noisy,direct", "x", "y"))]
 
 
 def test_ampsmathematica_defect_two_pairs_of_topic_and_task_share_a_label_for_data_io_alone() -> None:

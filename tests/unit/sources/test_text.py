@@ -3,15 +3,26 @@
 import random
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pairmill.errors import InputError, UsageError
 from sources import fields
-from sources.card import configs_of, hub_split, matching
-from sources.source import Malformed, SourceOptions
-from sources.splits import BenchmarkOnly, TrainAndValidation, TrainOnly, files_by_split
+from sources.card import configs_of, hub_split
+from sources.patterns import matching
+from sources.source import Malformed, MalformedRecord
+from sources.splits import BenchmarkOnly, SplitOptions, TrainAndValidation, TrainOnly, files_by_split
+
+
+def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """What a function returns, or why the record is malformed."""
+    try:
+        return function(*arguments, **options)
+    except MalformedRecord as error:
+        return error.why
+
 
 # --- texts of a record ----------------------------------------------------------------------------------------------
 
@@ -30,29 +41,28 @@ from sources.splits import BenchmarkOnly, TrainAndValidation, TrainOnly, files_b
     ],
 )
 def test_a_text_is_found_or_it_is_said_why_there_is_none(record: Any, found: str | Malformed) -> None:
-    assert fields.text_of(record, "a") == found
-    assert fields.texts_of(record, "a") == (found if isinstance(found, Malformed) else [found])
+    listed = found if isinstance(found, Malformed) else [found]
+    assert outcome(fields.text_of, record, "a") == found
+    assert outcome(fields.texts_of, record, "a") == listed
     null = found == Malformed("null_a")
-    assert fields.text_or_null(record, "a") == (None if null else found)
-    assert fields.texts_or_nulls(record, "a") == (
-        [None] if null else found if isinstance(found, Malformed) else [found]
-    )
+    assert outcome(fields.text_or_null, record, "a") == (None if null else found)
+    assert outcome(fields.texts_or_nulls, record, "a") == ([None] if null else listed)
 
 
-def test_of_several_texts_the_first_that_is_none_is_named() -> None:
+def test_of_several_texts_the_first_that_is_missing_is_named() -> None:
     assert fields.texts_of({"a": "1", "b": "2"}, "b", "a") == ["2", "1"]
-    assert fields.texts_of({"a": None, "b": 5}, "b", "a") == Malformed("b_is_no_text")
+    assert outcome(fields.texts_of, {"a": None, "b": 5}, "b", "a") == Malformed("b_is_no_text")
     assert fields.texts_or_nulls({"a": None, "b": "2"}, "a", "b") == [None, "2"]
-    assert fields.texts_or_nulls({"a": None}, "a", "b") == Malformed("missing_b")
+    assert outcome(fields.texts_or_nulls, {"a": None}, "a", "b") == Malformed("missing_b")
 
 
-def test_a_null_is_read_as_a_word_where_one_is_given() -> None:
+def test_a_null_is_read_as_a_word_if_one_is_given() -> None:
     record = {"a": None, "b": "2", "c": 3}
-    assert fields.texts_with_nulls_as("nan", record, "a", "b") == ["nan", "2"]
-    assert fields.texts_with_nulls_as(None, record, "a", "b") == Malformed("null_a")
-    assert fields.texts_with_nulls_as("nan", record, "a", "c") == Malformed("c_is_no_text")
-    assert fields.texts_with_nulls_as("nan", record, "d") == Malformed("missing_d")
-    assert fields.texts_with_nulls_as("nan", "record", "d") == Malformed("not_an_object")
+    assert fields.texts_of(record, "a", "b", null="nan") == ["nan", "2"]
+    assert outcome(fields.texts_of, record, "a", "b") == Malformed("null_a")
+    assert outcome(fields.texts_of, record, "a", "c", null="nan") == Malformed("c_is_no_text")
+    assert outcome(fields.texts_of, record, "d", null="nan") == Malformed("missing_d")
+    assert outcome(fields.texts_of, "record", "d", null="nan") == Malformed("not_an_object")
 
 
 @pytest.mark.parametrize(
@@ -70,13 +80,13 @@ def test_a_null_is_read_as_a_word_where_one_is_given() -> None:
     ],
 )
 def test_a_list_of_texts_is_found_or_it_is_said_why_there_is_none(record: Any, found: Any) -> None:
-    assert fields.list_of_texts(record, "a") == found
+    assert outcome(fields.list_of_texts, record, "a") == found
 
 
 def test_a_list_may_hold_anything() -> None:
     assert fields.list_of({"a": [1, None, {}]}, "a") == [1, None, {}]
-    assert fields.list_of({"a": (1,)}, "a") == Malformed("a_is_no_list")
-    assert fields.list_of("a", "a") == Malformed("not_an_object")
+    assert outcome(fields.list_of, {"a": (1,)}, "a") == Malformed("a_is_no_list")
+    assert outcome(fields.list_of, "a", "a") == Malformed("not_an_object")
 
 
 # --- choices --------------------------------------------------------------------------------------------------------
@@ -107,13 +117,13 @@ def test_choices_have_letters_by_code_point_without_an_end() -> None:
     ],
 )
 def test_a_number_has_a_letter_if_there_is_such_a_choice(value: Any, of_three: Any, of_any: Any) -> None:
-    assert fields.letter_under({"a": value}, "a", 3) == of_three
-    assert fields.letter_under({"a": value}, "a", None) == of_any
+    assert outcome(fields.letter_under, {"a": value}, "a", 3) == of_three
+    assert outcome(fields.letter_under, {"a": value}, "a", None) == of_any
 
 
 def test_a_number_that_is_not_there_has_no_letter() -> None:
-    assert fields.letter_under({}, "a", 3) == Malformed("missing_a")
-    assert fields.letter_under([1], "a", 3) == Malformed("not_an_object")
+    assert outcome(fields.letter_under, {}, "a", 3) == Malformed("missing_a")
+    assert outcome(fields.letter_under, [1], "a", 3) == Malformed("not_an_object")
 
 
 # --- answers, thoughts, proofs --------------------------------------------------------------------------------------
@@ -328,8 +338,8 @@ LISTED = "configs:\n- config_name: default\n  data_files:\n"
         (merge_bomb(), r"line 1.*anchor or an alias"),
         ("a: {<<: {b: c}}", r"line 1.*merge key"),
         ("a: *nobody", "anchor or an alias"),
-        ("[" * 100_000, "deep"),
-        ("a:\n" + "\n".join("  " * depth + "- b:" for depth in range(1, 200)), "deep"),
+        ("[" * 100_000, "more than 32 levels"),
+        ("a:\n" + "\n".join("  " * depth + "- b:" for depth in range(1, 200)), "more than 32 levels"),
         ("a: " + "x" * (1 << 20), r"larger than .*1048576"),
         ("a: !!python/object/apply:os.system [ls]", "tag"),
         ("a: !mine b", "tag"),
@@ -414,18 +424,18 @@ FILES = sorted([TRAIN, VALIDATION, TEST])
     ],
 )
 def test_splits_are_taken_as_the_options_say_and_by_data_io_all(
-    options: SourceOptions, taken: tuple[str, ...], withheld: tuple[str, ...]
+    options: SplitOptions, taken: tuple[str, ...], withheld: tuple[str, ...]
 ) -> None:
-    assert files_by_split(FILES, "", SPLITS, options, "pairmill") == (taken, withheld)
-    assert files_by_split(FILES, "", SPLITS, options, "data_io") == ((TRAIN, VALIDATION, TEST), ())
+    assert files_by_split(FILES, "", SPLITS, options, "pairmill", "default") == (taken, withheld)
+    assert files_by_split(FILES, "", SPLITS, options, "data_io", "default") == ((TRAIN, VALIDATION, TEST), ())
 
 
 def test_the_card_tells_the_files_of_a_config_apart() -> None:
-    found = files_by_split(TREE, card(*MAIN, *SOCRATIC), ("train", "test"), TrainOnly(), "pairmill", config="socratic")
+    found = files_by_split(TREE, card(*MAIN, *SOCRATIC), ("train", "test"), TrainOnly(), "pairmill", "socratic")
     assert found == (("socratic/train-0.parquet",), ())
 
 
 @pytest.mark.parametrize("splits", ["dev", "", "train,test", "train+", "none+train"])
 def test_a_split_that_is_not_there_is_refused(splits: str) -> None:
     with pytest.raises(UsageError, match=r"splits: unknown split.*expected none, or some of train\+validation\+test"):
-        files_by_split(FILES, "", SPLITS, TrainOnly(splits=splits), "pairmill")
+        files_by_split(FILES, "", SPLITS, TrainOnly(splits=splits), "pairmill", "default")

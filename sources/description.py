@@ -1,0 +1,353 @@
+"""A YAML file that describes a source, checked key by key (docs/sources.md).
+
+Every mistake is a UsageError with the line that it is on.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, unquote
+
+import yaml
+
+from pairmill import storage
+from pairmill.errors import UsageError
+from sources.card import COMPRESSED, READABLE, suffix_of
+from sources.datasets import SOURCES
+from sources.names import safe_name
+from sources.origin import Given, Hub, HubRows, Origin
+from sources.raw import is_within
+from sources.template import Template
+
+T = TypeVar("T")
+
+TAGS = ("direct", "cot", "noisy", "synth")
+"""The tags that a condition is made of."""
+
+REQUIRED = ("name", "condition", "instruction", "response")
+KEYS = (
+    "name",
+    "hub",
+    "files",
+    "condition",
+    "instruction",
+    "response",
+    "where",
+    "strip",
+    "format",
+    "output",
+    "config",
+    "split",
+    "revision",
+    "via",
+    "licence",
+    "citation",
+)
+"""All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
+
+_MAX_BYTES = 64 << 10
+_MAX_NAME_CHARACTERS = 100
+_LINES = READABLE[1:]
+_EVERY_DATA_FILE = (
+    "**/*.parquet",
+    *(f"**/*{ending}{packed}" for ending in _LINES for packed in ("", *COMPRESSED)),
+)
+
+
+class _Entry(NamedTuple):
+    value: Any
+    line: int
+
+
+class Description:
+    """The entries of a YAML file.
+
+    Args:
+        uri: where the file is.
+        data: its content.
+        raw: folder or URI below which ``files`` may be, beside the file's own folder; empty = none. None: somebody
+            else knows where the files are, so that what the file says about it is not used.
+    """
+
+    def __init__(self, uri: str, data: bytes, raw: str | None) -> None:
+        self.uri, self._entries, self._raw = uri, _entries(uri, data), raw
+        missing = [key for key in REQUIRED if key not in self._entries]
+        if missing:
+            got = ", ".join(self._entries)
+            raise UsageError("required key missing", where=uri, got=got, expected=", ".join(missing))
+
+    @classmethod
+    def read(cls, given: str, raw: str | None) -> Description:
+        """The description at a path or URI."""
+        uri = storage.normalise(given, "sources")
+        store = storage.store_for(uri)
+        if not store.exists(uri):
+            expected = "a YAML file, see docs/sources.md"
+            raise UsageError("no such file", where=f"sources={given}", got=uri, expected=expected)
+        size = store.size(uri)
+        if size > _MAX_BYTES:
+            raise UsageError("the file is too large", where=uri, got=f"{size} bytes", expected=f"at most {_MAX_BYTES}")
+        return cls(uri, store.read(uri), raw)
+
+    def wrong(self, key: str, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
+        """The error to raise for an entry."""
+        return UsageError(what, where=self.place(key), got=got, expected=expected, hint=hint)
+
+    def place(self, key: str) -> str:
+        """Where an entry is."""
+        return f"{self.uri} line {self._entries[key].line}, {key}"
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text."""
+        return self._text(key, self._entries[key].value, "a text") if key in self._entries else default
+
+    def texts(self, key: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """A text or a list of texts."""
+        if key not in self._entries:
+            return default
+        value = self._entries[key].value
+        expected = "a text or a list of texts"
+        found = [self._text(key, item, expected) for item in (value if isinstance(value, list) else [value])]
+        if not found or len(set(found)) < len(found):
+            raise self.wrong(key, "the same text occurs twice" if found else "the list is empty", expected=expected)
+        return tuple(found)
+
+    def _text(self, key: str, value: Any, expected: str) -> str:
+        if not isinstance(value, str):
+            hint = "put it in quotes" if key in {"instruction", "response", "condition", "where"} else ""
+            if isinstance(value, bool | int | float):
+                hint = f"quote a text that looks like one: '{value}'"
+            raise self.wrong(key, "not a text", got=_shown(value), expected=expected, hint=hint)
+        if not value.strip():
+            raise self.wrong(key, "the text is empty", expected=expected)
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.wrong(key, "the text has an unpaired surrogate", got=ascii(value)) from error
+        return value
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self._entries[key].value if key in self._entries else default
+        if not isinstance(value, bool):
+            raise self.wrong(key, "not a boolean", got=_shown(value), expected="true or false")
+        return value
+
+    def choice(self, key: str, *values: str) -> str:
+        """One of some texts; empty without the key."""
+        found = self.text(key)
+        if found and found not in values:
+            raise self.wrong(key, "unknown value", got=repr(found), expected=" or ".join(values))
+        return found
+
+    def parsed(self, key: str, parse: Callable[[str], T]) -> T:
+        """A text as ``parse`` reads it; its errors get the place of the entry."""
+        try:
+            return parse(self.text(key))
+        except UsageError as error:
+            raise self._placed(key, error) from error
+
+    def _placed(self, key: str, error: UsageError) -> UsageError:
+        return self.wrong(key, error.what, got=error.got, expected=error.expected, hint=error.hint)
+
+    def name(self) -> str:
+        """The name of the source."""
+        name = self.text("name")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or len(name) > _MAX_NAME_CHARACTERS:
+            expected = f"at most {_MAX_NAME_CHARACTERS} of a-z 0-9 _ -, beginning with a letter or digit"
+            raise self.wrong("name", "not a valid name of a source", got=repr(name), expected=expected)
+        if name in SOURCES or name == "all":
+            raise self.wrong("name", "a built-in source has this name", got=name, expected="another name")
+        return name
+
+    def condition(self) -> str | Template:
+        """The condition of every row, or the template that gives it."""
+        text = self.text("condition")
+        if "{" in text or "}" in text:
+            return self.parsed("condition", Template.parse)
+        tags = tags_of(text)
+        wrong = wrong_tag(tags)
+        if wrong is not None:
+            close = difflib.get_close_matches(wrong, TAGS, n=1)
+            hint = f"did you mean {close[0]!r}?" if close and wrong not in TAGS else ""
+            what = "the same tag occurs twice" if wrong in TAGS else "unknown tag"
+            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(TAGS)}", hint=hint)
+        return ",".join(tags)
+
+    def output(self, name: str) -> str:
+        """The path of the output."""
+        kind = self.choice("format", "jsonl", "parquet")
+        if "output" not in self._entries:
+            return f"data_clustered/{name}/all.parquet" if kind == "parquet" else f"data/{name}.jsonl"
+        path = self.text("output")
+        parts = path.split("/")
+        safe = all(part and safe_name(part) == part and part[0] not in ". " for part in parts)
+        if not safe or len(parts) < 2 or parts[0] not in {"data", "data_clustered"}:
+            expected = "a path below data/ or data_clustered/ of A-Z a-z 0-9 _ - . and space"
+            raise self.wrong("output", "not a valid path of an output", got=repr(path), expected=expected)
+        if not re.search(r"[^/]\.(jsonl|parquet)$", path):
+            raise self.wrong("output", "unknown format", got=repr(path), expected=".jsonl or .parquet at the end")
+        if kind:
+            raise self.wrong("format", "output: says the format already", expected="one of the two keys")
+        return path
+
+    def origin(self, config: str, splits: tuple[str, ...]) -> tuple[Origin, tuple[str, ...]]:
+        """Where the files are, and the patterns of those to read, if they are named instead of a split."""
+        via = self.choice("via", "datasets")
+        patterns = self.texts("files")
+        repo = self.text("hub")
+        for key in ("config", "split", "via", "revision"):
+            if key in self._entries and (not repo or (patterns and key != "revision")):
+                hint = "files: says which files are read" if repo else ""
+                raise self.wrong(key, "only allowed with hub: and without files:" if repo else "needs hub:", hint=hint)
+        for pattern in patterns:
+            self._refuse_unreadable(pattern)
+        if not repo:
+            if not patterns:
+                expected = "hub: owner/name, or files: patterns"
+                raise UsageError("the description does not say where the data is", where=self.uri, expected=expected)
+            folder, below = self._folder(patterns)
+            local = storage.scheme(folder) == "file" and self._raw is not None
+            return Given(folder, below, self._within(folder, patterns) if local else ()), below
+        if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", repo, re.ASCII):
+            hint = "leave out https://huggingface.co/datasets/" if "://" in repo else ""
+            raise self.wrong("hub", "not a valid name of a data set", got=repr(repo), expected="owner/name", hint=hint)
+        revision = self.text("revision", "main")
+        if via:
+            return HubRows(repo, splits, config or "default", revision), ()
+        for pattern in patterns:
+            if "://" in pattern or {"", ".", ".."} & set(pattern.split("/")):
+                expected = "a pattern of files within the data set"
+                raise self.wrong("files", "the path leads out of the data set", got=repr(pattern), expected=expected)
+        return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
+
+    def _refuse_unreadable(self, pattern: str) -> None:
+        name = pattern.rsplit("/", 1)[-1]
+        packed = name.endswith(COMPRESSED)
+        if suffix_of(name) not in (_LINES if packed else READABLE):
+            expected = f"{', '.join(READABLE)} at the end; {', '.join(_LINES)} also with {', '.join(COMPRESSED)}"
+            raise self.wrong("files", "no reader for this kind of file", got=repr(pattern), expected=expected)
+
+    def _within(self, folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
+        """The folders of this machine that may be read.
+
+        What a description names becomes rows, so whoever writes one must not choose among all files of the machine
+        that reads it: it could name a file of secrets.
+        """
+        if storage.scheme(self.uri) != "file":
+            raise self.wrong(
+                "files",
+                "a description in a bucket may not name files of the machine that reads it",
+                got=", ".join(patterns),
+                expected="paths relative to the YAML file, or URIs of a bucket",
+                hint="put the files beside the YAML file, or both on the machine",
+            )
+        tops = [storage.local_path(self.uri).parent]
+        if self._raw and storage.scheme(self._raw) == "file":
+            tops.append(storage.local_path(self._raw))
+        # Nothing would be outside of a folder that holds everything.
+        within = tuple(real for real in map(os.path.realpath, tops) if real != os.sep)
+        real = os.path.realpath(storage.local_path(folder))
+        if not is_within(real, within):
+            raise self.wrong(
+                "files",
+                "the path leads out of the folders that a description may read",
+                got=f"{', '.join(patterns)}, in {real}",
+                expected=f"files below {' or '.join(within) or 'a folder'}",
+                hint="put the data below the YAML file's own folder, or give its folder as raw=",
+            )
+        return within
+
+    def _folder(self, patterns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+        """The deepest folder that all files are below, and their patterns below it."""
+        places = [self._place(pattern) for pattern in patterns]
+        root = places[0][0]
+        fixed = [list(takewhile(lambda part: not _is_pattern(part), parts[:-1])) for _, parts in places]
+        shared = [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*fixed, strict=False))]
+        if len({one for one, _ in places}) > 1 or (not shared and storage.scheme(root) == "file"):
+            expected = "files below one folder, which is not the top of the file system"
+            raise self.wrong("files", "the files are not below one folder", got=", ".join(patterns), expected=expected)
+        escaped = root and storage.scheme(root) == "file"
+        try:
+            folder = storage.normalise("/".join([root, *(map(quote, shared) if escaped else shared)]), "files")
+        except UsageError as error:
+            raise self._placed("files", error) from error
+        return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
+
+    def _place(self, pattern: str) -> tuple[str, list[str]]:
+        """A pattern as the beginning of its URI (empty for a plain path) and the parts of its path."""
+        root, parts = _root_and_parts(pattern)
+        if not root and not pattern.startswith("/"):
+            root, folder = _root_and_parts(storage.parent_of(self.uri))
+            parts = [*folder, *parts]
+        found: list[str] = []
+        for part in parts:
+            if part == "..":
+                if not found or _is_pattern(found[-1]):
+                    raise self.wrong("files", "the path has too many ..", got=repr(pattern), expected="fewer of them")
+                found.pop()
+            elif part not in {"", "."}:
+                found.append(part)
+        return root, found
+
+
+def _is_pattern(part: str) -> bool:
+    return "*" in part or "?" in part
+
+
+def _root_and_parts(uri: str) -> tuple[str, list[str]]:
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return "", uri.split("/")
+    place, *parts = rest.split("/")
+    return f"{scheme}://{place}", [unquote(part) if scheme.lower() == "file" else part for part in parts]
+
+
+def tags_of(condition: str) -> list[str]:
+    """The tags of a condition."""
+    return [tag.strip() for tag in condition.split(",")]
+
+
+def wrong_tag(tags: Sequence[str]) -> str | None:
+    """The first tag that is unknown or occurs twice."""
+    return next((tag for place, tag in enumerate(tags) if tag not in TAGS or tag in tags[:place]), None)
+
+
+def _shown(value: Any) -> str:
+    # Lists are not printed: with aliases a short file makes a list without end.
+    return {list: "a list", dict: "a mapping", type(None): "nothing"}.get(type(value)) or repr(value)
+
+
+def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
+    """The top-level entries of a YAML file by key."""
+    entries: dict[str, _Entry] = {}
+    try:
+        loader = yaml.SafeLoader(data)
+        top = loader.get_single_node()
+        if not isinstance(top, yaml.MappingNode):
+            got = "nothing" if top is None else type(top).__name__.removesuffix("Node").lower()
+            raise UsageError("the file is not a mapping", where=uri, got=got, expected=f"{REQUIRED[0]}: …")
+        for key, value in top.value:
+            line = key.start_mark.line + 1
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "…"
+            if name not in KEYS:
+                close = difflib.get_close_matches(name, KEYS, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else ""
+                where = f"{uri} line {line}"
+                raise UsageError(f"unknown key {name!r}", where=where, expected=", ".join(KEYS), hint=hint)
+            if name in entries:
+                where = f"{uri} lines {entries[name].line} and {line}, {name}"
+                raise UsageError("the key occurs twice", where=where, expected="one value")
+            entries[name] = _Entry(loader.construct_document(value), line)
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f" line {mark.line + 1}" if mark else ""
+        reason = getattr(error, "problem", None) or " ".join(str(error).split())
+        hint = "quote a text that has ': ' or ' #' in it, or begins with a quote, bracket or brace"
+        raise UsageError("not valid YAML", where=f"{uri}{place}", got=reason, hint=hint) from error
+    return entries
