@@ -52,7 +52,7 @@ _OURS = frozenset({MANIFEST, STARTED, RECORD})
 
 
 @dataclass(frozen=True)
-class _FetchShard(Shard[FetchConfig]):
+class FetchFiles(Shard[FetchConfig]):
     """Brings some files of one source."""
 
     source: str
@@ -68,7 +68,7 @@ class _FetchShard(Shard[FetchConfig]):
 
 
 @dataclass(frozen=True)
-class _HubFile(_FetchShard):
+class HubFile(FetchFiles):
     """A file of the Hub."""
 
     repo: str
@@ -89,7 +89,7 @@ class _HubFile(_FetchShard):
 
 
 @dataclass(frozen=True)
-class _HubSplit(_FetchShard):
+class HubSplit(FetchFiles):
     """A split of a data set, streamed through ``datasets``."""
 
     origin: HubRows
@@ -105,7 +105,7 @@ class _HubSplit(_FetchShard):
 
 
 @dataclass(frozen=True)
-class _Archive(_FetchShard):
+class Archive(FetchFiles):
     """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
 
     ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known it alone decides:
@@ -177,7 +177,7 @@ class _Fetch:
 class FetchPlan(StagePlan[FetchConfig]):
     """Args: shards: only of what is not there yet, so they say nothing of the result: inputs and ``says`` do."""
 
-    shards: list[_FetchShard]
+    shards: list[FetchFiles]
     fetches: list[_Fetch]
     root: str
 
@@ -261,7 +261,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
         return not gone and not moved
 
-    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[_FetchShard]]:
+    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[FetchFiles]]:
         origin = source.origin
         if given:
             folder = raw.folder_of(source, given)
@@ -295,10 +295,10 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         folder.digest(archives)
         sha256 = folder.digests[archives[0]]
         named = self._named(source, archives[0], [sha256, patterns, strip], folder.sizes[archives[0]])
-        shard = _Archive(*named, patterns, strip, uri=uri, sha256=sha256)
+        shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256)
         return _Fetch(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
 
-    def _plan_locked(self, sources: Sequence[Source], config: FetchConfig) -> list[tuple[_Fetch, list[_FetchShard]]]:
+    def _plan_locked(self, sources: Sequence[Source], config: FetchConfig) -> list[tuple[_Fetch, list[FetchFiles]]]:
         uri = lock_of(config)
         found = []
         with lock.held(uri):
@@ -328,13 +328,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
         return found
 
-    def _shards(self, source: Source, pin: Pin) -> list[_FetchShard]:
+    def _shards(self, source: Source, pin: Pin) -> list[FetchFiles]:
         """What has to be fetched of a source."""
         origin = source.origin
         if isinstance(origin, HubRows):
             fields = (*source.fields, *source.optional)
             return [
-                _HubSplit(
+                HubSplit(
                     *self._named(source, f"split {split}", [pin.revision, split, *_declared(source)]),
                     origin,
                     pin.revision,
@@ -355,7 +355,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 )
             card = [CARD] if CARD in files else []
             return [
-                _HubFile(*self._named(source, path, asdict(file), max(file.size, 1)), origin.repo, pin.revision, file)
+                HubFile(*self._named(source, path, asdict(file), max(file.size, 1)), origin.repo, pin.revision, file)
                 for path, file in ((path, files[path]) for path in dict.fromkeys((*wanted, *card)))
             ]
         patterns, strip = _members(source)
@@ -365,7 +365,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             assert isinstance(origin, Web)
             url, version = origin.url, pin.revision
         named = self._named(source, url, [pin.origin, pin.revision, patterns, strip])
-        return [_Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256)]
+        return [Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256)]
 
     def _named(self, source: Source, name: str, identity: object, size: int = 1) -> tuple[str, str, int, str]:
         """Name, key, size and source of a shard."""
@@ -595,7 +595,7 @@ def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Seque
     return manifests.finish(folder, made).files
 
 
-def _download(work: _Archive, folder: Path, out: Writer) -> str:
+def _download(work: Archive, folder: Path, out: Writer) -> str:
     """Fetch an archive and take from it what is wanted; returns its sha256."""
     source = work.source
     hint = f"update={source} takes what is published now; raw= what you have"
@@ -639,7 +639,7 @@ def _finished(local: Path) -> None:
         local.chmod(local.stat().st_mode & 0o7555)
 
 
-def _unpack(file: Any, where: str, work: _Archive, out: Writer) -> None:
+def _unpack(file: Any, where: str, work: Archive, out: Writer) -> None:
     if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, work.source, where)):
         raise InputError(f"no file of {work.source} in it", where=where, expected=", ".join(work.patterns))
 
