@@ -36,7 +36,7 @@ def verify(path: str) -> str:
     for folder in folders:
         manifest = manifests.read(folder)
         assert manifest is not None
-        damaged = manifests.damage(folder, manifest.files, verify=True)
+        damaged = manifests.find_damage(folder, manifest.files, verify=True)
         total += len(manifest.files)
         wrong += [f"{folder}/{line}" for line in damaged]
         if not damaged:

@@ -95,18 +95,22 @@ def _line(placement: Placement, image: str, given: Any) -> None:
         manifests = {} if sharing else {launcher.lineage(name): task.outputs["manifest"] for name, task in made.items()}
         taken = {name: getattr(given, name) for name in parameters.taken(stage)}
         task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)
-        return task.set_display_name(stage.replace("_", " ").capitalize() + (": a share" if sharing else ""))
+        return task.set_display_name(
+            stage.replace("_", " ").capitalize() + (f": a share of round {inputs['round']}" if sharing else "")
+        )
 
     fetched = placed("fetch", {}, split=given.workers)
 
     def shared(stage: str, **made: Any) -> Any:
         # It finds the shares done; what one of them left undone it does itself.
         task = placed(stage, made)
-        if not alone:
-            with dsl.ParallelFor(fetched.outputs["shares"], parallelism=placement.parallelism) as share:
-                worker = placed(stage, made, share=share)
-            task.after(worker)
-        return task
+        workers: list[Any] = []
+        for number in () if alone else STAGES[stage].config.shared_rounds:
+            shares = fetched.outputs["shares" if number == 1 else "later_shares"]
+            with dsl.ParallelFor(shares, parallelism=placement.parallelism) as share:
+                worker = placed(stage, made, share=share, round=number)
+            workers.append(worker.after(*workers[-1:]))
+        return task.after(*workers[-1:])
 
     cleaned = shared("clean", raw=fetched)
     trained = shared("train_tokenizer", rows=cleaned)

@@ -12,14 +12,17 @@ from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.interface.launcher import Component
 
-_SHARES = (list, "shares of the work of later stages, for a loop over pods; empty for one")
+_SHARES = {
+    "shares": (list, "shares of the first round of later stages, for a loop over pods; empty for one"),
+    "later_shares": (list, "shares of their later rounds: as many as a run still has room for"),
+}
 # On a cluster each node makes the arrays: whether a pod makes some, and where, must be said.
 _SAID = ("root", "output_path", "tokenized_path")
 
 STAGES = {
     stage.name: stage
     for stage in (
-        Component("fetch", FetchConfig, outputs={"shares": _SHARES}),
+        Component("fetch", FetchConfig, outputs=_SHARES),
         Component("clean", CleanConfig, reads=("raw",)),
         Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",)),
         Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer")),

@@ -95,14 +95,14 @@ def index(raw: str) -> dict[str, RawFolder] | None:
     store = storage.store_for(raw)
     if not store.exists(storage.join(raw, MANIFEST)) and not store.exists(storage.join(raw, STARTED)):
         return None
-    manifest = manifests.read_whole(raw)
+    manifest = manifests.read_intact(raw)
     if manifest is None or manifest.stage != FETCH:
         stage = "an unfinished folder" if manifest is None else f"a result of {manifest.stage}"
         raise InputError("holds no raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files")
     root = storage.parent_of(storage.parent_of(raw))
     found = {}
     for name in manifest.data["sources"]:
-        entry = json.loads(manifests.contents(raw, manifest, f"sources/{name}.json"))
+        entry = json.loads(manifests.read_file(raw, manifest, f"sources/{name}.json"))
         uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
         sizes, digests = ({file["path"]: file[what] for file in entry["files"]} for what in ("size", "sha256"))
@@ -126,10 +126,10 @@ def folders(raw: str) -> set[str]:
 
 
 def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
-    changed = manifests.damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
+    changed = manifests.find_damage(uri, [File(file["path"], file["size"], file["sha256"]) for file in files])
     if changed:
         raise InputError(
-            f"{len(changed)} raw files of {name} are gone or changed since they were fetched",
+            f"{len(changed)} raw files of {name} are missing or changed since they were fetched",
             where=uri,
             got=changed[0],
             hint="run fetch again",
@@ -205,7 +205,7 @@ def folder_of(source: Source, raw: str) -> RawFolder:
             hint="name the folder that fetch printed: raw=<root>/fetch/<fingerprint>",
         )
     folder = storage.join(uri, *revisions[0].split("/"))
-    manifest = manifests.read_whole(folder)
+    manifest = manifests.read_intact(folder)
     assert manifest is not None
     files = [file for file in manifest.files if file.task]
     return RawFolder(

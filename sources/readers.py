@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from pairmill.engine.stage import Profile
 from pairmill.errors import InputError
 from pairmill.formats import compressed, jsonstream, limits, rows
+from pairmill.formats.slices import FileSlice
 from sources.card import COMPRESSED, READABLE, suffix_of
 from sources.names import meant
 from sources.origin import HubRows
-from sources.slices import Piece
 from sources.source import Malformed, Record, Source
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _BUFFER = 1 << 18
 _UNPACK = "pack it again with plain members"
 
 
-def read(piece: Piece, source: Source) -> Iterator[Record]:
+def read(piece: FileSlice, source: Source) -> Iterator[Record]:
     """The records of a piece by the extension of its file."""
     match suffix_of(piece.path):
         case ".parquet":
@@ -46,7 +46,7 @@ def read(piece: Piece, source: Source) -> Iterator[Record]:
     raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
 
 
-def count(piece: Piece, source: Source, profile: Profile) -> int:
+def count(piece: FileSlice, source: Source, profile: Profile) -> int:
     """How many records a piece has: from the footer of a Parquet file; others are read."""
     if suffix_of(piece.path) != ".parquet":
         return sum(1 for _ in source.read(piece, profile))
@@ -56,7 +56,7 @@ def count(piece: Piece, source: Source, profile: Profile) -> int:
         return sum(metadata.row_group(group).num_rows for group in range(piece.start, stop))
 
 
-def parquet(piece: Piece, source: Source) -> Iterator[Record]:
+def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
     """Rows as dicts of the source's fields.
 
     Raises:
@@ -129,13 +129,13 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
         yield dict(zip(names, values, strict=True))
 
 
-def json_lines(piece: Piece) -> Iterator[Record]:
+def json_lines(piece: FileSlice) -> Iterator[Record]:
     """One JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
     with _lines(piece) as (lines, watch):
         yield from _json_values(lines, watch, piece)
 
 
-def _json_values(lines: io.BufferedReader, watch: _Watch, piece: Piece) -> Iterator[Record]:
+def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> Iterator[Record]:
     # json.loads would look for the encoding of every line, and for white space around it.
     decode = json.JSONDecoder().raw_decode
     longest = piece.longest
@@ -156,7 +156,7 @@ def _json_values(lines: io.BufferedReader, watch: _Watch, piece: Piece) -> Itera
             yield number, Malformed("invalid_json")
 
 
-def json_file(piece: Piece) -> Iterator[Record]:
+def json_file(piece: FileSlice) -> Iterator[Record]:
     """The elements of a JSON array, or JSON Lines under the name ``.json``."""
     if PurePosixPath(piece.path).suffix in COMPRESSED:
         yield from json_lines(piece)
@@ -169,7 +169,7 @@ def json_file(piece: Piece) -> Iterator[Record]:
             yield from _json_values(*_watched(file, piece), piece)
 
 
-def json_object(piece: Piece) -> Iterator[Record]:
+def json_object(piece: FileSlice) -> Iterator[Record]:
     """The whole file as one record."""
     with piece.opened() as file:
         data = file.read(piece.longest + 1)
@@ -192,14 +192,14 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def csv_fields(piece: Piece) -> Iterator[Record]:
+def csv_fields(piece: FileSlice) -> Iterator[Record]:
     """The fields of each line. The first line is a header, whatever it says."""
     for number, fields in _csv(piece):
         if number:
             yield number, fields
 
 
-def csv_dicts(piece: Piece, source: Source) -> Iterator[Record]:
+def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
     """Rows by the names in the header line. Empty lines are skipped; a row with another number of fields is malformed.
 
     Raises:
@@ -225,7 +225,7 @@ def csv_dicts(piece: Piece, source: Source) -> Iterator[Record]:
             yield number, dict(zip(header, fields, strict=True))
 
 
-def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
+def _csv(piece: FileSlice) -> Generator[tuple[int, Any], None, None]:
     csv.field_size_limit(piece.longest)
     with _text(piece, newline="") as (file, watch):
         watch.what = "record"
@@ -244,7 +244,7 @@ def _csv(piece: Piece) -> Generator[tuple[int, Any], None, None]:
             raise InputError("not valid CSV", where=where, got=str(error)) from error
 
 
-def line_pairs(piece: Piece, *, pair_empty_lines: bool) -> Iterator[Record]:
+def line_pairs(piece: FileSlice, *, pair_empty_lines: bool) -> Iterator[Record]:
     """(line, next line), each stripped; a last line without a partner is malformed.
 
     After an empty line nobody can tell questions from answers, and nothing else would show it, so every later pair is
@@ -282,7 +282,7 @@ def line_pairs(piece: Piece, *, pair_empty_lines: bool) -> Iterator[Record]:
             yield place, Malformed("question_without_answer", 1 if empty else place // 2 + 1)
 
 
-def tar_members(piece: Piece, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def tar_members(piece: FileSlice, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Regular files of a tar archive whose names are ``wanted``, in its order: name and content.
 
     Raises:
@@ -305,7 +305,7 @@ class _Watch(io.RawIOBase):
     Whoever reads the records says in ``number`` which one it has.
     """
 
-    def __init__(self, file: Any, piece: Piece) -> None:
+    def __init__(self, file: Any, piece: FileSlice) -> None:
         self._file, self._piece = file, piece
         self._left = None if piece.stop is None else piece.stop - piece.start
         if piece.start:
@@ -335,7 +335,7 @@ class _Watch(io.RawIOBase):
 
 
 @contextmanager
-def _lines(piece: Piece) -> Iterator[tuple[io.BufferedReader, _Watch]]:
+def _lines(piece: FileSlice) -> Iterator[tuple[io.BufferedReader, _Watch]]:
     """A file of lines, decompressed, from the piece's start to its stop."""
     with piece.opened() as raw, compressed.damage(piece.uri):
         suffix = PurePosixPath(piece.path).suffix
@@ -346,13 +346,13 @@ def _lines(piece: Piece) -> Iterator[tuple[io.BufferedReader, _Watch]]:
             yield _watched(raw, piece)
 
 
-def _watched(file: Any, piece: Piece) -> tuple[io.BufferedReader, _Watch]:
+def _watched(file: Any, piece: FileSlice) -> tuple[io.BufferedReader, _Watch]:
     watch = _Watch(file, piece)
     return io.BufferedReader(watch, _BUFFER), watch
 
 
 @contextmanager
-def _text(piece: Piece, newline: str | None) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
+def _text(piece: FileSlice, newline: str | None) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
     # Invalid UTF-8 becomes surrogates, so that one bad line does not end the file.
     with _lines(piece) as (file, watch):
         # Only the start of a file has a byte order mark.

@@ -18,8 +18,8 @@ from sources.quirks import QUIRKS, Quirks
 from sources.splits import SourceOptions, SplitOptions, files_by_split
 
 if TYPE_CHECKING:
+    from pairmill.formats.slices import FileSlice
     from sources.missing_paths import Watched
-    from sources.slices import Piece
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Source(ABC):
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(record))
 
-    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""
         from sources.readers import read
 

@@ -16,10 +16,10 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources.card import suffix_of
 from sources.missing_paths import Watch
 from sources.readers import count
-from sources.slices import Piece
 from sources.source import (
     WITHHELD,
     Context,
@@ -86,8 +86,8 @@ class CleanPieces(Shard[Sources]):
     source: str
     output: str
     tag: str
-    pieces: tuple[Piece, ...]
-    withheld: tuple[Piece, ...]
+    pieces: tuple[FileSlice, ...]
+    withheld: tuple[FileSlice, ...]
     segmented: bool
     rejects: str
     labels: tuple[str, ...]
@@ -165,7 +165,7 @@ class _Tally:
 
 def _clean(
     source: Source,
-    piece: Piece,
+    piece: FileSlice,
     context: Context,
     sink: Sink,
     ledger: Ledger,
@@ -214,7 +214,7 @@ class _Rejects:
         self.reasons: dict[str, dict[str, Any]] = {}
         """By reason: how many, for how many they count, and the first one with what was found."""
 
-    def add(self, piece: Piece, place: int | str, why: Malformed, record: Any) -> None:
+    def add(self, piece: FileSlice, place: int | str, why: Malformed, record: Any) -> None:
         """Put a record aside."""
         if self._file is None:
             local = self._stack.enter_context(self._out.create(self._work.rejects))

@@ -23,6 +23,7 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
+from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
 from sources import raw
@@ -31,12 +32,13 @@ from sources.origin import Given, HubRows
 from sources.quirks import QUIRKS
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
-from sources.slices import PIECE_BYTES, Piece, grouped, pieces_of
 from sources.source import WITHHELD, Source, Unit
 
 _REASONS = 10
 _FILES_NAMED = 3
 _FILES_PER_SHARD = 4096
+# A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
+SLICING = Slicing(64 << 20, open_from=128 << 20)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,6 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
     version: ClassVar[int] = 3
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
@@ -118,22 +119,21 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         )
 
     def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[CleanPieces]:
-        def pieces(paths: Iterable[str]) -> list[Piece]:
-            return [
-                piece
-                for path in paths
-                for piece in pieces_of(
+        def slices(paths: Iterable[str]) -> list[FileSlice]:
+            files = [
+                FileSlice(
                     path,
                     storage.join(folder.uri, *path.split("/")),
-                    folder.sizes[path],
-                    source.lines_per_record,
-                    folder.content(path),
-                    config.max_record_bytes,
+                    size=folder.sizes[path],
+                    content=folder.content(path),
+                    longest=config.max_record_bytes,
                 )
+                for path in paths
             ]
+            return [one for file in files for one in SLICING.cut(file, source.lines_per_record)]
 
-        groups = list(grouped(pieces(unit.files), lambda piece: piece.size, PIECE_BYTES, _FILES_PER_SHARD))
-        withheld = tuple(pieces(unit.withheld))
+        groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
+        withheld = tuple(slices(unit.withheld))
         segmented = len(groups) > 1 or "{}" in unit.output
         name = unit.output.replace("{}", "*")
         for index, group in enumerate(groups or [()]):

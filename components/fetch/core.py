@@ -27,7 +27,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
-from pairmill.engine.options import Profile, WorkerSlice
+from pairmill.engine.options import Profile, WorkerSlice, later_shares
 from pairmill.engine.shards import RECORD
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -52,7 +52,7 @@ _OURS = frozenset({MANIFEST, STARTED, RECORD})
 
 
 @dataclass(frozen=True)
-class _FetchShard(Shard[FetchConfig]):
+class FetchFiles(Shard[FetchConfig]):
     """Brings some files of one source."""
 
     source: str
@@ -68,7 +68,7 @@ class _FetchShard(Shard[FetchConfig]):
 
 
 @dataclass(frozen=True)
-class _HubFile(_FetchShard):
+class HubFile(FetchFiles):
     """A file of the Hub."""
 
     repo: str
@@ -89,7 +89,7 @@ class _HubFile(_FetchShard):
 
 
 @dataclass(frozen=True)
-class _HubSplit(_FetchShard):
+class HubSplit(FetchFiles):
     """A split of a data set, streamed through ``datasets``."""
 
     origin: HubRows
@@ -105,7 +105,7 @@ class _HubSplit(_FetchShard):
 
 
 @dataclass(frozen=True)
-class _Archive(_FetchShard):
+class Archive(FetchFiles):
     """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
 
     ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known it alone decides:
@@ -177,7 +177,7 @@ class _Fetch:
 class FetchPlan(StagePlan[FetchConfig]):
     """Args: shards: only of what is not there yet, so they say nothing of the result: inputs and ``says`` do."""
 
-    shards: list[_FetchShard]
+    shards: list[FetchFiles]
     fetches: list[_Fetch]
     root: str
 
@@ -200,7 +200,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     config = FetchConfig
 
     def parameters(self, config: FetchConfig) -> dict[str, list[str]]:
-        return {"shares": WorkerSlice.all(config.split)}
+        later = later_shares(config.split)
+        return {"shares": WorkerSlice.all(config.split), "later_shares": WorkerSlice.all(later)}
 
     def plan(self, config: FetchConfig) -> FetchPlan:
         given = storage.normalise(config.raw, "raw") if config.raw else ""
@@ -253,14 +254,14 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
         gone = [one.source.name for one in plan.fetches if one.given is None and _standing(one, config.root) is None]
         if gone:
-            event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
+            event(f"fetch: raw data of {', '.join(gone)} is missing or changed; fetching it again")
         # Equal files at two places are the same data, and the index names one place.
         moved = [one.source.name for one in plan.fetches if one.given and not _indexed(folder, one)]
         if moved:
             event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
         return not gone and not moved
 
-    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[_FetchShard]]:
+    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[FetchFiles]]:
         origin = source.origin
         if given:
             folder = raw.folder_of(source, given)
@@ -294,10 +295,10 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         folder.digest(archives)
         sha256 = folder.digests[archives[0]]
         named = self._named(source, archives[0], [sha256, patterns, strip], folder.sizes[archives[0]])
-        shard = _Archive(*named, patterns, strip, uri=uri, sha256=sha256)
+        shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256)
         return _Fetch(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
 
-    def _plan_locked(self, sources: Sequence[Source], config: FetchConfig) -> list[tuple[_Fetch, list[_FetchShard]]]:
+    def _plan_locked(self, sources: Sequence[Source], config: FetchConfig) -> list[tuple[_Fetch, list[FetchFiles]]]:
         uri = lock_of(config)
         found = []
         with lock.held(uri):
@@ -327,13 +328,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
         return found
 
-    def _shards(self, source: Source, pin: Pin) -> list[_FetchShard]:
+    def _shards(self, source: Source, pin: Pin) -> list[FetchFiles]:
         """What has to be fetched of a source."""
         origin = source.origin
         if isinstance(origin, HubRows):
             fields = (*source.fields, *source.optional)
             return [
-                _HubSplit(
+                HubSplit(
                     *self._named(source, f"split {split}", [pin.revision, split, *_declared(source)]),
                     origin,
                     pin.revision,
@@ -354,7 +355,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 )
             card = [CARD] if CARD in files else []
             return [
-                _HubFile(*self._named(source, path, asdict(file), max(file.size, 1)), origin.repo, pin.revision, file)
+                HubFile(*self._named(source, path, asdict(file), max(file.size, 1)), origin.repo, pin.revision, file)
                 for path, file in ((path, files[path]) for path in dict.fromkeys((*wanted, *card)))
             ]
         patterns, strip = _members(source)
@@ -364,7 +365,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             assert isinstance(origin, Web)
             url, version = origin.url, pin.revision
         named = self._named(source, url, [pin.origin, pin.revision, patterns, strip])
-        return [_Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256)]
+        return [Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256)]
 
     def _named(self, source: Source, name: str, identity: object, size: int = 1) -> tuple[str, str, int, str]:
         """Name, key, size and source of a shard."""
@@ -545,7 +546,7 @@ def _standing(one: _Fetch, root: str, *, verify: bool = False) -> Manifest | Non
         return None
     if manifest is None or manifest.fingerprint != one.identity:
         return None
-    wrong = manifests.damage(folder, manifest.files, verify=verify)
+    wrong = manifests.find_damage(folder, manifest.files, verify=verify)
     if wrong and verify:
         event(f"fetch: {folder} is damaged: {'; '.join(wrong[:_SHOWN])}; bringing it again", level=logging.WARNING)
         # Its files are found to be right by their sizes, and what a run finds whole it does not make again.
@@ -573,7 +574,7 @@ def _folder(one: _Fetch, root: str) -> str:
 def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]) -> Sequence[File]:
     folder = _folder(one, root)
     # One of an older declaration goes, and its files stay: older indexes name them.
-    standing = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
+    standing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
     if standing is not None:
         if standing.data["about"] != about:
             # The files stay: what is said of them alone is new.
@@ -594,7 +595,7 @@ def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Seque
     return manifests.finish(folder, made).files
 
 
-def _download(work: _Archive, folder: Path, out: Writer) -> str:
+def _download(work: Archive, folder: Path, out: Writer) -> str:
     """Fetch an archive and take from it what is wanted; returns its sha256."""
     source = work.source
     hint = f"update={source} takes what is published now; raw= what you have"
@@ -638,7 +639,7 @@ def _finished(local: Path) -> None:
         local.chmod(local.stat().st_mode & 0o7555)
 
 
-def _unpack(file: Any, where: str, work: _Archive, out: Writer) -> None:
+def _unpack(file: Any, where: str, work: Archive, out: Writer) -> None:
     if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, work.source, where)):
         raise InputError(f"no file of {work.source} in it", where=where, expected=", ".join(work.patterns))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pairmill.engine.stage import StageConfig, option
 from pairmill.errors import UsageError
@@ -11,6 +12,8 @@ from pairmill.errors import UsageError
 @dataclass(kw_only=True)
 class TokenizeConfig(StageConfig):
     """Encode rows into per-task token arrays."""
+
+    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
 
     rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
     tokenizer: str = option(

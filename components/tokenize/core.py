@@ -24,6 +24,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats import rows, tokens
+from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
 from pairmill.report.charts import Bars
@@ -34,11 +35,9 @@ if TYPE_CHECKING:
 
     from pairmill.engine.content import Content
 
-# Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
-# share half a gigabyte.
-_PIECE_BYTES = 32 << 20
-# Below this a Parquet file is one piece without a look at its footer: two would be texts shrunk to an eighth.
-_SMALL = _PIECE_BYTES // 4
+# A slice is enough work to be worth a shard and a copy, and little enough that sixteen cores share half a gigabyte.
+# A smaller file than open_from would be texts compressed to an eighth.
+SLICING = Slicing(32 << 20, open_from=8 << 20, cut_from=64 << 20)
 
 
 @dataclass(frozen=True)
@@ -119,27 +118,27 @@ class Vocabulary:
 class EncodeRows(Shard[Vocabulary]):
     """Makes the arrays of a row file, or of some of its row groups."""
 
-    file: inputs.InputFile
-    part: rows.Part | None = None
+    part: FileSlice
+    is_piece: bool
 
     def random_access(self) -> Mapping[str, Content]:
-        return self.file.random_access
+        return self.part.random_access
 
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
-        config, uri = context.config, self.file.uri
+        config, uri = context.config, self.part.uri
         encoder = context.encoder
         layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions)
         ledger = Ledger()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
-        with tokens.writers(partial(out.create, scratch=self.part is not None)) as arrays:
+        with tokens.writers(partial(out.create, scratch=self.is_piece)) as arrays:
             for batch in rows.read(
                 uri,
                 self.part,
                 checked=not context.native,
-                content=self.file.content,
-                longest=config.max_record_bytes,
+                content=self.part.content,
+                longest=self.part.longest,
             ):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
@@ -161,36 +160,19 @@ class EncodeRows(Shard[Vocabulary]):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizePlan(StagePlan[Vocabulary]):
-    """Args: files: each row file with its parts, none of one that is a single shard."""
+    """Args: shards: those of the first round, by task."""
 
-    files: list[tuple[inputs.InputFile, list[rows.Part]]]
-    identity: list[Any]
+    shards: dict[str, list[EncodeRows]]
 
     def pieces(self) -> dict[str, list[str]]:
         """The names of the shards of each task that is made of several, in order."""
-        return {file.task: [shard.name for shard in self.shards_of(file, parts)] for file, parts in self.files if parts}
-
-    def shards_of(self, file: inputs.InputFile, parts: list[rows.Part]) -> list[EncodeRows]:
-        """The shards that encode a file."""
-        if not parts:
-            return [EncodeRows(file.task, content_key(*self.identity, file.sha256, file.kind), file.size, file)]
-        return [
-            EncodeRows(
-                f"{file.task} {index:05}",
-                content_key(*self.identity, file.sha256, file.kind, [part.start, part.stop]),
-                part.size,
-                file,
-                part,
-            )
-            for index, part in enumerate(parts)
-        ]
+        return {task: [shard.name for shard in shards] for task, shards in self.shards.items() if len(shards) > 1}
 
 
 class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
 
     name: ClassVar[str] = "tokenize"
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
     version: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
     config = TokenizeConfig
@@ -210,14 +192,13 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             inputs=refs,
             rows_expected=found.rows,
             build_context=lambda: Vocabulary.of(config, uri, data),
-            files=[(file, _parts(file)) for file in found.files],
-            identity=identity,
+            shards={file.task: list(_shards(file, identity, config)) for file in found.files},
         )
 
     def rounds(
         self, config: TokenizeConfig, plan: TokenizePlan
     ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
-        records = yield [shard for file, parts in plan.files for shard in plan.shards_of(file, parts)]
+        records = yield [shard for shards in plan.shards.values() for shard in shards]
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
             raise InputError(
                 "the row files hold no row", where=f"rows={','.join(config.rows)}", hint="check the stage before"
@@ -309,14 +290,17 @@ def _sums(manifest: Manifest) -> tuple[dict[str, int], float]:
     return sums, sums["tokens"] / sums["text_bytes"] if sums["text_bytes"] else 0.0
 
 
-def _parts(file: inputs.InputFile) -> list[rows.Part]:
-    """Where to cut a file; empty = it is one shard."""
-    parts: list[rows.Part] = []
-    if file.kind == "parquet" and file.size >= _SMALL:
-        # A damaged file is its shard's to name, so that all others are committed.
-        with suppress(InputError):
-            parts = rows.parts(file.uri, _PIECE_BYTES, file.content)
-    return parts if len(parts) > 1 and sum(part.size for part in parts) >= 2 * _PIECE_BYTES else []
+def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
+    slices = [FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes)]
+    # A damaged file is its shard's to name, so that all others are committed.
+    with suppress(InputError):
+        slices = SLICING.cut(slices[0])
+    if len(slices) == 1:
+        yield EncodeRows(file.task, content_key(*identity, file.sha256, file.kind), file.size, slices[0], False)
+        return
+    for index, part in enumerate(slices):
+        key = content_key(*identity, file.sha256, file.kind, [part.start, part.stop])
+        yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True)
 
 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:

@@ -27,15 +27,14 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.formats.prefixes import Rules
+from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.log import event
 from pairmill.report.model import Report
 
 _WORDS, _HELD_OUT = "words", "held_out"
 _TASK = ("rows", "rows_read", "text_bytes")
-# Row groups of a file to a shard: so many bytes before compression; a file much smaller than that is not opened to see.
-_PART_BYTES = 64 << 20
-_SMALL = 16 << 20
-# One row in so many is held out, and of a file of n times _PART_BYTES one in n times as many: a few thousand rows.
+SLICING = Slicing(64 << 20, open_from=(16 << 20) + 1)
+# One row in this many is held out, and of a file of n slices one in n times as many: a few thousand rows.
 _HELD_OUT_OF = 100
 # Runs that are merged at once, or of very many the square root: each holds a file open and some 2 MB.
 _FAN_IN = 32
@@ -48,17 +47,22 @@ class CountWords(Shard[TrainTokenizerConfig]):
     ``limit``: texts (data_io) or rows (pairmill) to read of the file; None = all.
     """
 
-    file: inputs.InputFile
-    part: rows.Part | None
+    part: FileSlice
+    file_size: int
     limit: int | None
 
+    @property
+    def task(self) -> str:
+        """The data set that the file is."""
+        return self.part.path
+
     def random_access(self) -> Mapping[str, Content]:
-        return self.file.random_access
+        return self.part.random_access
 
     def run(self, context: TrainTokenizerConfig, out: Writer) -> ShardResult:
         ledger = Ledger()
         kept, held = (runs.Counter(out, name) for name in (_WORDS, _HELD_OUT))
-        every = _HELD_OUT_OF * -(-self.file.size // _PART_BYTES)
+        every = _HELD_OUT_OF * -(-self.file_size // SLICING.size)
         texts = text_bytes = held_rows = 0
         for batch, chosen in self.sampled(context, ledger):
             aside = _held_out(batch.start, len(batch), every)
@@ -78,12 +82,12 @@ class CountWords(Shard[TrainTokenizerConfig]):
 
     def sampled(self, config: TrainTokenizerConfig, ledger: Ledger) -> Iterator[tuple[rows.Batch, NDArray[np.bool_]]]:
         """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
-        uri, content = self.file.uri, self.file.content
+        uri, content = self.part.uri, self.part.content
         chosen: NDArray[np.bool_] | None = None
         if self.limit is not None:
-            count = rows.count(uri, content, config.max_record_bytes)
-            chosen = _chosen_texts(config.profile, config.seed, self.file.task, count, self.limit)
-        for batch in rows.read(uri, self.part, content=content, longest=config.max_record_bytes):
+            count = rows.count(uri, content, self.part.longest)
+            chosen = _chosen_texts(config.profile, config.seed, self.task, count, self.limit)
+        for batch in rows.read(uri, self.part, content=content, longest=self.part.longest):
             if config.profile == "pairmill":
                 rows.refuse_nulls(batch, uri, ("instruction", "response"))
             stop = batch.start + len(batch)
@@ -140,14 +144,17 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             # The sample depends on the task's name only where there is a limit.
             sample = None if limit is None else [limit, config.seed, file.task]
             identity = [config.profile, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
-            large = file.kind == "parquet" and file.size > _SMALL
-            parts = rows.parts(file.uri, _PART_BYTES, file.content) if large else []
-            if len(parts) < 2:
-                key = content_key(self.name, self.version, *identity)
-                shards.append(CountWords(file.task, key, file.size, file, None, limit))
-            for index, part in enumerate(parts if len(parts) > 1 else []):
-                key = content_key(self.name, self.version, *identity, part.start, part.stop)
-                shards.append(CountWords(f"{file.task} {index:05}", key, part.size, file, part, limit))
+            whole = FileSlice(
+                file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes
+            )
+            slices = SLICING.cut(whole)
+            for index, part in enumerate(slices):
+                name, place = (
+                    (f"{file.task} {index:05}", [part.start, part.stop]) if len(slices) > 1 else (file.task, [])
+                )
+                key = content_key(self.name, self.version, *identity, *place)
+                size = part.size if place else file.size
+                shards.append(CountWords(name, key, size, part, file.size, limit))
             limits.append([file.task, limit])
         return TrainingPlan(
             inputs=[*found.refs, InputRef("limits", content_key(limits)[:16])],
@@ -185,7 +192,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         tasks: dict[str, dict[str, int]] = {}
         held_out_of: dict[str, list[str]] = {}
         for shard, record in zip(plan.shards, counted, strict=True):
-            name, ledger = shard.file.task, record.ledger
+            name, ledger = shard.task, record.ledger
             task = tasks.setdefault(name, dict.fromkeys(_TASK, 0))
             for key, value in zip(
                 _TASK, (ledger.rows_in, ledger.rows_kept, ledger.measures["text_bytes"]), strict=True

@@ -109,7 +109,7 @@ def _discover_one(uri: str, endings: set[str], role: str, verify: bool) -> tuple
         promises = _promises_above(uri)
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
         return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None
-    manifest = manifests.read_whole(uri)
+    manifest = manifests.read_intact(uri)
     if manifest is not None:
         chosen = [file for file in manifest.files if file.task and PurePosixPath(file.path).suffix in endings]
         targets = [storage.join(uri, file.path) for file in chosen]

@@ -180,7 +180,7 @@ class Manifest:
 
     @classmethod
     def load(cls, data: bytes, where: str) -> Self:
-        """Parse; raises InputError naming ``where`` if this is no manifest that this version reads."""
+        """Parse; raises InputError naming ``where`` if this version cannot read it."""
         try:
             raw = json.loads(data)
             if raw["format"] != FORMAT:
@@ -237,14 +237,14 @@ def begin(folder: str, stage: str, fingerprint: str) -> None:
 
 
 def finish(folder: str, manifest: Manifest) -> Manifest:
-    """Write the manifest, which makes the folder whole. Nothing is written to it after this.
+    """Write the manifest, which finishes the folder: nothing is written to it after this.
 
-    Returns the one that stands there: of several writers the first wins.
+    Returns the manifest that is there, since of several writers the first wins.
     """
     uri = storage.join(folder, MANIFEST)
     ours = manifest.dump()
-    stands = storage.store_for(folder).commit(uri, ours)
-    return manifest if stands == ours else Manifest.load(stands, uri)
+    stored = storage.store_for(folder).commit(uri, ours)
+    return manifest if stored == ours else Manifest.load(stored, uri)
 
 
 def refuse_unfinished(folder: str) -> None:
@@ -252,13 +252,13 @@ def refuse_unfinished(folder: str) -> None:
     store = storage.store_for(folder)
     if store.exists(storage.join(folder, STARTED)) and not store.exists(storage.join(folder, MANIFEST)):
         raise InputError(
-            "this folder was begun by pairmill and is not finished",
+            "pairmill began this folder and has not finished it",
             where=folder,
             hint="run the stage that makes it again with the same options; it resumes",
         )
 
 
-def contents(folder: str, manifest: Manifest | None, path: str) -> bytes:
+def read_file(folder: str, manifest: Manifest | None, path: str) -> bytes:
     """The bytes of a file of a finished folder, compared with its manifest; of a folder without one as they are.
 
     Raises:
@@ -275,17 +275,17 @@ def contents(folder: str, manifest: Manifest | None, path: str) -> bytes:
 _AGAIN = "run the stage that made it again; where Kubeflow took this URI from its cache, with the cache off"
 
 
-def read_whole(folder: str) -> Manifest | None:
-    """As ``read``; raises InputError too if files that the manifest names are gone or changed, or all of the folder."""
+def read_intact(folder: str) -> Manifest | None:
+    """As ``read``; raises InputError too if files of the manifest are missing or changed, or the whole folder is."""
     manifest = read(folder)
     if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
         raise InputError(
-            "no result of a stage is there", where=folder, expected=f"a folder with {MANIFEST}", hint=_AGAIN
+            "the result of the stage is missing", where=folder, expected=f"a folder with {MANIFEST}", hint=_AGAIN
         )
-    wrong = damage(folder, manifest.files) if manifest is not None else []
+    wrong = find_damage(folder, manifest.files) if manifest is not None else []
     if wrong:
         raise InputError(
-            f"{len(wrong)} files that its manifest names are gone or changed",
+            f"{len(wrong)} files that its manifest names are missing or changed",
             where=folder,
             got=wrong[0],
             hint=_AGAIN,
@@ -293,25 +293,23 @@ def read_whole(folder: str) -> Manifest | None:
     return manifest
 
 
-def whole(folder: str, *, verify: bool = False) -> Manifest | None:
-    """The manifest if the folder is finished and nothing of it is lost; a damaged folder is None, with a warning.
+def load_if_intact(folder: str, *, verify: bool = False) -> Manifest | None:
+    """The manifest of a finished folder; None if there is none, or with a warning if files are missing or changed.
 
-    ``verify``: see :func:`damage`.
+    ``verify``: see :func:`find_damage`.
     """
-    uri = storage.join(folder, MANIFEST)
-    return _whole(folder, uri, verify) if storage.store_for(folder).exists(uri) else None
-
-
-def _whole(folder: str, uri: str, verify: bool) -> Manifest | None:
+    store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
+    if not store.exists(uri):
+        return None
     try:
-        manifest = Manifest.load(storage.store_for(folder).read(uri), uri)
-        wrong = damage(folder, manifest.files, verify=verify)
+        manifest = Manifest.load(store.read(uri), uri)
+        wrong = find_damage(folder, manifest.files, verify=verify)
         if not wrong:
             return manifest
     except InputError as error:
         wrong = [str(error)]
     event(
-        f"{folder} was finished, but {len(wrong)} of its files are gone or changed (first: {wrong[0]}); "
+        f"{folder} was finished, but {len(wrong)} of its files are missing or changed (first: {wrong[0]}); "
         "making them again",
         level=logging.WARNING,
         uri=folder,
@@ -319,45 +317,44 @@ def _whole(folder: str, uri: str, verify: bool) -> Manifest | None:
     return None
 
 
-def reusable(
-    folder: str, stands: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False
+def load_or_discard(
+    folder: str, is_wanted: Callable[[Manifest], bool] = lambda _: True, *, verify: bool = False
 ) -> Manifest | None:
-    """As ``whole``, for a run that makes the folder again if it is not, or if ``stands`` says that it does not.
+    """As ``load_if_intact``, for a run that makes the folder again if this returns None.
 
-    A manifest of what is lost goes, as it would win over the next one.
+    A manifest that is damaged or not wanted is deleted: :func:`finish` never overwrites one.
     """
     store, uri = storage.store_for(folder), storage.join(folder, MANIFEST)
     if not store.exists(uri):
         return None
-    found = _whole(folder, uri, verify)
-    if found is not None and stands(found):
+    found = load_if_intact(folder, verify=verify)
+    if found is not None and is_wanted(found):
         return found
     store.delete(uri)
     return None
 
 
-def damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:
-    """Those of the files that are absent from the folder or of another size, as ``path: what is wrong``.
+def find_damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:
+    """The files that are missing from the folder or have another size, each as ``path: what is wrong``.
 
-    ``verify``: the others are read, and those of another digest named as well.
+    ``verify``: the others are read, and those with another digest are named as well.
     """
     store = storage.store_for(folder)
     sizes = {entry.path: entry.size for entry in store.list(folder)}
-    wrong = []
-    there = []
+    wrong, same_size = [], []
     for file in files:
         size = sizes.get(file.path)
         if size != file.size:
-            # A listing may be older than what was written last; an object asked for by name never is.
+            # A listing may be older than the last write; an object asked for by name never is.
             uri = storage.join(folder, file.path)
             size = store.size(uri) if store.exists(uri) else None
         if size is None:
             wrong.append(f"{file.path}: missing")
         elif size != file.size:
             wrong.append(f"{file.path}: {size} bytes, expected {file.size}")
-        elif verify and file.sha256:  # what only a second round of shards reads has none
-            there.append(file)
-    return [*wrong, *_other_digests(folder, there)]
+        elif verify and file.sha256:  # scratch files of shards have none
+            same_size.append(file)
+    return [*wrong, *_other_digests(folder, same_size)]
 
 
 def _other_digests(folder: str, files: Sequence[File]) -> Iterator[str]:

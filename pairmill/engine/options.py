@@ -62,6 +62,9 @@ class RunOptions(Protocol):
 class RunConfig:
     """Options that every sharded stage has."""
 
+    shared_rounds: ClassVar[tuple[int, ...]] = (1,)
+    """The rounds that the parallel pipeline shares out over pods, each in a loop of its own."""
+
     root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
     workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
     share: str = option(
@@ -70,7 +73,7 @@ class RunConfig:
         changes_bytes=False,
     )
     round: int = option(
-        1, help="with share=: the round of the stage to do a share of; 1 is the first", changes_bytes=False
+        1, help="with share=: the round of the stage whose shards these are; 1 is the first", changes_bytes=False
     )
     verify: bool = option(
         False,
@@ -134,5 +137,14 @@ class WorkerSlice:
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
 
 
-# The workflow object of a Kubeflow run must stay below the 1 MiB that Kubernetes accepts. See later_shares().
 MAX_SHARES = 20
+"""More would make the workflow object of a Kubeflow run larger than the 1 MiB that Kubernetes takes (decision 0016)."""
+
+
+def later_shares(count: int) -> int:
+    """How many shares later rounds have where the first ones have ``count``: as many as the workflow object has left.
+
+    It takes 781 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; all that is no share is 61. Three
+    stages share their first round and two of them their second: 61 + 3 · 12 · count + 2 · 12 · later nodes.
+    """
+    return min(count, (60 - 3 * count) // 2)

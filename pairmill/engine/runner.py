@@ -48,7 +48,9 @@ def run(stage: Stage[C, P], config: C) -> Result:
     """
     start = time.monotonic()
     job = _Job(stage, config)
-    finished = manifests.reusable(job.home, lambda _: stage.is_intact(config, job.plan, job.home), verify=config.verify)
+    finished = manifests.load_or_discard(
+        job.home, lambda _: stage.is_intact(config, job.plan, job.home), verify=config.verify
+    )
     if finished is not None:
         log.event(
             f"{stage.name}: reused, nothing to do", stage=stage.name, uri=job.home, fingerprint=finished.fingerprint
@@ -76,7 +78,9 @@ def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
     job = _Job(stage, config)
     said = f"{stage.name}: share {part.number}/{part.count} of round {config.round}"
     todo = Todo([], {}, [])
-    if manifests.whole(job.home, verify=config.verify) is None or not stage.is_intact(config, job.plan, job.home):
+    if manifests.load_if_intact(job.home, verify=config.verify) is None or not stage.is_intact(
+        config, job.plan, job.home
+    ):
         say_why_made_again(stage.name, stage.version, stage.history, job.base)
         if job.replay(config.round - 1):
             todo = Todo.of(part.of(job.shards or []), job.cache, verify=config.verify)

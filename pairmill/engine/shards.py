@@ -88,7 +88,7 @@ def _load(shard: Shard[Any], cache: str, verify: bool) -> ShardRecord | None:
     if not store.exists(uri):
         return None
     record = _parse(store.read(uri), shard, folder)
-    wrong = manifests.damage(folder, record.files, verify=verify) if record is not None else []
+    wrong = manifests.find_damage(folder, record.files, verify=verify) if record is not None else []
     if wrong and verify:
         log.event(f"{shard.name}: run again, {wrong[0]} in {folder}", level=logging.WARNING, uri=folder)
     if record is None or wrong:

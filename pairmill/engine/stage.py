@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill import storage
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
-from pairmill.engine.options import MAX_SHARES as MAX_SHARES
 from pairmill.engine.options import Profile as Profile
 from pairmill.engine.options import RunConfig as RunConfig
 from pairmill.engine.options import RunOptions, byte_options
@@ -28,8 +27,6 @@ from pairmill.engine.writer import Writer
 if TYPE_CHECKING:
     from pairmill.engine.content import Content
     from pairmill.report.model import Report
-
-MOST_SHARES = MAX_SHARES
 
 X = TypeVar("X")
 X_contra = TypeVar("X_contra", contravariant=True)
@@ -131,8 +128,6 @@ class Stage(ABC, Generic[C, P]):
     """Whether the next stages take its folder as an item of a list option, in which commas are escaped."""
     counts_rows: ClassVar[bool] = True
     """Whether its ledger is of rows; false for raw files."""
-    shared_rounds: ClassVar[tuple[int, ...]] = (1,)
-    """The rounds, counted from 1, that the parallel pipeline shares out over pods, each in a loop of its own."""
     version: ClassVar[int]
     """Format version: raised when the same input and options give other bytes than before."""
     history: ClassVar[dict[int, str]] = {}

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from pairmill.formats.slices import FileSlice
+
 FIELDS = ("condition", "instruction", "response")
 EXTENSIONS = ("jsonl", "parquet")
 BATCH_BYTES = 8 << 20
@@ -204,7 +206,7 @@ def count(uri: str, content: Content = UNKNOWN, longest: int = RECORD_BYTES) -> 
 
 def read(
     uri: str,
-    part: Part | None = None,
+    part: FileSlice | None = None,
     *,
     checked: bool = True,
     content: Content = UNKNOWN,
@@ -229,40 +231,6 @@ def read(
     """
     parquet = uri.endswith(".parquet")
     yield from _read_parquet(uri, part, checked, content, longest) if parquet else _read_jsonl(uri, content, longest)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Row groups ``[start, stop)`` of a Parquet file.
-
-    ``first`` is the index of their first row within the file; ``size`` their bytes before compression.
-    """
-
-    start: int
-    stop: int
-    first: int
-    size: int
-
-
-def parts(uri: str, size: int, content: Content = UNKNOWN) -> list[Part]:
-    """A Parquet file cut between row groups into parts of ``size`` bytes or a little more; none of a file without any.
-
-    Raises:
-        InputError: it is no Parquet file, or a cut one.
-    """
-    found: list[Part] = []
-    with open_parquet(uri, content) as file:
-        metadata = file.metadata
-        start = first = count = total = 0
-        for group in range(metadata.num_row_groups):
-            meta = metadata.row_group(group)
-            count += meta.num_rows
-            # A dictionary can make of a few bytes many: what is decoded is what takes time.
-            total += meta.total_byte_size
-            if total >= size or group == metadata.num_row_groups - 1:
-                found.append(Part(start, group + 1, first, total))
-                start, first, count, total = group + 1, first + count, 0, 0
-    return found
 
 
 def text_bytes(column: pa.Array) -> int:
@@ -422,7 +390,7 @@ def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
     return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
 
 
-def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content, longest: int) -> Iterator[Batch]:
+def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Content, longest: int) -> Iterator[Batch]:
     import pyarrow as pa
 
     with open_parquet(uri, content) as file:
@@ -442,7 +410,7 @@ def _read_parquet(uri: str, part: Part | None, checked: bool, content: Content, 
             if not text and not pa.types.is_null(kind):
                 raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
         start = part.first if part else 0
-        groups = range(part.start, part.stop) if part else None
+        groups = range(part.start, part.stop) if part and part.stop is not None else None
         batches = parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES, longest)
         for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
             texts = [_as_text(batch.column(name)) for name in FIELDS]

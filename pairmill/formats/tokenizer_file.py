@@ -40,7 +40,7 @@ def locate(given: str, root: str) -> str:
     if store.exists(uri):
         manifests.refuse_unfinished(storage.parent_of(uri))
         return uri
-    manifests.read_whole(uri)
+    manifests.read_intact(uri)
     inside = storage.join(uri, NAME)
     if store.exists(inside):
         return inside
@@ -73,7 +73,7 @@ def read(uri: str) -> bytes:
     folder = storage.parent_of(uri)
     if storage.is_top(folder):
         return storage.store_for(uri).read(uri)
-    return manifests.contents(folder, manifests.read(folder), storage.name_of(uri))
+    return manifests.read_file(folder, manifests.read(folder), storage.name_of(uri))
 
 
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:

@@ -240,12 +240,12 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
     """
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
-    manifest = manifests.read_whole(uri)
+    manifest = manifests.read_intact(uri)
     # By its name: a listing may be older than what was written last.
     if not store.exists(storage.join(uri, INFO)):
         raise InputError(f"no {INFO}: not a tokenized folder", where=f"{option}={uri}", hint="check the path")
     try:
-        data = manifests.contents(uri, manifest, INFO)
+        data = manifests.read_file(uri, manifest, INFO)
         info = json.loads(data)
         if not isinstance(info, dict):
             raise ValueError("not an object")
@@ -281,7 +281,7 @@ def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Task:
 
 
 def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Task]:
-    wrong = manifests.damage(uri, manifest.files, verify=True) if verify else []
+    wrong = manifests.find_damage(uri, manifest.files, verify=True) if verify else []
     if wrong:
         raise InputError(
             f"{len(wrong)} of its files are not what its manifest says",

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pairmill.engine.stage import MOST_SHARES, option
+from pairmill.engine.options import MAX_SHARES, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.log import event
@@ -71,8 +71,8 @@ class PipelineConfig(Parameters, ImageConfig, ServerConfig, _Details):
         ServerConfig.__post_init__(self)
         ImageConfig.__post_init__(self)
         # A pod would refuse these hours later.
-        if not 1 <= self.workers <= MOST_SHARES:
-            raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MOST_SHARES}")
+        if not 1 <= self.workers <= MAX_SHARES:
+            raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MAX_SHARES}")
         stage_configs(dataclasses.asdict(self))
         for name in ("root", "raw"):
             place = getattr(self, name)

@@ -132,11 +132,14 @@ def _labels(shown: Sequence[_Entry]) -> dict[str, str]:
     """Labels by the entries' ids. The server does not say which iteration of its loop a task is in."""
     counts, numbers, found = Counter(one.name for one in shown), Counter[str](), {}
     for one in shown:
-        # If a stage is both in its loop and after it, kfp calls the two "clean-2" and "clean".
-        stage = re.sub(r"-\d+$", "", one.name)
-        shared = stage != one.name and stage in _STAGES
-        several = shared or counts[one.name] > 1
-        found[one.key] = f"{stage if shared else one.name}[{numbers[one.name]}]" if several else one.name
+        # If a stage is in the loops of two rounds and after them, kfp calls these "clean-2", "clean-3" and "clean".
+        stage, _, number = one.name.rpartition("-")
+        if stage in _STAGES and number.isdigit():
+            rounds = f" round {int(number) - 1}" if int(number) > 2 else ""
+            label = f"{stage}{rounds}[{numbers[one.name]}]"
+        else:
+            label = one.name if counts[one.name] == 1 else f"{one.name}[{numbers[one.name]}]"
+        found[one.key] = label
         numbers[one.name] += 1
     return found
 

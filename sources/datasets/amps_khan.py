@@ -7,10 +7,10 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources import readers
 from sources.datasets.ampsmathematica import AMPS, AMPS_CITATION, amps_archives
 from sources.fields import list_of_texts, text_or_null
-from sources.slices import Piece
 from sources.source import Context, Parsed, Record, Source, Unit
 
 _KHAN = re.compile(r"(?:.*/)?amps/khan/(.+)$")
@@ -43,7 +43,7 @@ class AmpsKhan(Source):
         found = tuple(sorted(filter(_wanted, khan), key=_place))
         return [Unit("data/amps_khan.jsonl", found or amps_archives(files))]
 
-    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         return readers.json_object(piece) if piece.path.endswith(".json") else _members(piece)
 
     def parse(self, record: Any, context: Context) -> Parsed:
@@ -54,7 +54,7 @@ class AmpsKhan(Source):
         return Row("noisy,cot", problem, "\n".join(hints).strip())
 
 
-def _members(piece: Piece) -> Iterator[Record]:
+def _members(piece: FileSlice) -> Iterator[Record]:
     """The files of an archive in the order that they have when unpacked; the last one of a name counts."""
     with tempfile.TemporaryFile() as content:
         places: dict[str, tuple[int, int]] = {}

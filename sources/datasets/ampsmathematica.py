@@ -6,10 +6,10 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources import readers
 from sources.origin import Manual
 from sources.quirks import QUIRKS
-from sources.slices import Piece
 from sources.source import Context, Drop, Labelled, Malformed, OutputFormat, Parsed, Record, Source, Unit
 
 AMPS = Manual(
@@ -49,7 +49,7 @@ class AmpsMathematica(Source):
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         return [Unit("data_clustered/ampsmathematica/{}.parquet", amps_archives(files))]
 
-    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         for name, content in readers.tar_members(piece, _is_problem):
             topic, task, _ = name.strip("/").split("/")[-3:]
             yield name, (topic, task, content)

@@ -6,11 +6,11 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources import readers
 from sources.names import safe_name
 from sources.origin import Web
 from sources.quirks import QUIRKS
-from sources.slices import Piece
 from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
 _SUBSETS = ("train-easy", "train-medium", "train-hard")  # interpolate and extrapolate are the benchmark's tests
@@ -42,7 +42,7 @@ class DmMath(Source):
                     found.append(Unit(f"data_clustered/dmmath/{name}.parquet", (path,)))
         return found
 
-    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         return readers.line_pairs(piece, pair_empty_lines=QUIRKS[profile].pair_empty_lines)
 
     def parse(self, record: Any, context: Context) -> Parsed:

@@ -5,10 +5,10 @@ from typing import Any
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources import readers
 from sources.origin import Hub
 from sources.patterns import matching
-from sources.slices import Piece
 from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
 _CELLS = 81
@@ -29,7 +29,7 @@ class Sudoku(Source):
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         return [Unit(self.output, matching(("train.csv",), files))]
 
-    def read(self, piece: Piece, profile: Profile) -> Iterator[Record]:
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         return readers.csv_fields(piece)
 
     def parse(self, record: Any, context: Context) -> Parsed:

@@ -87,7 +87,8 @@ def give_credentials(cluster: Cluster, of: Given) -> bool:
 
 def labels(workers: int) -> list[str]:
     """What a submission calls the tasks of a run."""
-    shares = [f"{stage}[{share}]" for stage in SHARED for share in range(workers)] if workers > 1 else []
+    rounds = [*SHARED, "clean round 2", "tokenize round 2"]
+    shares = [f"{name}[{share}]" for name in rounds for share in range(workers)] if workers > 1 else []
     return [*STAGES, *shares]
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from components.fetch.config import FetchConfig
-from pairmill.engine.stage import MOST_SHARES
+from pairmill.engine.options import MAX_SHARES
 from pairmill.interface import cli
 from pipelines.submit import __main__ as command
 from tests.support.helpers import REPOSITORY
@@ -73,10 +73,10 @@ def test_no_document_makes_a_namespace_that_is_applied_afterwards() -> None:
 
 
 def test_the_most_workers_are_said() -> None:
-    assert f"({MOST_SHARES} at most)" in SUBMITTING
-    assert f"(2 to {MOST_SHARES})" in OPERATIONS
-    assert f"`MOST_SHARES` is {MOST_SHARES}." in (DOCS / "decisions" / "0013-fan-out.md").read_text()
-    assert f"at most {MOST_SHARES};" in cli.help_text("fetch", FetchConfig)
+    assert f"({MAX_SHARES} at most)" in SUBMITTING
+    assert f"(2 to {MAX_SHARES})" in OPERATIONS
+    assert f"`MAX_SHARES` is {MAX_SHARES}." in (DOCS / "decisions" / "0013-fan-out.md").read_text()
+    assert f"at most {MAX_SHARES};" in cli.help_text("fetch", FetchConfig)
 
 
 def test_pip_says_nothing_in_a_demo() -> None:

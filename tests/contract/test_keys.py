@@ -24,6 +24,7 @@ from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import RunConfig, byte_options
 from pairmill.engine.stage import Shard, ShardRecord, Stage
+from pairmill.formats.slices import Slicing
 from sources.origin import Manual
 from tests.support.fetching import declare, lines
 from tests.support.sides import trained
@@ -134,9 +135,8 @@ def test_every_option_that_a_shard_reads_is_in_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     declare(monkeypatch, Manual("", "", ""))
-    for module, most in ((train_tokenizer, "_PART_BYTES"), (tokenize, "_PIECE_BYTES")):
-        monkeypatch.setattr(module, most, 1)
-        monkeypatch.setattr(module, "_SMALL", 1)
+    for module in (train_tokenizer, tokenize):
+        monkeypatch.setattr(module, "SLICING", Slicing(1, 1))
     stage, config = make(tmp_path, options)
     watched, read = recording(config)
     plan = stage.plan(watched)

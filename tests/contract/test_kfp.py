@@ -16,7 +16,7 @@ import yaml
 from components.sample.run import Made
 from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.stage import MOST_SHARES, default_of
+from pairmill.engine.options import MAX_SHARES, default_of, later_shares
 from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines.compile import CompileConfig
@@ -27,7 +27,7 @@ from tests.support.helpers import REPOSITORY, python
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
 PARALLEL = FOLDER / "pretraining-parallel.yaml"
-SHARED = ("clean", "train_tokenizer", "tokenize")
+SHARED = [("clean", 1), ("clean", 2), ("train_tokenizer", 1), ("tokenize", 1), ("tokenize", 2)]
 DIGEST = "sha256:" + "ab" * 32
 
 
@@ -320,9 +320,9 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
     declared = 0
     for stage in STAGES:
         outputs = component(spec, stage)["outputDefinitions"]
-        more = {"shares"} if stage == "fetch" else {"rows_out"}
+        more = {"shares", "later_shares"} if stage == "fetch" else {"rows_out"}
         assert set(outputs["parameters"]) == {"output", "fingerprint"} | more
-        assert set(outputs["parameters"]) <= provided.get(stage, sharded | {"shares"})
+        assert set(outputs["parameters"]) <= provided.get(stage, sharded | {"shares", "later_shares"})
         assert set(outputs["artifacts"]) == {launcher.MANIFEST, launcher.METRICS, launcher.REPORT}
         assert {item["artifactType"]["schemaTitle"] for item in outputs["artifacts"].values()} == {
             "system.Dataset",
@@ -330,21 +330,21 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
             "system.HTML",
         }
         declared += len(outputs["parameters"])
-    assert declared == 3 * len(STAGES)
+    assert declared == 3 * len(STAGES) + 1
 
 
 # --- shared out over pods -------------------------------------------------------------------------------------------
 
 
-def loops(spec: dict[str, Any]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By stage: the loop's task, and the task within it."""
+def loops(spec: dict[str, Any]) -> dict[tuple[str, int], tuple[str, dict[str, Any], dict[str, Any]]]:
+    """By stage and round: the name of the loop, its task, and the task within it."""
     found = {}
-    for task in tasks(spec).values():
+    for name, task in tasks(spec).items():
         if "parameterIterator" in task:
             (inner,) = spec["components"][task["componentRef"]["name"]]["dag"]["tasks"].values()
-            title, _, kind = inner["taskInfo"]["name"].partition(": ")
-            assert kind == "a share"
-            found[title.lower().replace(" ", "_")] = (task, inner)
+            title, _, number = inner["taskInfo"]["name"].partition(": a share of round ")
+            assert inner["inputs"]["parameters"]["round"] == {"runtimeValue": {"constant": int(number)}}
+            found[title.lower().replace(" ", "_"), int(number)] = (name, task, inner)
     return found
 
 
@@ -354,9 +354,11 @@ def test_the_pipeline_of_one_pod_a_stage_has_no_loop_and_one_task_a_stage(spec: 
     assert "workers" not in spec["root"]["inputDefinitions"]["parameters"]
 
 
-def test_shares_are_a_loop_before_the_task_that_finishes(spec: dict[str, Any], parallel: dict[str, Any]) -> None:
+def test_shares_of_each_round_are_a_loop_and_the_task_that_finishes_is_last(
+    spec: dict[str, Any], parallel: dict[str, Any]
+) -> None:
     found = loops(parallel)
-    assert set(found) == set(SHARED)
+    assert list(found) == SHARED
     alone = tasks(spec)
     for name, task in tasks(parallel).items():
         if "parameterIterator" in task:
@@ -370,26 +372,29 @@ def test_shares_are_a_loop_before_the_task_that_finishes(spec: dict[str, Any], p
             expected["inputs"]["parameters"].pop("split")
         assert given == expected["inputs"]["parameters"]
         assert task["inputs"].get("artifacts") == expected["inputs"].get("artifacts")
-        more = set(task.get("dependentTasks", [])) - set(expected.get("dependentTasks", []))
-        if stage in SHARED:
-            (loop,) = more
-            assert tasks(parallel)[loop] == found[stage][0]
-        else:
-            assert not more
+        before = set(expected.get("dependentTasks", []))
+        # Each round waits for the one before it, and what finishes for the last one.
+        for number in STAGES[stage].config.shared_rounds if stage in dict(SHARED) else ():
+            loop, task_of_loop, _ = found[stage, number]
+            assert set(task_of_loop["dependentTasks"]) == before | {"fetch"}
+            before = {one for one in before if "for-loop" not in one} | {loop}
+        assert set(task.get("dependentTasks", [])) == before
 
 
 def test_a_share_is_given_what_the_finishing_task_is_given_but_lineage(parallel: dict[str, Any]) -> None:
     inspected = 0
-    for stage, (loop, inner) in loops(parallel).items():
+    for (stage, number), (_, loop, inner) in loops(parallel).items():
         assert loop["iteratorPolicy"] == {"parallelismLimit": 16}
         shares = loop["inputs"]["parameters"][loop["parameterIterator"]["items"]["inputParameter"]]
-        assert shares == {"taskOutputParameter": {"outputParameterKey": "shares", "producerTask": "fetch"}}
+        key = "shares" if number == 1 else "later_shares"
+        assert shares == {"taskOutputParameter": {"outputParameterKey": key, "producerTask": "fetch"}}
         item = loop["parameterIterator"]["itemInput"]
         whole = tasks(parallel)[stage.replace("_", "-")]["inputs"]["parameters"]
         given = {}
         for name, source in inner["inputs"]["parameters"].items():
-            key = source["componentInputParameter"]
-            given[name] = "share" if key == item else loop["inputs"]["parameters"][key]
+            if name != "round":
+                key = source["componentInputParameter"]
+                given[name] = "share" if key == item else loop["inputs"]["parameters"][key]
         assert given == {**whole, "share": "share"}
         # Of 2.17 no run is on record that brought an artifact into a loop.
         assert "artifacts" not in inner["inputs"]
@@ -420,7 +425,7 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
                 "resourceCpuLimit": "2",
                 "resourceCpuRequest": "500m",
             }
-        inner = [task for _, task in loops(spec).values()]
+        inner = [task for *_, task in loops(spec).values()]
         for task in [*inner, *(task for task in tasks(spec).values() if "parameterIterator" not in task)]:
             assert task["retryPolicy"] == {
                 "maxRetryCount": 2,
@@ -453,19 +458,21 @@ def test_only_what_asks_the_hub_has_its_token() -> None:
 
 def test_the_most_shares_fit_into_a_workflow_object(parallel: dict[str, Any]) -> None:
     # Measured on a stock installation, whose every template is wrapped in a retry: docs/decisions/0013-fan-out.md.
-    measured_bytes, measured_shares, limit = 194_000, 3, 1 << 20
+    measured_bytes, limit = 194_000, 1 << 20
 
-    def nodes(shares: int) -> int:
-        found = 2 * 3  # the workflow, the driver of its root, and the root, each with its attempt
-        for task in tasks(parallel).values():
-            # Driver, task and executor; of a loop its driver, itself, what groups its iterations, and in each of these
-            # the iteration, its driver, what is in it, and that one's driver, task and executor.
-            found += 5 + 12 * shares if "parameterIterator" in task else 6
-        return found
+    def nodes(shares: int, later: int) -> int:
+        # The workflow, the driver of its root, and the root, each with its attempt. Of a task its driver, itself and
+        # its executor; of a loop its driver, itself, what groups its iterations, and in each of these the iteration,
+        # its driver, what is in it, and that one's driver, task and executor.
+        found = 2 * 3 + 6 * len(STAGES)
+        return found + sum(5 + 12 * (shares if number == 1 else later) for _, number in loops(parallel))
 
-    assert (nodes(2), nodes(3)) == (123, 159)
-    most = nodes(MOST_SHARES) * measured_bytes / nodes(measured_shares)
-    assert most < 0.9 * limit < nodes(MOST_SHARES + 1) * measured_bytes / nodes(measured_shares)
+    # Recorded with a loop for each of three stages.
+    assert (nodes(2, 0) - 2 * 5, nodes(3, 0) - 2 * 5) == (123, 159)
+    sizes = [nodes(count, later_shares(count)) * measured_bytes / 159 for count in range(1, MAX_SHARES + 2)]
+    assert max(sizes[:-1]) < 0.92 * limit < nodes(MAX_SHARES + 1, 0) * measured_bytes / 159
+    assert [later_shares(count) for count in (1, 4, 12, 13, 16, 20)] == [1, 4, 12, 10, 6, 0]
+    assert nodes(12, 13) * measured_bytes / 159 > 0.92 * limit
 
 
 def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_finished_folder_whose_manifest_is_gone(world: World, fetched: Path, tmp
         given += sorted((folder / "data").glob("*.jsonl")) if name == "clean" else []
         for place in given:
             done = try_(world, reader, tmp_path / "root", **{option: place})
-            refused(done, INPUT, folder, "begun by pairmill and is not finished", "resumes")
+            refused(done, INPUT, folder, "began this folder and has not finished it", "resumes")
             assert not (tmp_path / "root").exists()
 
 
@@ -330,7 +330,7 @@ def test_folder_that_was_only_begun(world: World, fetched: Path, tmp_path: Path,
     shutil.copy(made_by(world, fetched, name) / tools.STARTED, folder)
     for reader, option in readers_of(name):
         done = try_(world, reader, tmp_path / "root", **{option: folder})
-        refused(done, INPUT, folder, "begun by pairmill and is not finished")
+        refused(done, INPUT, folder, "began this folder and has not finished it")
         assert not (tmp_path / "root").exists()
 
 
@@ -405,9 +405,11 @@ def test_raw_data_that_changed_since_it_was_fetched(world: World, tmp_path: Path
         victim.unlink()
     else:
         (revision / tools.MANIFEST).unlink()
-    said = {"deleted": "gone or changed", "cut": "gone or changed", "not finished": "no finished revision of dmmath"}[
-        how
-    ]
+    said = {
+        "deleted": "missing or changed",
+        "cut": "missing or changed",
+        "not finished": "no finished revision of dmmath",
+    }[how]
     for raw in (folder, root / "raw") if how != "not finished" else (root / "raw",):
         done = try_(world, "clean", tmp_path / "other", raw=raw)
         message = refused(done, INPUT, said, root / "raw" / "dmmath")

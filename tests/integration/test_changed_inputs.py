@@ -14,23 +14,25 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.clean import core as clean_core
+from components.clean.cleaning import CleanPieces
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch
+from components.fetch.core import Fetch, FetchFiles
 from components.sample import run as sample
 from components.sample.config import SampleConfig
 from components.tokenize import core as tokenize_core
 from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import Tokenize
+from components.tokenize.core import EncodeRows, Tokenize
 from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.core import TrainTokenizer
+from components.train_tokenizer.core import CountWords, TrainTokenizer
 from pairmill import storage, verify
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
 from pairmill.engine.runner import RECORD, Result
 from pairmill.errors import InputError, StageFailure
-from sources import slices
+from pairmill.formats import slices
+from pairmill.formats.slices import Slicing
 from tests.support import tools
 from tests.support.helpers import contents, writable
 from tests.support.tools import World
@@ -111,16 +113,16 @@ def replace(path: Path, data: bytes) -> None:
     os.replace(beside, path)
 
 
-def before_work(monkeypatch: pytest.MonkeyPatch, stage: type[Any], change: Callable[[], object]) -> None:
+def before_work(monkeypatch: pytest.MonkeyPatch, shard: type[Any], change: Callable[[], object]) -> None:
     """``change`` comes between the plan of a stage and its first shard, once."""
-    process, left = stage.process, [change]
+    run, left = shard.run, [change]
 
     def late(self: Any, *given: Any) -> Any:
         while left:
             left.pop()()
-        return process(self, *given)
+        return run(self, *given)
 
-    monkeypatch.setattr(stage, "process", late)
+    monkeypatch.setattr(shard, "run", late)
 
 
 def rows_of(folder: str) -> dict[str, list[Any]]:
@@ -169,7 +171,7 @@ def test_a_raw_file_that_changes_after_its_digest_poisons_nothing(
     file.write_bytes(make("right"))
     source = source_of(raw, path)
     with monkeypatch.context() as patch:
-        before_work(patch, Clean, lambda: change(file, make("wrong")))
+        before_work(patch, CleanPieces, lambda: change(file, make("wrong")))
         refused(lambda: clean(raw, root, source), file.name)
     assert not list(root.rglob(RECORD))
     change(file, make("right"))
@@ -183,8 +185,7 @@ def test_a_raw_file_in_pieces_that_changes_after_its_digest_poisons_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     path, make = KINDS[kind]
-    for module in (slices, clean_core):
-        monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(clean_core, "SLICING", Slicing(1000, 2000))
     monkeypatch.setattr(slices, "_BLOCK", 300)
     raw, root = tmp_path / "raw", tmp_path / "root"
     file = raw / path
@@ -192,7 +193,7 @@ def test_a_raw_file_in_pieces_that_changes_after_its_digest_poisons_nothing(
     file.write_bytes(make("right"))
     source = source_of(raw, path)
     with monkeypatch.context() as patch:
-        before_work(patch, Clean, lambda: overwrite(file, make("wrong")))
+        before_work(patch, CleanPieces, lambda: overwrite(file, make("wrong")))
         refused(lambda: clean(raw, root, source), file.name)
     assert not list(root.rglob(RECORD))
     overwrite(file, make("right"))
@@ -204,15 +205,14 @@ def test_a_raw_file_in_pieces_that_changes_after_its_digest_poisons_nothing(
 
 def test_a_header_that_is_another_than_its_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of a CSV file in pieces every piece reads the first line by itself.
-    for module in (slices, clean_core):
-        monkeypatch.setattr(module, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(clean_core, "SLICING", Slicing(1000, 2000))
     raw, root = tmp_path / "raw", tmp_path / "root"
     file = raw / "mine/x.csv"
     file.parent.mkdir(parents=True)
     file.write_bytes(_csv("right"))
     source = source_of(raw, "mine/x.csv")
     with monkeypatch.context() as patch:
-        before_work(patch, Clean, lambda: replace(file, _csv("right").replace(b"q,a", b"a,q", 1)))
+        before_work(patch, CleanPieces, lambda: replace(file, _csv("right").replace(b"q,a", b"a,q", 1)))
         refused(lambda: clean(raw, root, source), file.name)
     assert not list(root.rglob(RECORD))
 
@@ -225,7 +225,7 @@ def test_a_file_that_comes_again_with_the_same_bytes_harms_nobody(
     file.parent.mkdir(parents=True)
     file.write_bytes(_parquet("right"))
     source = source_of(raw, "mine/x.parquet")
-    before_work(monkeypatch, Clean, lambda: replace(file, _parquet("right")))
+    before_work(monkeypatch, CleanPieces, lambda: replace(file, _parquet("right")))
     assert len(rows_of(clean(raw, tmp_path / "root", source).uri)["mine.jsonl"]) == _ROWS
 
 
@@ -240,7 +240,7 @@ def test_an_object_of_a_bucket_that_changes_after_its_digest_poisons_nothing(
     (tmp_path / "mine.yaml").write_text(_YAML.format(uri))
     source = str(tmp_path / "mine.yaml")
     with monkeypatch.context() as patch:
-        before_work(patch, Clean, lambda: store.write(uri, make("wrong")))
+        before_work(patch, CleanPieces, lambda: store.write(uri, make("wrong")))
         refused(lambda: clean(raw, root, source), path)
     assert not [entry for entry in store.list(root) if entry.path.endswith(RECORD)]
     store.write(uri, make("right"))
@@ -257,7 +257,7 @@ def test_a_given_archive_that_changes_after_its_digest_is_not_unpacked(
     right, wrong = ((folder / path).read_bytes() for folder in (given, other))
     config = FetchConfig(root=str(tmp_path / "root"), raw=str(given), sources=["dmmath"], workers=1)
     with monkeypatch.context() as patch:
-        before_work(patch, Fetch, lambda: replace(given / path, wrong))
+        before_work(patch, FetchFiles, lambda: replace(given / path, wrong))
         refused(lambda: runner.run(Fetch(), config), path)
     assert not list((tmp_path / "root").rglob(RECORD))
     replace(given / path, right)
@@ -291,7 +291,7 @@ def test_rows_of_others_that_change_after_their_digest_poison_nothing(
         return runner.run(TrainTokenizer(), config)
 
     with monkeypatch.context() as patch:
-        kind_of = Tokenize if stage == "tokenize" else TrainTokenizer
+        kind_of = EncodeRows if stage == "tokenize" else CountWords
         before_work(patch, kind_of, lambda: replace(file, wrong.read_bytes()))
         refused(lambda: run(root), file.name)
     assert not list(root.rglob(RECORD))
@@ -309,7 +309,7 @@ def test_rows_that_only_pythons_reader_takes_are_compared_too(
     tools.write_lines(file, rows)
     config = TokenizeConfig(root=str(tmp_path / "root"), rows=[str(file)], tokenizer=str(world.tokenizer), workers=1)
     with monkeypatch.context() as patch:
-        before_work(patch, Tokenize, lambda: overwrite(file, file.read_bytes().replace(b"a", b"o")))
+        before_work(patch, EncodeRows, lambda: overwrite(file, file.read_bytes().replace(b"a", b"o")))
         refused(lambda: runner.run(Tokenize(), config), file.name)
 
 
@@ -396,8 +396,7 @@ def test_a_flipped_byte_of_a_large_parquet_file_fails_its_pieces_alone(
     line: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned = Path(line("clean").uri)
-    monkeypatch.setattr(tokenize_core, "_PIECE_BYTES", 500)
-    monkeypatch.setattr(tokenize_core, "_SMALL", 0)
+    monkeypatch.setattr(tokenize_core, "SLICING", Slicing(500, 0, 1000))
     victims = sorted(cleaned.glob("data_clustered/**/*.parquet"))
     flip(victims[0])
     with pytest.raises(StageFailure) as caught:

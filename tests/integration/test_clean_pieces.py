@@ -13,7 +13,8 @@ from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
-from sources import slices
+from pairmill.formats import slices
+from pairmill.formats.slices import Slicing
 from sources.datasets import SOURCES
 from tests.support.helpers import python
 
@@ -44,8 +45,7 @@ def rows_of(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (slices, core):
-        monkeypatch.setattr(module, "PIECE_BYTES", 4000)
+    monkeypatch.setattr(core, "SLICING", Slicing(4000, 8000))
     monkeypatch.setattr(slices, "_BLOCK", 1000)
     monkeypatch.setattr(sink, "_HELD", 20_000)
     monkeypatch.setattr(merge, "_SMALL", 1500)
@@ -153,7 +153,7 @@ def test_an_output_stands_even_if_no_row_goes_there(tmp_path: Path) -> None:
 
 
 def test_large_segments_are_copied_and_small_ones_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "PIECE_BYTES", 1)
+    monkeypatch.setattr(core, "SLICING", Slicing(1, 1 << 40))
     flan(tmp_path, *[[("small", f"{part} {row}") for row in range(3)] + [("large", "x" * 5000)] for part in range(9)])
     monkeypatch.setattr(merge, "_SMALL", 900)
     folder, manifest = clean(tmp_path, tmp_path / "root", sources=["flan"])
@@ -167,7 +167,7 @@ def test_large_segments_are_copied_and_small_ones_joined(tmp_path: Path, monkeyp
 
 
 def test_a_damaged_segment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "PIECE_BYTES", 1)
+    monkeypatch.setattr(core, "SLICING", Slicing(1, 1 << 40))
     flan(tmp_path, [("a", "1")], [("a", "2")])
     clean(tmp_path, tmp_path / "root", sources=["flan"])
     shards = tmp_path / "root/clean/shards"

@@ -954,7 +954,7 @@ def test_given_files_that_change_are_noticed(hub: Hub, tmp_path: Path, monkeypat
     result = fetch(tmp_path / "root", raw=str(raw))
     (raw / "made" / "data" / "train-0.jsonl").write_bytes(lines(3))
     said = refusal(lambda: clean(tmp_path / "c", result.uri))
-    assert "1 raw files of made are gone or changed since they were fetched; got data/train-0.jsonl: " in said
+    assert "1 raw files of made are missing or changed since they were fetched; got data/train-0.jsonl: " in said
     again = fetch(tmp_path / "root", raw=str(raw))
     assert again.uri != result.uri
     assert len(clean(tmp_path / "c", again.uri)["data/made.jsonl"].splitlines()) == 63
@@ -1051,8 +1051,8 @@ def test_clean_makes_the_same_of_the_index_of_the_raw_folders_and_of_plain_files
     assert "no finished revision of made" in said
     (folder / tools.MANIFEST).write_bytes(whole)
     (folder / "data" / "train-0.jsonl").unlink()
-    assert "gone or changed" in refusal(lambda: clean(tmp_path / "5", index_there))
-    assert "gone or changed" in refusal(lambda: clean(tmp_path / "5", tmp_path / "elsewhere" / "raw"))
+    assert "missing or changed" in refusal(lambda: clean(tmp_path / "5", index_there))
+    assert "missing or changed" in refusal(lambda: clean(tmp_path / "5", tmp_path / "elsewhere" / "raw"))
 
 
 def test_rows_of_hub_and_rows_are_declared_apart(monkeypatch: pytest.MonkeyPatch, hub: Hub, tmp_path: Path) -> None:

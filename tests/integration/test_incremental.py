@@ -212,7 +212,7 @@ def test_raw_data_that_is_gone_or_cut_is_brought_again(world: World, tmp_path: P
     for damage in (victim.unlink, lambda: os.truncate(writable(victim), 10), lambda: tools.remove(raw / "dmmath")):
         damage()
         done = project.run()
-        assert done.said("fetch: raw data of dmmath is gone or changed; bringing it again")
+        assert done.said("fetch: raw data of dmmath is missing or changed; fetching it again")
         assert tools.folder(done) == folder
         # The time at which it was fetched stands in the manifest of the raw data.
         assert less_manifests(tools.digests(raw)) == less_manifests(wanted[0])

@@ -107,7 +107,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], nursery: Nursery, tmp
             said = tools.Done(done.returncode, done.stdout, done.stderr, 0).message
             assert "Traceback" not in done.stderr
             if (folder / tools.STARTED).exists():
-                assert "is not finished" in said
+                assert "has not finished it" in said
             assert str(folder) in said
             assert not (tmp_path / "reader").exists()
             refused += 1

@@ -83,7 +83,7 @@ def test_a_failing_task_says_why_and_leaves_no_outputs(
     assert "clean" not in run.outputs
     log = run.attempts[-1].log.decode()
     assert run.attempts[-1].exit_code == 3
-    assert "1 raw files of sudoku are gone or changed since they were fetched" in log
+    assert "1 raw files of sudoku are missing or changed since they were fetched" in log
     assert "Traceback" not in log
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pairmill.engine.stage import MOST_SHARES
+from pairmill.engine.options import MAX_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
 from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame
@@ -623,7 +623,7 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([IMAGE, "root=gs://b/p", f"workers={MOST_SHARES + 1}"], f"workers: out of range; got {MOST_SHARES + 1}; exp"),
+        ([IMAGE, "root=gs://b/p", f"workers={MAX_SHARES + 1}"], f"workers: out of range; got {MAX_SHARES + 1}; exp"),
         ([IMAGE, "root=gs://b/p", "epochs=0"], "epochs: out of range; got 0"),
         ([IMAGE, "root=gs://b/p", "profile=nonsense"], "profile: "),
         ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is too small"),

@@ -20,6 +20,7 @@ from pairmill import _native
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InternalError
+from pairmill.formats.slices import Slicing
 from pairmill.formats.tokens import ARRAYS, INDEX
 from tests.support import tools
 from tests.support.helpers import python, until
@@ -47,8 +48,7 @@ def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
     whole, manifest = tokenize(world, tmp_path / "rows", tmp_path / "whole", workers=1)
     assert "pieces" not in manifest.data
 
-    monkeypatch.setattr(core, "_PIECE_BYTES", 20_000)
-    monkeypatch.setattr(core, "_SMALL", 0)
+    monkeypatch.setattr(core, "SLICING", Slicing(20_000, 0, 40_000))
     cut, cut_manifest = tokenize(world, tmp_path / "rows", tmp_path / "cut", workers=1)
     (pieces,) = cut_manifest.data["pieces"].values()
     assert list(cut_manifest.data["pieces"]) == ["large.parquet"]
@@ -114,7 +114,7 @@ def less(found: dict[str, str], *paths: str) -> dict[str, str]:
 
 def test_a_damaged_large_file_fails_alone(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the pieces are listed a file is opened for the first time."""
-    monkeypatch.setattr(core, "_SMALL", 0)
+    monkeypatch.setattr(core, "SLICING", Slicing(32 << 20, 0, 64 << 20))
     path = tools.write_rows(tmp_path / "rows" / "bad.parquet", tools.rows(50))
     path.write_bytes(path.read_bytes()[:-20])
     tools.write_rows(tmp_path / "rows" / "good.parquet", tools.rows(50))

@@ -272,7 +272,7 @@ def refused_by_readers(this: Case, root: Path, rng: random.Random, elsewhere: Pa
         assert done.out == ""
         assert "Traceback" not in done.err
         if begun:
-            assert "is not finished" in done.message, done.message
+            assert "has not finished it" in done.message, done.message
         assert str(folder) in done.message
         assert not elsewhere.exists()
     return len(found)

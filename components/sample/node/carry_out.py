@@ -148,7 +148,7 @@ def open_plan(config: NodeConfig) -> Sample:
     root = storage.normalise(config.root, "root") if config.root else ""
     given = storage.join(root, NAME, config.plan) if manifests.is_fingerprint(config.plan) else config.plan
     home = storage.normalise(given, "plan")
-    manifest = manifests.read_whole(home)
+    manifest = manifests.read_intact(home)
     if manifest is None or manifest.stage != NAME or "sample" not in manifest.data:
         raise InputError(
             "not a plan",

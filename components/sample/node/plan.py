@@ -81,7 +81,7 @@ class SamplePlan:
         """
 
         def column(name: str) -> NDArray[Any]:
-            data = manifests.contents(home, manifest, f"{FOLDER}{name}.npy")
+            data = manifests.read_file(home, manifest, f"{FOLDER}{name}.npy")
             array: NDArray[Any] = npy.read_array(io.BytesIO(data), allow_pickle=False)
             return array
 

@@ -62,7 +62,7 @@ class Watched:
             manifest = self._manifest(folder)
             if manifest is None:
                 return State(None, {}, f"{folder} holds no finished sample")
-            wrong = manifests.damage(str(folder), manifest.files)
+            wrong = manifests.find_damage(str(folder), manifest.files)
         except (InputError, OSError) as error:
             return State(None, {}, str(error))
         return State(manifest, _facts(folder), "; ".join(wrong[:3]))

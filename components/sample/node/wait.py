@@ -66,4 +66,4 @@ def _state(folder: str, config: WaitConfig) -> str:
         return f"{folder} is not there"
     if config.plan and manifest.fingerprint != config.plan:
         return f"{folder} is the sample {manifest.fingerprint}"
-    return "; ".join(manifests.damage(folder, manifest.files)[:3])
+    return "; ".join(manifests.find_damage(folder, manifest.files)[:3])

@@ -206,7 +206,7 @@ def test_nothing_to_read_is_an_input_error(tmp_path: Path) -> None:
 def test_an_unfinished_folder_is_refused_also_by_its_inner_folders_and_files(tmp_path: Path) -> None:
     put(tmp_path, "data/a.jsonl", "data_clustered/b/c.parquet", manifests.STARTED)
     for place in (tmp_path, tmp_path / "data", tmp_path / "data" / "a.jsonl", tmp_path / "data_clustered" / "b"):
-        with pytest.raises(InputError, match="begun by pairmill and is not finished"):
+        with pytest.raises(InputError, match="began this folder and has not finished it"):
             discover(place)
 
 

@@ -99,10 +99,13 @@ def test_damage_names_files_that_are_gone_or_of_another_size(tmp_path: Path) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * file.size)
     (tmp_path / "a stranger").write_bytes(b"")
-    assert manifests.damage(str(tmp_path), manifest.files) == []
+    assert manifests.find_damage(str(tmp_path), manifest.files) == []
     (tmp_path / "a.jsonl").unlink()
     (tmp_path / "b" / "é.jsonl").write_bytes(b"xx")
-    assert manifests.damage(str(tmp_path), manifest.files) == ["b/é.jsonl: 2 bytes, expected 3", "a.jsonl: missing"]
+    assert manifests.find_damage(str(tmp_path), manifest.files) == [
+        "b/é.jsonl: 2 bytes, expected 3",
+        "a.jsonl: missing",
+    ]
 
 
 def test_a_content_key_depends_on_values_and_not_on_their_order_in_a_map() -> None:
@@ -134,10 +137,10 @@ def test_a_ledger_that_does_not_reconcile_is_a_defect() -> None:
 
 def test_a_result_that_was_deleted_is_told_from_a_folder_of_others(tmp_path: Path) -> None:
     gone = tmp_path / "clean" / "0123456789abcdef"
-    with pytest.raises(InputError, match=r"no result of a stage is there.*cache off") as caught:
-        manifests.read_whole(str(gone))
+    with pytest.raises(InputError, match=r"the result of the stage is missing.*cache off") as caught:
+        manifests.read_intact(str(gone))
     assert caught.value.exit_code == 3
-    assert manifests.read_whole(str(tmp_path / "others")) is None
+    assert manifests.read_intact(str(tmp_path / "others")) is None
     gone.mkdir(parents=True)
     (gone / "rows.jsonl").write_text("")
-    assert manifests.read_whole(str(gone)) is None
+    assert manifests.read_intact(str(gone)) is None

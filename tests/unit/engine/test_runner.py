@@ -248,7 +248,7 @@ def test_a_record_of_lost_files_does_not_win(bench: Bench) -> None:
     again = bench.run()
     assert (again.reused, bench.processed()) == (False, ["a.txt"])
     assert again.manifest == first.manifest
-    assert manifests.read_whole(again.uri) == first.manifest
+    assert manifests.read_intact(again.uri) == first.manifest
 
 
 # --- resume ---------------------------------------------------------------------------------------------------------

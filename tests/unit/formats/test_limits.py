@@ -27,8 +27,8 @@ from pairmill.engine.stage import Profile
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.formats import jsonstream, limits, rows
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice, Slicing
 from sources import readers
-from sources.slices import Piece, pieces_of
 from sources.source import Context, Parsed, Source, Unit
 from tests.support.helpers import REPOSITORY
 
@@ -40,7 +40,7 @@ MOST = 300 * MB
 READ = """
     import sys, types
     from sources import readers
-    from sources.slices import Piece
+    from pairmill.formats.slices import FileSlice
     from pairmill.formats import rows
     from pairmill.errors import InputError
     try:
@@ -52,7 +52,7 @@ READ = """
                 read = getattr(readers, sys.argv[1])
             else:
                 read = readers.read
-            piece = Piece(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20)
+            piece = FileSlice(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20)
             if read is readers.line_pairs:
                 found = read(piece, pair_empty_lines=False)
             else:
@@ -198,7 +198,7 @@ class Made(Source):
 
 
 def one(path: Path, reader: Any, longest: int) -> list[Any]:
-    piece = Piece(path.name, str(path), longest=longest)
+    piece = FileSlice(path.name, str(path), longest=longest)
     if reader is readers.line_pairs:
         return list(reader(piece, pair_empty_lines=False))
     return list(reader(piece) if reader is readers.json_object else reader(piece, Made()))
@@ -259,7 +259,9 @@ def test_an_element_of_an_array_has_the_same_limit_wherever_it_is_cut(
 
 def test_the_limit_is_an_option_that_every_piece_has(tmp_path: Path) -> None:
     assert CleanConfig(root="x", raw="y").max_record_bytes == limits.RECORD_BYTES == 64 << 20
-    assert {piece.longest for piece in pieces_of("x.jsonl", str(tmp_path / "x.jsonl"), 1, 1, longest=5)} == {5}
+    (tmp_path / "x.jsonl").write_text("{}\n" * 4)
+    slices = Slicing(3, 0).cut(FileSlice("x.jsonl", str(tmp_path / "x.jsonl"), size=12, longest=5), 1)
+    assert [one.longest for one in slices] == [5] * 4
     with pytest.raises(UsageError, match=r"max_record_bytes: out of range; got 0"):
         CleanConfig(root="x", raw="y", max_record_bytes=0)
 
@@ -349,7 +351,7 @@ def test_a_sparse_member_is_refused_where_it_is_wanted(tmp_path: Path, form: str
     assert unpacked(data, tmp_path, "*.json") == {}
     (tmp_path / "x.tar").write_bytes(data)
     with pytest.raises(InputError, match=r"x\.tar member 'a\.txt': a member is sparse"):
-        list(readers.tar_members(Piece("x.tar", str(tmp_path / "x.tar")), lambda name: True))
+        list(readers.tar_members(FileSlice("x.tar", str(tmp_path / "x.tar")), lambda name: True))
 
 
 def packed(kind: str, name: str, data: bytes) -> bytes:
@@ -382,12 +384,12 @@ def test_a_member_that_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: py
 def test_a_member_of_an_archive_that_is_a_record_has_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "x.tar.gz"
     path.write_bytes(packed("tar", "a.txt", bytes(1001)))
-    piece = Piece(path.name, str(path), longest=1001)
+    piece = FileSlice(path.name, str(path), longest=1001)
     assert list(readers.tar_members(piece, lambda name: True)) == [("a.txt", bytes(1001))]
     with pytest.raises(
         InputError, match=r"x\.tar\.gz member 'a\.txt': a member is longer than max_record_bytes; got 1001"
     ):
-        list(readers.tar_members(Piece(path.name, str(path), longest=1000), lambda name: True))
+        list(readers.tar_members(FileSlice(path.name, str(path), longest=1000), lambda name: True))
 
 
 def test_a_header_of_a_tar_is_not_read_into_memory_whatever_it_says(tmp_path: Path) -> None:

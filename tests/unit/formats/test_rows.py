@@ -1,5 +1,6 @@
 """Row files: what the writers write, byte for byte, and what the readers take, refuse and bound."""
 
+import dataclasses
 import io
 import json
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pairmill import _native
 from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.formats.rows import JsonlWriter, ParquetWriter, Row
+from pairmill.formats.slices import FileSlice, Slicing
 
 ROWS = [Row("direct", "q", "a"), Row("cot", "", "é\n"), Row("synth,cot", "x" * 50, "")]
 
@@ -298,23 +300,27 @@ def test_nulls_are_passed_on(tmp_path: Path, kind: pa.DataType) -> None:
     assert rows.text_bytes(batch.response.slice(1)) == 1
 
 
-def test_parts_of_a_parquet_file_are_its_row_groups_in_order(tmp_path: Path) -> None:
+def test_slices_of_a_parquet_file_are_its_row_groups_in_order(tmp_path: Path) -> None:
     many = [Row("c", f"{number:04}" * 20, "r") for number in range(1000)]
     path = tmp_path / "x.parquet"
     groups = write_parquet(path, *(many[start : start + 90] for start in range(0, 1000, 90))).metadata.num_row_groups
     assert groups == 12
-    parts = rows.parts(str(path), 20_000)
+    file = FileSlice("x.parquet", str(path), size=path.stat().st_size)
+    parts = Slicing(20_000, 0).cut(file)
     assert [(part.start, part.stop, part.first) for part in parts] == [
         (start, min(start + 3, 12), start * 90) for start in range(0, 12, 3)
     ]
-    assert sum(part.size for part in parts) == sum(part.size for part in rows.parts(str(path), 1)) > 80_000
+    assert sum(part.size for part in parts) == sum(part.size for part in Slicing(1, 0).cut(file)) > 80_000
     found: list[Row] = []
     for part in parts:
         for batch in rows.read(str(path), part):
             assert batch.start == len(found)
             found += map(Row, *(getattr(batch, name).to_pylist() for name in rows.FIELDS))
     assert found == many
-    assert rows.parts(str(path), 1 << 30) == [rows.Part(0, 12, 0, sum(part.size for part in parts))]
+    total = sum(part.size for part in parts)
+    assert Slicing(1 << 30, 0).cut(file) == [dataclasses.replace(file, stop=12, size=total)]
+    for whole in (Slicing(1, 0, total + 1), Slicing(1, file.size + 1)):
+        assert whole.cut(file) == [file]
 
 
 @pytest.mark.parametrize("name", rows.FIELDS)

@@ -69,7 +69,7 @@ def test_a_pairmill_folder_has_to_be_finished_and_whole(tmp_path: Path, root: st
     (tmp_path / "tokenizer.json").write_bytes(b"{}")
     manifests.begin(str(tmp_path), "train_tokenizer", "f" * 16)
     for given in (tmp_path, tmp_path / "tokenizer.json"):
-        with pytest.raises(InputError, match="was begun by pairmill and is not finished"):
+        with pytest.raises(InputError, match="pairmill began this folder and has not finished it"):
             locate(str(given), root)
     finished(tmp_path, 2)
     assert locate(str(tmp_path), root) == str(tmp_path / "tokenizer.json")

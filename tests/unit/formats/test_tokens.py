@@ -268,7 +268,7 @@ def test_what_is_no_tokenized_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tokenized_path=.*no tokenizer_info.json"):
         open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
     (tmp_path / manifests.STARTED).write_text("{}")
-    with pytest.raises(InputError, match="is not finished"):
+    with pytest.raises(InputError, match="has not finished it"):
         open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
 
 

@@ -394,7 +394,7 @@ def test_a_nodes_folder_means_its_current_sample_and_an_unfinished_one_is_refuse
     (node / "PLAN").write_text("a" * 16 + "\n")
     assert RowPlan(node).digest == RowPlan(folder).digest
     (folder / manifests.STARTED).write_text("{}")
-    with pytest.raises(InputError, match="is not finished"):
+    with pytest.raises(InputError, match="has not finished it"):
         RowPlan(folder)
 
 

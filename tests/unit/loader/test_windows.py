@@ -236,7 +236,7 @@ class TestTokenizer:
     def test_a_task_of_an_unfinished_folder_is_refused(self, tmp_path: Path) -> None:
         (tokenized(tmp_path / "t") / "tokenizer_info.json").unlink()
         manifests.begin(str(tmp_path / "t"), "tokenize", "0" * 16)
-        with pytest.raises(InputError, match="begun by pairmill and is not finished"):
+        with pytest.raises(InputError, match="began this folder and has not finished it"):
             Windows.of_files(tmp_path / "t" / "task_0", seq_len=8)
 
 
@@ -296,7 +296,7 @@ class TestFiles:
     def test_an_unfinished_folder_is_refused(self, tmp_path: Path) -> None:
         np.save(tmp_path / "x.npy", np.arange(9, dtype=np.uint16))
         (tmp_path / manifests.STARTED).write_text(json.dumps({}))
-        with pytest.raises(InputError, match="begun by pairmill and is not finished"):
+        with pytest.raises(InputError, match="began this folder and has not finished it"):
             Windows.of_files(tmp_path, seq_len=4)
 
     @staticmethod

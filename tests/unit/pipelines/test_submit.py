@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console
 
 from pairmill import log
-from pairmill.engine.stage import MOST_SHARES
+from pairmill.engine.options import MAX_SHARES
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines import parameters
@@ -101,7 +101,7 @@ def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
         ({"seed": "-1"}, "seed: out of range"),
         ({"output_path": "{fingerprint}/x"}, "output_path"),
         ({"workers": "0"}, "workers: out of range"),
-        ({"workers": str(MOST_SHARES + 1)}, "workers: out of range"),
+        ({"workers": str(MAX_SHARES + 1)}, "workers: out of range"),
     ],
 )
 def test_what_a_stage_would_refuse_is_refused_before_it_is_submitted(

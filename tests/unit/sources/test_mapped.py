@@ -25,6 +25,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.engine.stage import default_of
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.interface.cli import build
 from pairmill.storage import Entry, LocalStore
 from sources import mapped
@@ -32,7 +33,6 @@ from sources import raw as raw_files
 from sources.description import KEYS, TAGS, Description
 from sources.expression import FUNCTIONS
 from sources.origin import Given, Hub, HubRows
-from sources.slices import Piece
 from sources.source import Context, Drop, Malformed, Source, parse_record
 from sources.splits import SourceOptions
 from tests.support.helpers import REPOSITORY, python
@@ -481,18 +481,18 @@ def test_rows_come_through_the_readers(load: Load, tmp_path: Path) -> None:
     messages = [[{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], None]
     table = pa.table({"messages": messages, "question": ["y", "x"], "unread": [1, 2]})
     pq.write_table(table, tmp_path / "one.parquet")
-    records = [record for _, record in source.read(Piece("one.parquet", str(tmp_path / "one.parquet")), "pairmill")]
+    records = [record for _, record in source.read(FileSlice("one.parquet", str(tmp_path / "one.parquet")), "pairmill")]
     assert list(records[0]) == ["messages", "question"]
     assert [parse(source, record) for record in records] == [Row("direct", "q", "a"), Drop("filtered_by_where")]
     pq.write_table(pa.table({"messages": messages}), tmp_path / "two.parquet")
     with pytest.raises(InputError, match="column 'question' is missing"):
-        list(source.read(Piece("two.parquet", str(tmp_path / "two.parquet")), "pairmill"))
+        list(source.read(FileSlice("two.parquet", str(tmp_path / "two.parquet")), "pairmill"))
 
 
 def test_numbers_of_csv_are_texts(load: Load, tmp_path: Path) -> None:
     source = load(files="'*.csv'", where="number(level) >= 3")
     (tmp_path / "one.csv").write_text("question,answer,level\nq,1,3\nr,2,2\ns,3,\n")
-    records = [record for _, record in source.read(Piece("one.csv", str(tmp_path / "one.csv")), "pairmill")]
+    records = [record for _, record in source.read(FileSlice("one.csv", str(tmp_path / "one.csv")), "pairmill")]
     filtered = Drop("filtered_by_where")
     assert [parse(source, record) for record in records] == [Row("direct", "q", "1"), filtered, filtered]
 
@@ -1020,7 +1020,7 @@ def test_a_path_below_one_that_is_asked_for_is_missed_where_that_is_there(clean:
 
 def test_one_record_of_any_shard_is_enough(clean: Cleaned, monkeypatch: pytest.MonkeyPatch) -> None:
     """What no shard sees alone is decided over all of them, by a run that goes on as well."""
-    monkeypatch.setattr(core, "PIECE_BYTES", 1)
+    monkeypatch.setattr(core, "SLICING", Slicing(1, 1 << 40))
     files = {f"{number}.jsonl": [{"question": "q", "answer": "a"}, {"more": number}] for number in range(4)}
     for _ in range(2):
         with pytest.raises(InputError, match=r"got question, answer, more; expected .*one of the 8 records"):

@@ -18,10 +18,10 @@ import pytest
 
 from pairmill.engine.stage import Profile
 from pairmill.errors import InputError
+from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.slices import FileSlice, Slicing
 from sources import readers
-from sources import slices as cutting
-from sources.slices import Piece, pieces_of
 from sources.source import Context, Malformed, Parsed, Record, Source, Unit
 
 Reader = Callable[..., Iterator[Record]]
@@ -54,7 +54,7 @@ class Named(Plain):
 PLAIN, NAMED = Plain(), Named()
 
 
-def records(reader: Reader, piece: Piece, source: Source, profile: Profile) -> Iterator[Record]:
+def records(reader: Reader, piece: FileSlice, source: Source, profile: Profile) -> Iterator[Record]:
     """What a reader makes of a piece; some need nothing else."""
     if reader is readers.line_pairs:
         return reader(piece, pair_empty_lines=profile == "data_io")
@@ -68,7 +68,7 @@ def whole(
     profile: Profile = "pairmill",
     longest: int = RECORD_BYTES,
 ) -> list[Any]:
-    return list(records(reader, Piece(path.name, str(path), longest=longest), source, profile))
+    return list(records(reader, FileSlice(path.name, str(path), longest=longest), source, profile))
 
 
 def made(path: Path, data: bytes | str) -> Path:
@@ -138,9 +138,8 @@ def test_parquet_that_is_cut_is_an_input_error(tmp_path: Path, cut: int) -> None
 def test_parquet_without_rows_gives_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": pa.array([], pa.string())}), tmp_path / "x.parquet")
     assert whole(tmp_path / "x.parquet") == []
-    assert pieces_of("x.parquet", str(tmp_path / "x.parquet"), 1, 1) == [
-        Piece("x.parquet", str(tmp_path / "x.parquet"), size=1)
-    ]
+    file = FileSlice("x.parquet", str(tmp_path / "x.parquet"), size=1)
+    assert Slicing(1, 2).cut(file) == [file]
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
@@ -312,7 +311,7 @@ def packed(members: dict[str, bytes], mode: str = "w:gz", kinds: dict[str, bytes
 
 
 def members(path: Path, longest: int = RECORD_BYTES) -> list[tuple[str, bytes]]:
-    return list(readers.tar_members(Piece(path.name, str(path), longest=longest), lambda name: True))
+    return list(readers.tar_members(FileSlice(path.name, str(path), longest=longest), lambda name: True))
 
 
 HOSTILE = {
@@ -379,21 +378,24 @@ def test_a_damaged_archive_is_an_input_error(tmp_path: Path) -> None:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
     def set_sizes(piece: int, block: int) -> None:
-        monkeypatch.setattr(cutting, "PIECE_BYTES", piece)
+        monkeypatch.setitem(globals(), "SLICING", Slicing(piece, 2 * piece))
         monkeypatch.setattr(cutting, "_BLOCK", block)
 
     return set_sizes
 
 
-def pieces(path: Path, step: int = 1) -> list[Piece]:
-    return pieces_of(path.name, str(path), path.stat().st_size, step)
+SLICING = Slicing(64 << 20, 128 << 20)
 
 
-def joined(found: list[Piece], reader: Reader, source: Source, profile: Profile) -> list[Any]:
+def pieces(path: Path, step: int = 1) -> list[FileSlice]:
+    return SLICING.cut(FileSlice(path.name, str(path), size=path.stat().st_size), step)
+
+
+def joined(found: list[FileSlice], reader: Reader, source: Source, profile: Profile) -> list[Any]:
     return [record for piece in found for record in records(reader, piece, source, profile)]
 
 
-def check_cover(found: list[Piece], size: int) -> None:
+def check_cover(found: list[FileSlice], size: int) -> None:
     """Pieces follow one another from the first byte to the last."""
     if len(found) > 1:
         assert [piece.start for piece in found] == [0, *(piece.stop for piece in found[:-1])]
@@ -514,10 +516,10 @@ def test_what_is_read_from_its_beginning_is_one_piece(tmp_path: Path, small_piec
     small_pieces(10, 10)
     for name in ("x.json", "x.jsonl.gz", "x.csv.zst", "x.tar.gz", "x.txt.xz"):
         path = made(tmp_path / name, b"x\n" * 500)
-        assert pieces(path) == [Piece(name, str(path), size=1_000)]
+        assert pieces(path) == [FileSlice(name, str(path), size=1_000)]
     small_pieces(501, 10)
     path = made(tmp_path / "x.jsonl", b"1\n" * 500)
-    assert pieces(path) == [Piece("x.jsonl", str(path), size=1_000)]
+    assert pieces(path) == [FileSlice("x.jsonl", str(path), size=1_000)]
 
 
 def test_pieces_are_about_as_large_as_wanted(tmp_path: Path, small_pieces: Callable[[int, int], None]) -> None:

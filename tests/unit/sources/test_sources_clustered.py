@@ -11,9 +11,9 @@ import pytest
 
 from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources.datasets import SOURCES
 from sources.origin import Hub, Manual
-from sources.slices import Piece
 from sources.source import Context, Drop, Labelled, Malformed, Unit, checked, parse_record
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
@@ -641,7 +641,7 @@ def test_ampsmathematica_puts_a_name_that_is_no_text_aside(profile: Profile) -> 
     assert parse("ampsmathematica", ("t", "s", "xAnswer:y"), profile) == [Malformed("not_a_member")]
 
 
-def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Piece:
+def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> FileSlice:
     with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
         for name, data in members.items():
             info = tarfile.TarInfo(name)
@@ -649,7 +649,7 @@ def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Piece:
                 info.type = tarfile.DIRTYPE
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
-    return Piece(path.name, str(path))
+    return FileSlice(path.name, str(path))
 
 
 @both
@@ -769,7 +769,7 @@ def test_amps_khan_reads_the_archive_as_if_it_were_unpacked(tmp_path: Path, prof
     archive(tmp_path / "amps.tar.gz", members)
     (unit,) = units("amps_khan", "amps.tar.gz", profile=profile)
     assert unit.files == ("amps.tar.gz",)
-    found = list(SOURCES["amps_khan"].read(Piece("amps.tar.gz", str(tmp_path / "amps.tar.gz")), profile))
+    found = list(SOURCES["amps_khan"].read(FileSlice("amps.tar.gz", str(tmp_path / "amps.tar.gz")), profile))
     assert found == [(prefix + path, path) for path in IN_ORDER]
 
 
@@ -788,7 +788,7 @@ def test_amps_khan_takes_strict_json_alone(tmp_path: Path, profile: Profile) -> 
     }
     for data, expected in cases.items():
         (tmp_path / "1.json").write_bytes(data)
-        piece = Piece("amps/khan/1.json", str(tmp_path / "1.json"))
+        piece = FileSlice("amps/khan/1.json", str(tmp_path / "1.json"))
         assert list(SOURCES["amps_khan"].read(piece, profile)) == [(0, expected)]
     named = {f"amps/khan/{number}.json": data for number, data in enumerate(cases)}
     piece = archive(tmp_path / "amps.tar.gz", named)
@@ -805,5 +805,5 @@ def test_amps_khan_takes_the_last_of_two_members_of_one_name_as_unpacking_would(
     with tarfile.open(tmp_path / "amps.tar", "w") as tar:
         for info, data in twice():
             tar.addfile(info, data)
-    piece = Piece("amps.tar", str(tmp_path / "amps.tar"))
+    piece = FileSlice("amps.tar", str(tmp_path / "amps.tar"))
     assert list(SOURCES["amps_khan"].read(piece, "pairmill")) == [("amps/khan/1.json", [3])]

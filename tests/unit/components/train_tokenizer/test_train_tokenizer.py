@@ -23,6 +23,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import ShardRecord
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, StageFailure, UsageError
+from pairmill.formats.slices import Slicing
 from pairmill.report.charts import Bars
 
 
@@ -209,8 +210,7 @@ def test_parts_runs_and_workers_change_nothing(profile: str, tmp_path: Path, mon
     whole = run(tmp_path, **options)
     assert len(whole.manifest.shards) == 3
 
-    monkeypatch.setattr(core, "_SMALL", 0)
-    monkeypatch.setattr(core, "_PART_BYTES", 6_000)
+    monkeypatch.setattr(core, "SLICING", Slicing(6_000, 0))
     monkeypatch.setattr(core, "_FAN_IN", 3)
     monkeypatch.setattr(runs, "MOST_WORDS", 30)
     monkeypatch.setattr(runs, "_BATCH", 64)

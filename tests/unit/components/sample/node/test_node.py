@@ -171,7 +171,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
         ({"seed": 5}, UsageError, "seed: differs from the plan; got 5; expected 0"),
         ({"epochs": 7}, UsageError, "epochs: differs from the plan; got 7; expected 2"),
         ({"profile": "data_io"}, UsageError, "profile: differs from the plan"),
-        ({"plan": "0" * 16}, InputError, "not a plan|no result of a stage is there"),
+        ({"plan": "0" * 16}, InputError, "not a plan|the result of the stage is missing"),
         ({"plan": "nowhere"}, InputError, "not a plan"),
         ({"root": ""}, UsageError, "root: is empty"),
         ({"output_path": "/x/{fingerprint}/y"}, UsageError, "may only be the last part of the path"),

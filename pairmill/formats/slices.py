@@ -1,0 +1,200 @@
+"""Large files in slices, so that one huge file keeps every core busy.
+
+A Parquet file is cut between row groups, a file of lines between lines. What is compressed as a whole, or is one JSON
+array, is read from its beginning: one slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import BinaryIO, TypeVar
+
+from pairmill import storage
+from pairmill.engine.content import UNKNOWN, Content, pinned, whole
+from pairmill.formats import rows
+from pairmill.formats.limits import RECORD_BYTES
+
+_BLOCK = 1 << 20
+# A line of white space, of ASCII or (what begins with C2, E1, E2, E3) beyond it.
+_EMPTY_LINE = re.compile(
+    rb"\n(?:[ \t\v\f\x1c-\x1f]|\xc2[\x85\xa0]|\xe1\x9a\x80"
+    rb"|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*\n"
+)
+_LONGEST_EMPTY_LINE = 64
+LINES = (".jsonl", ".csv", ".txt")
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """Consecutive records of a file: row groups of Parquet, bytes of a file of lines, or all of it.
+
+    Args:
+        path: below the source's raw folder; of a row file its task.
+        uri: of the file.
+        start: first row group of Parquet, first byte of a file of lines.
+        stop: one past the last; None = to the end.
+        first: number of the first row or line, from 0.
+        size: bytes.
+        content: what the whole file has to be.
+        sha256: of the slice's own bytes, where they are not all of the file and are read as they are.
+        longest: bytes of the longest record that is read of it.
+    """
+
+    path: str
+    uri: str
+    start: int = 0
+    stop: int | None = None
+    first: int = 0
+    size: int = 0
+    content: Content = UNKNOWN
+    sha256: str = ""
+    longest: int = RECORD_BYTES
+
+    @property
+    def random_access(self) -> dict[str, Content]:
+        """The file, if it is read in parts, so that its digest cannot be compared on the way."""
+        return {self.uri: self.content} if PurePosixPath(self.path).suffix == ".parquet" else {}
+
+    def opened(self) -> AbstractContextManager[BinaryIO]:
+        """The file, to be read from the slice's first byte to its last. Not for Parquet.
+
+        Raises:
+            Changed: when the block ends; what was read is not what was digested.
+        """
+        return whole(self.uri, replace(self.content, sha256=self.sha256 or self.content.sha256), self.start, self.stop)
+
+    def head(self) -> FileSlice:
+        """The beginning of the file, for a reader that may stop early."""
+        return _Head(self.path, self.uri, content=self.content, longest=self.longest)
+
+
+class _Head(FileSlice):
+    def opened(self) -> AbstractContextManager[BinaryIO]:
+        return pinned(self.uri, self.content)
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """How files are cut.
+
+    Args:
+        size: bytes of a slice or a little more; of Parquet before compression.
+        open_from: bytes of a file; a smaller one is one slice, without a look at it.
+        cut_from: bytes of a Parquet file before compression; a smaller one is one slice.
+    """
+
+    size: int
+    open_from: int
+    cut_from: int = 0
+
+    def cut(self, file: FileSlice, lines_per_record: int = 0) -> list[FileSlice]:
+        """The slices of a file, in order.
+
+        Args:
+            file: all of it, with its size.
+            lines_per_record: of a file of lines; 0 = such a file is not cut.
+
+        Raises:
+            InputError: not a Parquet file under that name; or, as Changed, other bytes than ``content`` says.
+        """
+        if file.size >= self.open_from:
+            suffix = PurePosixPath(file.path).suffix
+            if suffix == ".parquet":
+                return self._row_groups(file)
+            if suffix in LINES and lines_per_record:
+                return self._lines(file, lines_per_record)
+        return [file]
+
+    def _row_groups(self, file: FileSlice) -> list[FileSlice]:
+        found: list[FileSlice] = []
+        with rows.open_parquet(file.uri, file.content) as parquet:
+            metadata = parquet.metadata
+            start = first = count = size = 0
+            for group in range(metadata.num_row_groups):
+                meta = metadata.row_group(group)
+                count += meta.num_rows
+                # A dictionary can make of a few bytes many: what is decoded is what takes time.
+                size += meta.total_byte_size
+                if size >= self.size or group == metadata.num_row_groups - 1:
+                    found.append(replace(file, start=start, stop=group + 1, first=first, size=size))
+                    start, first, count, size = group + 1, first + count, 0, 0
+        return found if found and sum(one.size for one in found) >= self.cut_from else [file]
+
+    def _lines(self, file: FileSlice, step: int) -> list[FileSlice]:
+        """Cut between records after every ``size`` bytes; the file is read once, for the numbers of its lines.
+
+        On the way each slice is digested, and the whole file too if only a manifest has said so far what it is.
+
+        A quote or a carriage return can make a line end that is none, or hide one, and an empty line can put the lines
+        of a record out of step: such a CSV or text file is one slice.
+        """
+        found: list[FileSlice] = []
+        plain = PurePosixPath(file.path).suffix != ".jsonl"
+        start = first = line = place = 0
+        tail = b"\n"
+        stamped = file.content
+        if not stamped.stamp:
+            stamped = replace(stamped, stamp=storage.store_for(file.uri).stamp(file.uri))
+        total, part = hashlib.sha256(), hashlib.sha256()
+
+        def up_to(stop: int) -> FileSlice:
+            return replace(
+                file,
+                start=start,
+                stop=stop,
+                first=first,
+                size=stop - start,
+                content=stamped,
+                sha256=part.hexdigest(),
+            )
+
+        with pinned(file.uri, stamped) as opened:
+            while block := opened.read(_BLOCK):
+                if plain and (b'"' in block or b"\r" in block):
+                    return [file]
+                if step > 1 and _EMPTY_LINE.search(tail + block):
+                    return [file]
+                tail = (tail + block)[-_LONGEST_EMPTY_LINE:]
+                if file.content.promised:
+                    total.update(block)
+                seen = taken = 0
+                while place + len(block) - start >= self.size:
+                    end = block.find(b"\n", seen) + 1
+                    if not end:
+                        break
+                    line += 1
+                    seen = end
+                    if line % step == 0:
+                        part.update(memoryview(block)[taken:end])
+                        found.append(up_to(place + end))
+                        start, first, taken, part = place + end, line, end, hashlib.sha256()
+                part.update(memoryview(block)[taken:])
+                line += block.count(b"\n", seen)
+                place += len(block)
+        if file.content.promised:
+            file.content.require(file.uri, total.hexdigest())
+        if start < place:
+            found.append(up_to(place))
+        return found
+
+
+T = TypeVar("T")
+
+
+def grouped(items: Iterable[T], size_of: Callable[[T], int], most_bytes: int, most: int) -> Iterator[list[T]]:
+    """Consecutive items, as many together as make ``most_bytes`` or ``most``; one alone may be larger."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        if group and (size + size_of(item) > most_bytes or len(group) >= most):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += size_of(item)
+    if group:
+        yield group
