@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from components.sample.row_filter import REASONS
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.report.markdown import plain
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
 
 OutputFormat = Literal["compact", "data_io"]

@@ -16,7 +16,7 @@ from pathlib import Path
 from components.sample.node import owned
 from components.sample.node.space import mounts
 from pairmill import log, storage
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import StorageError, UsageError
 
 NON_ROOT = 65532

@@ -17,7 +17,7 @@ from components.sample.node.folder import FACTS
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, Manifest, content_key
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.sample_folder import PLAN, folder_of
 

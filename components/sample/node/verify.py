@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pairmill.engine import manifest as manifests
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.formats.sample_folder import folder_of
 from pairmill.verify import verify as verified

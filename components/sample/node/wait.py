@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pairmill import log
 from pairmill.engine import manifest as manifests
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.sample_folder import PLAN, folder_of
 

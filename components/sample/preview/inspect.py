@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pairmill import log, storage
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
 
 if TYPE_CHECKING:
