@@ -24,7 +24,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.log import event
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from sources import raw
 from sources.missing_paths import refuse_missed
 from sources.origin import Given, HubRows

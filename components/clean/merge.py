@@ -1,13 +1,12 @@
 """The second round of clean: segments of many shards, put together to outputs in order.
 
-Large Parquet segments are copied row group by row group without decoding them; runs of small ones are decoded and
-written as row groups of a decent size. Memory follows the largest segment.
+A large Parquet segment becomes a row group, and consecutive small ones become one row group. Memory follows the largest
+segment.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from pairmill.engine.options import Profile
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
-from pairmill.formats.parquet import Footer, Stitcher
+from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
 from sources.source import Layout, Source
 
@@ -31,7 +30,7 @@ _FOLDERS = ("data/", "data_clustered/")
 # A shard of the second round: about so many bytes of segments, or so many outputs.
 _SHARD_BYTES = 64 << 20
 _SHARD_OUTPUTS = 256
-# Parquet segments below this are worth decoding to join them; readers pay for every row group.
+# Parquet segments below this share a row group: readers pay for each one.
 _SMALL = 1 << 20
 _LONGEST_NAME = 160
 
@@ -190,41 +189,33 @@ def _write_lines(output: _Output, local: Path) -> None:
 
 
 def _write_parquet(output: _Output, local: Path) -> None:
-    if not output.rows:
-        with local.open("wb") as file, ParquetWriter(file, **_layout(output.layout)):
-            return
-    with Stitcher(local) as stitcher:
+    with local.open("wb") as file, ParquetWriter(file, **_layout(output.layout)) as writer:
         run: list[bytes] = []
         size = rows = 0
         for segment, data in _segments(output):
             if segment.size >= _SMALL or size + segment.size > BATCH_BYTES or rows + segment.rows > BATCH_ROWS:
-                _join(stitcher, run, output.layout)
+                _write_group(writer, run)
                 run, size, rows = [], 0, 0
             run.append(data)
             size += segment.size
             rows += segment.rows
             if segment.size >= _SMALL:
-                _join(stitcher, run, output.layout)
+                _write_group(writer, run)
                 run, size, rows = [], 0, 0
-        _join(stitcher, run, output.layout)
+        _write_group(writer, run)
+    if output.rows:
+        number_row_groups(local)
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
     return {"large": layout.large} | ({"fields": layout.fields} if layout.fields else {})
 
 
-def _join(stitcher: Stitcher, run: list[bytes], layout: Layout) -> None:
-    """Append segments: one as it is, several as one row group."""
+def _write_group(writer: ParquetWriter, segments: list[bytes]) -> None:
+    """Write segments as one row group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if len(run) > 1:
-        table = pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in run])
-        buffer = io.BytesIO()
-        with ParquetWriter(buffer, **_layout(layout)) as writer:
-            writer.write_arrays({name: table[name] for name in table.column_names})
-        run = [buffer.getvalue()]
-    for data in run:
-        file = io.BytesIO(data)
-        footer = Footer.of(file, "a segment")
-        stitcher.append(footer, range(len(footer.groups)), file)
+    if segments:
+        table = pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in segments])
+        writer.write_arrays({name: table[name] for name in table.column_names})

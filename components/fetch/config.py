@@ -29,7 +29,9 @@ class FetchConfig(RunConfig):
         changes_bytes=False,
     )
     split: int = option(
-        1, help="shares in which later stages are to do their work; Kubeflow loops over them", changes_bytes=False
+        1,
+        help=f"shares in which later stages are to do their work, at most {MAX_SHARES}; Kubeflow loops over them",
+        changes_bytes=False,
     )
     update: list[str] = option(
         [], help="sources whose lock is moved to what is published now; all = every one", changes_bytes=False

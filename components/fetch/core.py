@@ -34,7 +34,8 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
 from pairmill.net import http, hub
-from pairmill.report.page import Bars, Report, Table, names_said
+from pairmill.report.charts import Bars
+from pairmill.report.model import Report, Table, describe_names
 from sources import raw
 from sources.card import CARD, matching
 from sources.origin import Git, Given, Hub, HubRows, Manual, Web
@@ -418,7 +419,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
         look_at = []
         if unlocked:
-            look_at.append(f"No revision is known of {names_said(unlocked)}: the files were given, not fetched.")
+            look_at.append(f"No revision is known of {describe_names(unlocked)}: the files were given, not fetched.")
         return Report(
             "fetch",
             {"Sources": len(sources), "Files": count, "Bytes": size, "Fingerprint": manifest.fingerprint},

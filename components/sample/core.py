@@ -31,7 +31,7 @@ from pairmill.formats import tokens
 from pairmill.formats.prefixes import Rules, reference_json
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):

@@ -26,7 +26,8 @@ from pairmill.errors import InputError, InternalError
 from pairmill.formats import rows, tokens
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
-from pairmill.report.page import Bars, Report, Table, names_said, rows_said
+from pairmill.report.charts import Bars
+from pairmill.report.model import Report, Table, describe_names, describe_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -281,7 +282,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         if measures.get("dropped_bytes"):
             look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")
         if empty:
-            look_at.append(f"No row is in {names_said(empty)}.")
+            look_at.append(f"No row is in {describe_names(empty)}.")
         return Report(
             "tokenize",
             {
@@ -297,7 +298,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                 Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
                 Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             ],
-            verdict=f"Rows: {rows_said(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
+            verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
             look_at=look_at,
         )
 

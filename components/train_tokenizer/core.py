@@ -28,7 +28,7 @@ from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.formats.prefixes import Rules
 from pairmill.log import event
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 
 _WORDS, _HELD_OUT = "words", "held_out"
 _TASK = ("rows", "rows_read", "text_bytes")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pairmill.errors import UsageError
-from pairmill.formats.limits import RECORD_BYTES
 
 if TYPE_CHECKING:
     from pairmill.engine.stage import Shard
@@ -94,7 +93,7 @@ class StageConfig(RunConfig):
 
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
     max_record_bytes: int = option(
-        RECORD_BYTES,
+        64 << 20,  # formats.limits.RECORD_BYTES, which is above this room
         help="longest record that is read, in bytes; a longer one fails the stage, because memory follows it",
         changes_bytes=False,
     )

@@ -27,7 +27,7 @@ from pairmill.engine.writer import Writer
 
 if TYPE_CHECKING:
     from pairmill.engine.content import Content
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 MOST_SHARES = MAX_SHARES
 

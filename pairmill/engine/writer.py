@@ -15,7 +15,7 @@ from pairmill import storage
 from pairmill.engine.manifest import File
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 # Concurrent copies and uploads: an object store answers one in 10 to 100 ms, and many as fast as one.
 _AT_ONCE = 32

@@ -11,7 +11,7 @@ from pairmill.engine.options import RunConfig, WorkerSlice, list_item
 from pairmill.engine.stage import Stage
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
-from pairmill.report.page import Report, Table
+from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
 

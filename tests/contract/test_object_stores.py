@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from helpers import REPOSITORY, mount, python
-from objectstores.fixtures import Use
-from objectstores.proxy import Fault, FaultProxy
-from objectstores.servers import SECRET_KEY, S3Server, Server
 
 from pairmill import storage
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, remote, s3
 from pairmill.storage.remote import Place, RemoteStore
+from tests.support.helpers import REPOSITORY, mount, python
+from tests.support.objectstores.fixtures import Use
+from tests.support.objectstores.proxy import Fault, FaultProxy
+from tests.support.objectstores.servers import SECRET_KEY, S3Server, Server
 
 LARGE = random.Random(1).randbytes(20 << 20)
 
@@ -242,7 +242,7 @@ def test_an_endpoint_that_nobody_answers_is_said_without_what_was_asked(
 ) -> None:
     use({"AWS_ENDPOINT_URL_S3": "http://user:password@127.0.0.1:9", "PAIRMILL_STORAGE_PATIENCE": "0.2"})
     caplog.set_level(logging.INFO)
-    with pytest.raises(StorageError, match=r"no answer in \d+ tries.*at 127\.0\.0\.1:9") as caught:
+    with pytest.raises(StorageError, match=r"no complete answer in \d+ tries.*at 127\.0\.0\.1:9") as caught:
         storage.store_for(s3).read(f"{s3}/x")
     assert "password" not in "".join(traceback.format_exception(caught.value)) + caplog.text
 

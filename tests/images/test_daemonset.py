@@ -29,9 +29,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.freeze import writers
-from tests.helpers import REPOSITORY, contents, mount, python
-from tests.images.containers import SAMPLER, USER, podman
+from tests.support.cluster.freeze import writers
+from tests.support.containers import SAMPLER, USER, podman
+from tests.support.helpers import REPOSITORY, contents, mount, python
 
 NODE_FOLDER = "/dev/shm/pairmill"
 CONFINED = ("sample", "report")

@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tools
-from fetching import Made, ask_here, declare, fetch, index, lines
-from helpers import contents
-from servers import Hub
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
@@ -30,6 +26,10 @@ from sources.origin import Hub as HubFiles
 from sources.origin import Manual
 from sources.source import Context, Parsed, Source, To, Unit
 from sources.splits import TrainOnly, files_by_split
+from tests.support import tools
+from tests.support.fetching import Made, ask_here, declare, fetch, index, lines
+from tests.support.helpers import contents
+from tests.support.servers import Hub
 
 FIVE_LINES = "name: mine\n{where}\ncondition: direct\ninstruction: question\nresponse: answer\n"
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tools
-from helpers import REPOSITORY, missing, until
-from tools import World
+
+from tests.support import tools
+from tests.support.helpers import REPOSITORY, missing, until
+from tests.support.tools import World
 
 OLDEST = REPOSITORY / "build" / "numpy-oldest"
 MIB = 1 << 20
