@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.node import carry_out, owned, space
 from components.sample.node import folder as module
@@ -31,7 +30,7 @@ from components.sample.node.prepare import PrepareConfig, prepare
 from components.sample.node.serve import ServeConfig, server
 from components.sample.node.verify import VerifyConfig, verify
 from components.sample.node.wait import WaitConfig, wait
-from components.sample.run import run
+from components.sample.run import COMMANDS, run
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.formats.sample_folder import folder_of
