@@ -83,8 +83,7 @@ class Node:
         path, parent = self.target.parent, None
         with ExitStack() as stack:
             with owned.errors_at(str(path)), nullcontext() if make else suppress(FileNotFoundError):
-                handle = owned.open_path(path, make=make)
-                stack.callback(os.close, handle)
+                handle = stack.enter_context(owned.closing(owned.open_path(path, make=make)))
                 parent = OpenFolder(path, handle, durable=not in_memory(path))
             yield parent
 
@@ -96,12 +95,22 @@ class Node:
             UsageError: pairmill did not write what is there.
             StorageError: it belongs to another user.
         """
-        handle = self._open_target(parent) if parent is not None else None
-        if parent is None or handle is None:
+        found = owned.lstat(parent.handle, self.target.name) if parent is not None else None
+        if parent is None or found is None:
             yield None
             return
-        try:
-            names = os.listdir(handle)
+        if not stat.S_ISDIR(found.st_mode):
+            raise self._not_ours()
+        with ExitStack() as stack:
+            with owned.errors_at(str(self.target)):
+                try:
+                    handle = stack.enter_context(owned.closing(owned.open_folder(parent.handle, self.target.name)))
+                    names = os.listdir(handle)
+                except FileNotFoundError:  # another run is replacing it
+                    names = []
+                except PermissionError:
+                    self._refuse_foreign(found.st_uid)
+                    raise
             if not names or (MANIFEST not in names and not owned.is_at(parent.handle, self.target.name, handle)):
                 yield None  # an empty folder is nobody's; or another run has just replaced it
                 return
@@ -109,23 +118,6 @@ class Node:
             if MANIFEST not in names:
                 raise self._not_ours()
             yield handle
-        finally:
-            os.close(handle)
-
-    def _open_target(self, parent: OpenFolder) -> int | None:
-        found = owned.lstat(parent.handle, self.target.name)
-        if found is None:
-            return None
-        if not stat.S_ISDIR(found.st_mode):
-            raise self._not_ours()
-        with owned.errors_at(str(self.target)):
-            try:
-                return owned.open_folder(parent.handle, self.target.name)
-            except FileNotFoundError:  # another run is replacing it
-                return None
-            except PermissionError:
-                self._refuse_foreign(found.st_uid)
-                raise
 
     def _not_ours(self) -> UsageError:
         return UsageError(
@@ -235,12 +227,12 @@ class Node:
                 )
             with self._lock(parent):
                 folder = owned.make_partial(parent, self.target.name)
-                try:
-                    yield folder
-                finally:
-                    if owned.is_at(parent.handle, folder.path.name, folder.handle):
-                        owned.remove(parent.handle, folder.path.name, folder.handle)
-                    os.close(folder.handle)
+                with owned.closing(folder.handle):
+                    try:
+                        yield folder
+                    finally:
+                        if owned.is_at(parent.handle, folder.path.name, folder.handle):
+                            owned.remove(parent.handle, folder.path.name, folder.handle)
 
     @contextmanager
     def _lock(self, parent: OpenFolder) -> Iterator[None]:
@@ -316,7 +308,7 @@ class Node:
     def _overtaken(self, parent: OpenFolder, partial: OpenFolder) -> bool:
         """Whether another run of ours has replaced this sample by its own: the last one stays."""
         if not owned.is_at(parent.handle, self.target.name, partial.handle):
-            with suppress(OSError), owned.opened(parent.handle, self.target.name) as handle:
+            with suppress(OSError), owned.closing(owned.open_folder(parent.handle, self.target.name)) as handle:
                 if _is_our_sample(handle):
                     event(f"{NAME}: another run has replaced this sample by its own: {self.target}")
                     return True
@@ -349,7 +341,7 @@ class Node:
             owned.remove(at, hidden, old)
             return
         # Another run of ours was faster: this sample was exchanged with that run's.
-        with suppress(OSError), owned.opened(at, hidden) as other:
+        with suppress(OSError), owned.closing(owned.open_folder(at, hidden)) as other:
             if _is_our_sample(other):
                 owned.remove(at, hidden, other)
 
@@ -377,7 +369,7 @@ class Node:
                 if not manifests.is_fingerprint(name) or name == self.target.name:
                     continue
                 # OSError: another run may remove it at any moment.
-                with suppress(OSError), owned.opened(parent.handle, name) as handle:
+                with suppress(OSError), owned.closing(owned.open_folder(parent.handle, name)) as handle:
                     one = os.fstat(handle)
                     if _fingerprint_of(handle) != name:
                         continue
@@ -511,8 +503,7 @@ def _swept(parent: OpenFolder, name: str) -> bool:
     if found.st_uid != os.geteuid() or not kind(found.st_mode):
         _log_left_alone(parent.path / name, found)
         return False
-    handle = os.open(name, owned.FILE | os.O_RDONLY, dir_fd=parent.handle)
-    try:
+    with owned.closing(os.open(name, owned.FILE | os.O_RDONLY, dir_fd=parent.handle)) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(found, os.fstat(handle)) or not owned.is_at(parent.handle, name, handle):
             return False
@@ -520,8 +511,6 @@ def _swept(parent: OpenFolder, name: str) -> bool:
             owned.remove(parent.handle, name, handle)
         else:
             os.unlink(name, dir_fd=parent.handle)
-    finally:
-        os.close(handle)
     return True
 
 
@@ -530,7 +519,7 @@ def _removed(parent: int, name: str) -> bool | None:
 
     False if somebody holds it, None if it is gone already: two runs may retire samples at the same time.
     """
-    with suppress(FileNotFoundError), owned.opened(parent, name) as handle:
+    with suppress(FileNotFoundError), owned.closing(owned.open_folder(parent, name)) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
