@@ -297,53 +297,44 @@ class Node:
             os.umask(mask)
             os.fchmod(partial.handle, 0o755 & ~mask)
             partial.flush()
-            with self._at_target(parent) as old:
-                self._refuse_replaced(parent, partial.path.name, partial)
-                self._put(parent, partial.path.name, old)
-            if not self._overtaken(parent, partial):
-                self._refuse_replaced(parent, self.target.name, partial)
+            self._put(parent, partial)
+            if not owned.is_at(parent.handle, self.target.name, partial.handle):
+                # Of two runs that commit at the same time the last one stays.
+                with self._at_target(parent) as other:
+                    if other is None or not _is_our_sample(other):
+                        raise self._replaced(self.target)
+                event(f"{NAME}: another run has replaced this sample by its own: {self.target}")
             if parent.durable:
                 os.fsync(parent.handle)
 
-    def _overtaken(self, parent: OpenFolder, partial: OpenFolder) -> bool:
-        """Whether another run of ours has replaced this sample by its own: the last one stays."""
-        if not owned.is_at(parent.handle, self.target.name, partial.handle):
-            with suppress(OSError), owned.closing(owned.open_folder(parent.handle, self.target.name)) as handle:
-                if _is_our_sample(handle):
-                    event(f"{NAME}: another run has replaced this sample by its own: {self.target}")
-                    return True
-        return False
+    def _replaced(self, path: Path) -> StorageError:
+        return StorageError(
+            "somebody replaced the folder that was written",
+            where=str(path),
+            hint="choose an output_path in a folder that only you write to",
+        )
 
-    def _refuse_replaced(self, parent: OpenFolder, name: str, partial: OpenFolder) -> None:
-        if not owned.is_at(parent.handle, name, partial.handle):
-            raise StorageError(
-                "somebody replaced the folder that was written",
-                where=str(parent.path / name),
-                hint="choose an output_path in a folder that only you write to",
-            )
-
-    def _put(self, parent: OpenFolder, hidden: str, old: int | None) -> None:
-        at, target = parent.handle, self.target.name
-        if old is None:
-            try:
+    def _put(self, parent: OpenFolder, partial: OpenFolder) -> None:
+        at, hidden, target = parent.handle, partial.path.name, self.target.name
+        with self._at_target(parent) as old:
+            if not owned.is_at(at, hidden, partial.handle):
+                raise self._replaced(partial.path)
+            if old is None:
+                try:
+                    os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
+                except OSError as error:
+                    if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                        raise
+                    self._put(parent, partial)  # another run was faster
+                return
+            if not _exchange(at, hidden, target):
+                aside = owned.move_aside(at, target)
                 os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
-            except OSError as error:
-                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                    raise
-                with self._at_target(parent) as found:  # another run was faster
-                    self._put(parent, hidden, found)
-            return
-        if not _exchange(at, hidden, target):
-            aside = owned.move_aside(at, target)
-            os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
-            hidden = aside
-        if owned.is_at(at, hidden, old):
-            owned.remove(at, hidden, old)
-            return
-        # Another run of ours was faster: this sample was exchanged with that run's.
-        with suppress(OSError), owned.closing(owned.open_folder(at, hidden)) as other:
-            if _is_our_sample(other):
-                owned.remove(at, hidden, other)
+                hidden = aside
+            # It may be the sample of another run that was faster, and is no less outdated.
+            with suppress(OSError), owned.closing(owned.open_folder(at, hidden)) as gone:
+                if os.path.samestat(os.fstat(gone), os.fstat(old)) or _is_our_sample(gone):
+                    owned.remove(at, hidden, gone)
 
     # --- older samples ---
 
