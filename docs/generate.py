@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 import imports
 from picture import picture
 
-from components.sample.preview.inspect import InspectConfig
+from components.sample.preview.config import InspectConfig
 from pairmill.engine.stage import default_of
 from pairmill.interface.cli import type_name
 from pipelines.stages import STAGES

@@ -5,10 +5,9 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
     quiet()
 
-from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.node.folder import NAME
-from components.sample.run import run
+from components.sample.run import COMMANDS, run
 from pairmill.interface import cli
 
 if __name__ == "__main__":

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from components.sample.row_filter import REASONS
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.report.markdown import plain
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
 _RULE = "".join(character if character == "|" else "-" for character in _HEADER)
 GLOBAL = "GLOBAL"
+REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
+"""Why rows may not be sampled."""
 
 
 @dataclass

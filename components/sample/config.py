@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from components.sample.node.config import NodeConfig
-from pairmill.engine.stage import Profile, option
+from pairmill.engine.options import Profile, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from components.sample import analytics
 from components.sample.config import SampleConfig
-from components.sample.draw import Findings, draw_plan
+from components.sample.draw import draw_plan
 from components.sample.node.carry_out import Sample as SampleToMake
 from components.sample.node.carry_out import Written, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
-from components.sample.row_filter import NEVER, TaskRows, rows_of
+from components.sample.row_filter import NEVER, DatasetRows, rows_of
 from pairmill import log
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import byte_options
@@ -134,19 +134,19 @@ class Draft:
 
     def sample(self) -> SampleToMake:
         """Draw it."""
-        plan, findings = draw_plan(
+        plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
         )
-        return SampleToMake(self._manifest(plan, findings), lambda: plan, lambda: self.folder.tasks)
+        return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks)
 
-    def _rows(self, task: tokens.Task) -> TaskRows:
+    def _rows(self, task: tokens.Task) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
         return rows_of(task.name, rule, task.index(), self.config)
 
-    def _manifest(self, plan: SamplePlan, findings: list[Findings]) -> Manifest:
-        ledgers = {one.name: one.ledger for one in findings}
+    def _manifest(self, plan: SamplePlan, sampled: list[DatasetRows]) -> Manifest:
+        ledgers = {one.name: one.ledger for one in sampled}
         ledger = Ledger.sum(ledgers.values())
         options = byte_options(self.config)
         if not ledger.rows_in:
@@ -155,8 +155,8 @@ class Draft:
             )
         if not ledger.rows_out and self.config.profile == "pairmill":
             # The reference makes empty files.
-            raise self._nothing_left(ledger, findings)
-        stats = {one.name: one.stats for one in findings}
+            raise self._nothing_left(ledger, sampled)
+        stats = {one.name: one.stats for one in sampled}
         whole = analytics.total(stats)
         ledger.measures = {
             "epochs": self.config.epochs,
@@ -169,12 +169,12 @@ class Draft:
             "layout": self.layout,
             "analytics": analytics.markdown(stats, ledgers, self.config.profile),
             "stats": {name: asdict(one) for name, one in stats.items()},
-            "lengths": np.sum([one.lengths for one in findings], axis=0).tolist(),
-            "cuts": np.sum([one.cuts for one in findings], axis=0).tolist(),
+            "lengths": np.sum([one.lengths for one in sampled], axis=0).tolist(),
+            "cuts": np.sum([one.cuts for one in sampled], axis=0).tolist(),
             "sources": [asdict(dataset) for dataset in plan.datasets],
-            "rules": {one.name: asdict(one.rule) for one in findings},
-            "prefixes": {one.name: self.rules.prefix_of(one.name) for one in findings},
-            "idle_rules": self.rules.idle(one.name for one in findings),
+            "rules": {one.name: asdict(one.rule) for one in sampled},
+            "prefixes": {one.name: self.rules.prefix_of(one.name) for one in sampled},
+            "idle_rules": self.rules.idle(one.name for one in sampled),
             # As text: the trainer gets its keys in the order in which the file has them.
             "tokenizer_info": json.dumps(self.folder.info, ensure_ascii=False),
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.
@@ -182,8 +182,8 @@ class Draft:
         }
         return Manifest(Sample.name, Sample.version, self.fingerprint, options, self.inputs, ledger, [], ledgers, data)
 
-    def _nothing_left(self, ledger: Ledger, findings: list[Findings]) -> InputError:
-        least = min(one.least_context for one in findings)
+    def _nothing_left(self, ledger: Ledger, sampled: list[DatasetRows]) -> InputError:
+        least = min(one.least_context for one in sampled)
         if least == NEVER:
             hint = f"no response has min_resp_length={self.config.min_resp_length} tokens: lower it"
         elif least > self.config.context_size:

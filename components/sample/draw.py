@@ -9,26 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.analytics import Stats
 from components.sample.config import SampleConfig
 from components.sample.node.plan import PlannedDataset, SamplePlan
-from components.sample.row_filter import TaskRows, by_size
+from components.sample.row_filter import DatasetRows
 from pairmill import log
 from pairmill._native import Philox
-from pairmill.engine.manifest import Ledger
 from pairmill.errors import InputError
-from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX
 
 T = TypeVar("T")
 Rows = NDArray[np.uint32]
-ReadRows = Callable[[], TaskRows]
+ReadRows = Callable[[], DatasetRows]
 
 
 class Stream:
@@ -57,7 +53,7 @@ class Stream:
 class Walk:
     """A walk through the rows of a data set: one permutation after another, continued from epoch to epoch."""
 
-    def __init__(self, rows: TaskRows, stream: Stream) -> None:
+    def __init__(self, rows: DatasetRows, stream: Stream) -> None:
         self._rows, self._stream = rows, stream
         self._order = np.empty(0, np.uint32)
         self._cursor = 0
@@ -76,7 +72,7 @@ class Walk:
                 self._cursor = 0
             rows = self._order[self._cursor : self._cursor + left]
             if budget is not None:
-                spent = np.cumsum(self._rows.resp_len[rows], dtype=np.int64)
+                spent = np.cumsum(self._rows.columns["resp_len"][rows], dtype=np.int64)
                 reached = int(np.searchsorted(spent, budget, side="left"))
                 if budget <= 0 or reached < len(rows):
                     rows = rows[: reached + 1 if budget > 0 else 0]
@@ -90,24 +86,8 @@ class Walk:
         return _joined(taken)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What drawing finds out about a data set, for the report and the ledger."""
-
-    name: str
-    rule: Rule
-    ledger: Ledger
-    stats: Stats
-    lengths: NDArray[np.int64]
-    """Rows over all epochs by tokens, as :func:`components.sample.row_filter.by_size` counts."""
-    cuts: NDArray[np.int64]
-    """Rows that may be sampled by tokens cut off."""
-    least_context: int
-    """As :class:`components.sample.row_filter.TaskRows` has it."""
-
-
-def draw_plan(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[SamplePlan, list[Findings]]:
-    """Draw the epochs.
+def draw_plan(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[SamplePlan, list[DatasetRows]]:
+    """Draw the epochs; returns the sampled rows of each data set too, without their columns.
 
     Args:
         datasets: read the rows of each data set, in the order of their names.
@@ -117,72 +97,45 @@ def draw_plan(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) 
     Raises:
         InputError: with ``profile="data_io"``, if the reference would overflow its buffers.
     """
-    drawn, epochs = (_one_stream if config.profile == "data_io" else _own_streams)(datasets, config, workers)
+    sampled, epochs = (_one_stream if config.profile == "data_io" else _own_streams)(datasets, config, workers)
+    planned = [PlannedDataset(one.name, one.length, len(one)) for one in sampled]
     # Columns are freed as they are joined: two copies would be most of the memory that planning takes.
-    columns = {name: np.concatenate([one.rows.pop(name) for one in drawn]) for name in INDEX}
-    return SamplePlan([one.dataset for one in drawn], columns, epochs), [one.findings for one in drawn]
+    columns = {name: np.concatenate([one.columns.pop(name) for one in sampled]) for name in INDEX}
+    return SamplePlan(planned, columns, epochs), sampled
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    dataset: PlannedDataset
-    rows: dict[str, NDArray[Any]]
-    findings: Findings
-
-    @classmethod
-    def of(cls, rows: TaskRows, coverage: NDArray[np.uint32]) -> _Drawn:
-        taken = np.flatnonzero(coverage)
-        columns = {name: getattr(rows, name)[taken] for name in INDEX}
-        times = coverage[taken].astype(np.int64)
-        lengths = columns["inst_len"].astype(np.int64) + columns["resp_len"]
-        ledger = Ledger(rows.total, len(taken), int(times.sum()), dict(rows.dropped))
-        if len(taken) < len(rows):
-            ledger.drop("not_sampled", len(rows) - len(taken))
-        if rows.truncated:
-            ledger.note("truncated", rows.truncated)
-            ledger.measures["truncated_tokens"] = rows.cut_tokens
-        stats = Stats(
-            rows=len(rows),
-            itoks=int(rows.inst_len.sum(dtype=np.int64)),
-            rtoks=int(rows.resp_len.sum(dtype=np.int64)),
-            cov_rows=int(times.sum()),
-            cov_itoks=int((columns["inst_len"] * times).sum()),
-            cov_rtoks=int((columns["resp_len"] * times).sum()),
-            unique_rows=len(taken),
-            unique_toks=int(lengths.sum()),
-        )
-        findings = Findings(rows.name, rows.rule, ledger, stats, by_size(lengths, times), rows.cuts, rows.least_context)
-        return cls(PlannedDataset(rows.name, rows.length, len(taken)), columns, findings)
-
-
-def _own_streams(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[list[_Drawn], list[Rows]]:
-    def draw(read: ReadRows) -> tuple[_Drawn, list[Rows]]:
+def _own_streams(
+    datasets: Sequence[ReadRows], config: SampleConfig, workers: int
+) -> tuple[list[DatasetRows], list[Rows]]:
+    def draw(read: ReadRows) -> tuple[DatasetRows, list[Rows]]:
         rows = read()
         walk = Walk(rows, Stream(config.seed, f"task\0{rows.name}"))
         epochs = [walk.epoch() for _ in range(config.epochs)]
         place = ranks(walk.coverage)
-        return _Drawn.of(rows, walk.coverage), [place[epoch] for epoch in epochs]
+        return rows.sampled(walk.coverage), [place[epoch] for epoch in epochs]
 
     with ThreadPoolExecutor(workers) as pool:
-        drawn, epochs = [], [list[Rows]() for _ in range(config.epochs)]
+        sampled, epochs = [], [list[Rows]() for _ in range(config.epochs)]
         first = 0
-        for one, taken in _watched(pool.map(draw, datasets), len(datasets), lambda it: it[0].findings.ledger.rows_in):
-            drawn.append(one)
+        for rows, taken in _watched(pool.map(draw, datasets), len(datasets), lambda one: one[0]):
+            sampled.append(rows)
             for epoch, places in zip(epochs, taken, strict=True):
                 epoch.append(places + np.uint32(first))
-            first += one.dataset.rows
+            first += len(rows)
 
         def order(number: int) -> Rows:
             places, epochs[number] = _joined(epochs[number]), []
             Stream(config.seed, f"epoch\0{number}").shuffle(places)
             return places
 
-        return drawn, list(pool.map(order, range(config.epochs)))
+        return sampled, list(pool.map(order, range(config.epochs)))
 
 
-def _one_stream(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[list[_Drawn], list[Rows]]:
+def _one_stream(
+    datasets: Sequence[ReadRows], config: SampleConfig, workers: int
+) -> tuple[list[DatasetRows], list[Rows]]:
     with ThreadPoolExecutor(workers) as pool:
-        rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda one: one.total))
+        rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda one: one))
     stream = Stream(config.seed)
     walks = [Walk(one, stream) for one in rows]
     capacity = sum(map(len, rows))
@@ -201,8 +154,8 @@ def _one_stream(datasets: Sequence[ReadRows], config: SampleConfig, workers: int
         stream.shuffle(places)
         orders.append(places)
     place = ranks(_joined([walk.coverage for walk in walks]))
-    drawn = [_Drawn.of(one, walk.coverage) for one, walk in zip(rows, walks, strict=True)]
-    return drawn, [place[order] for order in orders]
+    sampled = [one.sampled(walk.coverage) for one, walk in zip(rows, walks, strict=True)]
+    return sampled, [place[order] for order in orders]
 
 
 def ranks(coverage: NDArray[Any]) -> Rows:
@@ -214,9 +167,9 @@ def _joined(parts: list[Rows]) -> Rows:
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)
 
 
-def _watched(datasets: Iterable[T], total: int, rows: Callable[[T], int]) -> Iterator[T]:
+def _watched(datasets: Iterable[T], total: int, rows: Callable[[T], DatasetRows]) -> Iterator[T]:
     """The data sets as they come, with a progress bar."""
     with log.progress("plan", total) as progress:
         for one in datasets:
-            progress.advance(1, rows(one), 0)
+            progress.advance(1, rows(one).ledger.rows_in, 0)
             yield one

@@ -1,6 +1,6 @@
 """What ``python -m components.sample`` does: carry out the plan that is given, or make one first.
 
-What only planning needs is imported there: a node that carries out a plan starts without it.
+What only planning or the preview needs is imported there: a node starts without it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,35 @@ from typing import TYPE_CHECKING
 from components.sample.config import SampleConfig
 from components.sample.node.carry_out import carry_out, open_plan
 from components.sample.node.folder import NAME
+from components.sample.node.prepare import PrepareConfig, prepare
+from components.sample.node.serve import ServeConfig, serve
+from components.sample.node.verify import VerifyConfig, verify
+from components.sample.node.wait import WaitConfig, wait
+from components.sample.preview.config import InspectConfig
 from pairmill import log
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.errors import StageFailure
-from pairmill.interface.cli import Outcome
+from pairmill.interface.cli import Command, Outcome
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
+
+
+def _inspect(config: InspectConfig) -> str:
+    from components.sample.preview.inspect import inspect
+
+    return inspect(config)
+
+
+COMMANDS = {
+    "inspect": Command(InspectConfig, _inspect),
+    "verify": Command(VerifyConfig, verify),
+    "wait": Command(WaitConfig, wait),
+    "serve": Command(ServeConfig, serve),
+    "prepare": Command(PrepareConfig, prepare),
+}
+"""What the program does when its first argument is one of these words."""
 
 
 def run(config: SampleConfig) -> Outcome:

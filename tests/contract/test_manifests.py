@@ -14,11 +14,11 @@ import yaml
 from kubeflow.training import models as training
 from kubeflow_trainer_api import models as trainer
 
-from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.node.prepare import PrepareConfig
 from components.sample.node.serve import PORT, ServeConfig
 from components.sample.node.wait import WaitConfig
+from components.sample.run import COMMANDS
 from pairmill.interface import cli
 from pipelines.placement import SECRETS, Placement
 from tests.support.helpers import REPOSITORY

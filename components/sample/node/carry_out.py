@@ -24,7 +24,7 @@ from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, broken, require_unchanged
 from pairmill.engine.manifest import MANIFEST, File, Manifest
-from pairmill.engine.stage import default_of
+from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
 
 OutputFormat = Literal["compact", "data_io"]
@@ -18,9 +18,10 @@ class NodeConfig:
     """Carry out a plan: write the arrays that it describes into a folder of this machine."""
 
     tokenized_path: str = option(
-        "", help="tokenized folder or URI; empty with a plan = the folder below root that the plan names",
+        "",
+        help="tokenized folder or URI; empty with a plan = the folder below root that the plan names",
         changes_bytes=False,
-    )  # fmt: skip
+    )
     output_path: str = option(
         "/dev/shm/sampled",  # noqa: S108 - the trainer's own default place
         help="local folder for the arrays; a last part {fingerprint} means the sample's; empty = plan only",

@@ -83,8 +83,7 @@ class Node:
         path, parent = self.target.parent, None
         with ExitStack() as stack:
             with owned.errors_at(str(path)), nullcontext() if make else suppress(FileNotFoundError):
-                handle = owned.open_path(path, make=make)
-                stack.callback(os.close, handle)
+                handle = stack.enter_context(owned.closing(owned.open_path(path, make=make)))
                 parent = OpenFolder(path, handle, durable=not in_memory(path))
             yield parent
 
@@ -96,12 +95,22 @@ class Node:
             UsageError: pairmill did not write what is there.
             StorageError: it belongs to another user.
         """
-        handle = self._open_target(parent) if parent is not None else None
-        if parent is None or handle is None:
+        found = owned.lstat(parent.handle, self.target.name) if parent is not None else None
+        if parent is None or found is None:
             yield None
             return
-        try:
-            names = os.listdir(handle)
+        if not stat.S_ISDIR(found.st_mode):
+            raise self._not_ours()
+        with ExitStack() as stack:
+            with owned.errors_at(str(self.target)):
+                try:
+                    handle = stack.enter_context(owned.closing(owned.open_folder(parent.handle, self.target.name)))
+                    names = os.listdir(handle)
+                except FileNotFoundError:  # another run is replacing it
+                    names = []
+                except PermissionError:
+                    self._refuse_foreign(found.st_uid)
+                    raise
             if not names or (MANIFEST not in names and not owned.is_at(parent.handle, self.target.name, handle)):
                 yield None  # an empty folder is nobody's; or another run has just replaced it
                 return
@@ -109,23 +118,6 @@ class Node:
             if MANIFEST not in names:
                 raise self._not_ours()
             yield handle
-        finally:
-            os.close(handle)
-
-    def _open_target(self, parent: OpenFolder) -> int | None:
-        found = owned.lstat(parent.handle, self.target.name)
-        if found is None:
-            return None
-        if not stat.S_ISDIR(found.st_mode):
-            raise self._not_ours()
-        with owned.errors_at(str(self.target)):
-            try:
-                return owned.open_folder(parent.handle, self.target.name)
-            except FileNotFoundError:  # another run is replacing it
-                return None
-            except PermissionError:
-                self._refuse_foreign(found.st_uid)
-                raise
 
     def _not_ours(self) -> UsageError:
         return UsageError(
@@ -235,12 +227,12 @@ class Node:
                 )
             with self._lock(parent):
                 folder = owned.make_partial(parent, self.target.name)
-                try:
-                    yield folder
-                finally:
-                    if owned.is_at(parent.handle, folder.path.name, folder.handle):
-                        owned.remove(parent.handle, folder.path.name, folder.handle)
-                    os.close(folder.handle)
+                with owned.closing(folder.handle):
+                    try:
+                        yield folder
+                    finally:
+                        if owned.is_at(parent.handle, folder.path.name, folder.handle):
+                            owned.remove(parent.handle, folder.path.name, folder.handle)
 
     @contextmanager
     def _lock(self, parent: OpenFolder) -> Iterator[None]:
@@ -305,53 +297,44 @@ class Node:
             os.umask(mask)
             os.fchmod(partial.handle, 0o755 & ~mask)
             partial.flush()
-            with self._at_target(parent) as old:
-                self._refuse_replaced(parent, partial.path.name, partial)
-                self._put(parent, partial.path.name, old)
-            if not self._overtaken(parent, partial):
-                self._refuse_replaced(parent, self.target.name, partial)
+            self._put(parent, partial)
+            if not owned.is_at(parent.handle, self.target.name, partial.handle):
+                # Of two runs that commit at the same time the last one stays.
+                with self._at_target(parent) as other:
+                    if other is None or not _is_our_sample(other):
+                        raise self._replaced(self.target)
+                event(f"{NAME}: another run has replaced this sample by its own: {self.target}")
             if parent.durable:
                 os.fsync(parent.handle)
 
-    def _overtaken(self, parent: OpenFolder, partial: OpenFolder) -> bool:
-        """Whether another run of ours has replaced this sample by its own: the last one stays."""
-        if not owned.is_at(parent.handle, self.target.name, partial.handle):
-            with suppress(OSError), owned.opened(parent.handle, self.target.name) as handle:
-                if _is_our_sample(handle):
-                    event(f"{NAME}: another run has replaced this sample by its own: {self.target}")
-                    return True
-        return False
+    def _replaced(self, path: Path) -> StorageError:
+        return StorageError(
+            "somebody replaced the folder that was written",
+            where=str(path),
+            hint="choose an output_path in a folder that only you write to",
+        )
 
-    def _refuse_replaced(self, parent: OpenFolder, name: str, partial: OpenFolder) -> None:
-        if not owned.is_at(parent.handle, name, partial.handle):
-            raise StorageError(
-                "somebody replaced the folder that was written",
-                where=str(parent.path / name),
-                hint="choose an output_path in a folder that only you write to",
-            )
-
-    def _put(self, parent: OpenFolder, hidden: str, old: int | None) -> None:
-        at, target = parent.handle, self.target.name
-        if old is None:
-            try:
+    def _put(self, parent: OpenFolder, partial: OpenFolder) -> None:
+        at, hidden, target = parent.handle, partial.path.name, self.target.name
+        with self._at_target(parent) as old:
+            if not owned.is_at(at, hidden, partial.handle):
+                raise self._replaced(partial.path)
+            if old is None:
+                try:
+                    os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
+                except OSError as error:
+                    if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                        raise
+                    self._put(parent, partial)  # another run was faster
+                return
+            if not _exchange(at, hidden, target):
+                aside = owned.move_aside(at, target)
                 os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
-            except OSError as error:
-                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-                    raise
-                with self._at_target(parent) as found:  # another run was faster
-                    self._put(parent, hidden, found)
-            return
-        if not _exchange(at, hidden, target):
-            aside = owned.move_aside(at, target)
-            os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
-            hidden = aside
-        if owned.is_at(at, hidden, old):
-            owned.remove(at, hidden, old)
-            return
-        # Another run of ours was faster: this sample was exchanged with that run's.
-        with suppress(OSError), owned.opened(at, hidden) as other:
-            if _is_our_sample(other):
-                owned.remove(at, hidden, other)
+                hidden = aside
+            # It may be the sample of another run that was faster, and is no less outdated.
+            with suppress(OSError), owned.closing(owned.open_folder(at, hidden)) as gone:
+                if os.path.samestat(os.fstat(gone), os.fstat(old)) or _is_our_sample(gone):
+                    owned.remove(at, hidden, gone)
 
     # --- older samples ---
 
@@ -377,7 +360,7 @@ class Node:
                 if not manifests.is_fingerprint(name) or name == self.target.name:
                     continue
                 # OSError: another run may remove it at any moment.
-                with suppress(OSError), owned.opened(parent.handle, name) as handle:
+                with suppress(OSError), owned.closing(owned.open_folder(parent.handle, name)) as handle:
                     one = os.fstat(handle)
                     if _fingerprint_of(handle) != name:
                         continue
@@ -511,8 +494,7 @@ def _swept(parent: OpenFolder, name: str) -> bool:
     if found.st_uid != os.geteuid() or not kind(found.st_mode):
         _log_left_alone(parent.path / name, found)
         return False
-    handle = os.open(name, owned.FILE | os.O_RDONLY, dir_fd=parent.handle)
-    try:
+    with owned.closing(os.open(name, owned.FILE | os.O_RDONLY, dir_fd=parent.handle)) as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(found, os.fstat(handle)) or not owned.is_at(parent.handle, name, handle):
             return False
@@ -520,8 +502,6 @@ def _swept(parent: OpenFolder, name: str) -> bool:
             owned.remove(parent.handle, name, handle)
         else:
             os.unlink(name, dir_fd=parent.handle)
-    finally:
-        os.close(handle)
     return True
 
 
@@ -530,7 +510,7 @@ def _removed(parent: int, name: str) -> bool | None:
 
     False if somebody holds it, None if it is gone already: two runs may retire samples at the same time.
     """
-    with suppress(FileNotFoundError), owned.opened(parent, name) as handle:
+    with suppress(FileNotFoundError), owned.closing(owned.open_folder(parent, name)) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

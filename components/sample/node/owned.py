@@ -114,9 +114,8 @@ def open_folder(parent: int, name: str) -> int:
 
 
 @contextmanager
-def opened(parent: int, name: str) -> Iterator[int]:
-    """The same, closed at the end."""
-    handle = open_folder(parent, name)
+def closing(handle: int) -> Iterator[int]:
+    """Close the descriptor at the end."""
     try:
         yield handle
     finally:

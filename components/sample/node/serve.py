@@ -1,6 +1,6 @@
-"""``serve``: what a node has, over HTTP, for the kubelet's probes and for Prometheus. It only reads.
+"""``serve``: reports what a node has over HTTP, for the kubelet's probes and for Prometheus. It only reads.
 
-Metrics are in the text format of Prometheus, version 0.0.4.
+Metrics are in Prometheus's text format, version 0.0.4.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from components.sample.node.folder import FACTS
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, Manifest, content_key
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.sample_folder import PLAN, folder_of
 
@@ -39,33 +39,34 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class State:
-    """What stands at the folder at this moment."""
+    """What a folder holds at this moment; ``missing`` says what a complete sample lacks, and is empty for one."""
 
+    folder: Path
     manifest: Manifest | None
-    facts: dict[str, float]
     missing: str
-    """Why the sample is not ready; empty if it is."""
 
 
-class Watched:
-    """A folder of a node, or a sampled folder; its manifest is parsed again only where it is another file."""
+class Sampled:
+    """A node's folder, or a sampled folder; its manifest is parsed again only if the file is another one."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, plan: str = "") -> None:
+        self._path, self._plan = path, plan
         self._seen: tuple[object, Manifest | None] = (None, None)
 
     def look(self) -> State:
-        """What stands there."""
-        folder = folder_of(self.path, "path")
+        """Its state now; with a plan, that of the plan's sample."""
+        folder = folder_of(self._path, "path", self._plan)
         try:
-            # A missing folder has no manifest, and one that another run replaces may go between two looks.
+            # OSError: another run may replace the folder between two looks.
             manifest = self._manifest(folder)
             if manifest is None:
-                return State(None, {}, f"{folder} holds no finished sample")
+                return State(folder, None, f"{folder} does not hold a finished sample")
+            if self._plan not in {"", manifest.fingerprint}:
+                return State(folder, None, f"{folder} is the sample {manifest.fingerprint}")
             wrong = manifests.find_damage(str(folder), manifest.files)
         except (InputError, OSError) as error:
-            return State(None, {}, str(error))
-        return State(manifest, _facts(folder), "; ".join(wrong[:3]))
+            return State(folder, None, str(error))
+        return State(folder, manifest, "; ".join(wrong[:3]))
 
     def _manifest(self, folder: Path) -> Manifest | None:
         path = folder / MANIFEST
@@ -78,6 +79,35 @@ class Watched:
         return self._seen[1]
 
 
+def metrics(state: State, path: str) -> str:
+    """The page for Prometheus."""
+    lines: list[str] = []
+
+    def gauge(name: str, meaning: str, value: float, labels: str = "") -> None:
+        lines.extend([f"# HELP pairmill_{name} {meaning}", f"# TYPE pairmill_{name} gauge"])
+        lines.append(f"pairmill_{name}{labels} {value}")
+
+    gauge("sample_ready", "1 if the current sample is complete.", int(not state.missing))
+    manifest, facts = state.manifest, {}
+    if manifest is not None:
+        measures, files = manifest.ledger.measures, [[file.path, file.size, file.sha256] for file in manifest.files]
+        labels = f'{{fingerprint="{manifest.fingerprint}",digest="{content_key(files)[:16]}"}}'
+        gauge("sample_info", "The sample; digest is over its files and equal on all nodes.", 1, labels)
+        gauge("sample_bytes", "Bytes of its files.", sum(file.size for file in manifest.files))
+        gauge("sample_rows", "Rows over all epochs.", manifest.ledger.rows_out)
+        gauge("sample_unique_rows", "Rows, each counted once.", manifest.ledger.rows_kept)
+        gauge("sample_tokens", "Tokens over all epochs.", measures["tokens_sampled"])
+        gauge("sample_epochs", "Epochs.", measures["epochs"])
+        facts = _facts(state.folder)
+    if "seconds" in facts:
+        gauge("sample_seconds", "Seconds that it took on this node.", facts["seconds"])
+    if "read_bytes" in facts:
+        gauge("sample_read_bytes", "Bytes read for it from storage.", facts["read_bytes"])
+    system = os.statvfs(path)
+    gauge("node_free_bytes", "Bytes free where samples are.", system.f_bavail * system.f_frsize)
+    return "\n".join(lines) + "\n"
+
+
 def _facts(folder: Path) -> dict[str, float]:
     try:
         found: dict[str, float] = json.loads((folder / FACTS).read_text())
@@ -86,64 +116,24 @@ def _facts(folder: Path) -> dict[str, float]:
         return {}
 
 
-def digest(manifest: Manifest) -> str:
-    """Content identity of a sample's files: the same on every node that has the same bytes."""
-    return content_key([[file.path, file.size, file.sha256] for file in manifest.files])[:16]
-
-
-def metrics(state: State, path: str) -> str:
-    """The page for Prometheus."""
-    lines: list[str] = []
-
-    def gauge(name: str, meaning: str, value: float, **labels: str) -> None:
-        said = ",".join(f'{key}="{text}"' for key, text in labels.items())
-        lines.extend([f"# HELP pairmill_{name} {meaning}", f"# TYPE pairmill_{name} gauge"])
-        lines.append(f"pairmill_{name}{f'{{{said}}}' if said else ''} {value}")
-
-    gauge("sample_ready", "1 if the wanted sample stands whole.", int(not state.missing))
-    manifest = state.manifest
-    if manifest is not None:
-        measures = manifest.ledger.measures
-        gauge(
-            "sample_info",
-            "The sample; digest is over its files and equal on all nodes.",
-            1,
-            fingerprint=manifest.fingerprint,
-            digest=digest(manifest),
-        )
-        gauge("sample_bytes", "Bytes of its files.", sum(file.size for file in manifest.files))
-        gauge("sample_rows", "Rows over all epochs.", manifest.ledger.rows_out)
-        gauge("sample_unique_rows", "Rows, each counted once.", manifest.ledger.rows_kept)
-        gauge("sample_tokens", "Tokens over all epochs.", measures["tokens_sampled"])
-        gauge("sample_epochs", "Epochs.", measures["epochs"])
-    for name, meaning in {
-        "seconds": "Seconds that it took on this node.",
-        "read_bytes": "Bytes read for it from storage.",
-    }.items():
-        if name in state.facts:
-            gauge(f"sample_{name}", meaning, state.facts[name])
-    system = os.statvfs(path)
-    gauge("node_free_bytes", "Bytes free where samples are.", system.f_bavail * system.f_frsize)
-    return "\n".join(lines) + "\n"
-
-
 def server(config: ServeConfig) -> ThreadingHTTPServer:
-    """The server, bound to its port and not yet serving.
+    """The server, bound to its port but not serving yet.
 
     Raises:
-        UsageError: a port that is none or is taken, or no such folder.
+        InputError: the folder does not exist.
+        UsageError: the port is not valid, or is in use.
     """
-    # The sampler's program reads this module at every start, and needs no server.
+    # Only this command needs a server, and the program reads this module at every start.
     from http import HTTPStatus
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     path = str(storage.local_path(storage.normalise(config.path, "path")))
     if not os.path.isdir(path):
-        raise InputError("is no folder", where=f"path={path}", hint="check the mount of /dev/shm/pairmill")
-    watched = Watched(config.path)
+        raise InputError("not a folder", where=f"path={path}", hint="check the mount of /dev/shm/pairmill")
+    sampled = Sampled(config.path)
 
     class Handler(BaseHTTPRequestHandler):
-        """GET only; nothing of the request but its path is looked at."""
+        """Answers GET; ignores everything in the request but its path."""
 
         server_version, sys_version = "pairmill", ""
         timeout = 10
@@ -155,7 +145,7 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
                 return self._answer(HTTPStatus.OK, "ok\n")
             if page not in {"/metrics", "/ready", "/plan"}:
                 return self._answer(HTTPStatus.NOT_FOUND, "one of /metrics /ready /healthz /plan\n")
-            state = watched.look()
+            state = sampled.look()
             if page == "/metrics":
                 return self._answer(HTTPStatus.OK, metrics(state, path), _METRICS)
             if state.missing or state.manifest is None:
@@ -171,27 +161,27 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
             self.wfile.write(data)
 
         def log_message(self, *_: Any) -> None:
-            """A probe every few seconds is no news."""
+            """Do not log a probe every few seconds."""
 
     running = ThreadingHTTPServer(("", 0), Handler, bind_and_activate=False)
     running.socket.close()
     try:
-        running.socket = _listening(config.port)
-        running.server_address = running.socket.getsockname()
-        return running
+        running.socket = _listen(config.port)
     except (OSError, OverflowError) as error:
         raise UsageError(
             "cannot listen", where=f"port={config.port}", got=str(error), expected="a free port"
         ) from error
+    running.server_address = running.socket.getsockname()
+    return running
 
 
-def _listening(port: int) -> socket.socket:
-    """A socket of all addresses of both families; of IPv4 alone where the machine has no other."""
+def _listen(port: int) -> socket.socket:
+    """A socket for all addresses of both IP versions; for IPv4 alone if the machine has no other."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
         except OSError as error:
-            # The family is known, but switched off: net.ipv6.conf.all.disable_ipv6.
+            # The kernel has IPv6, but net.ipv6.conf.all.disable_ipv6 switches it off.
             if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
                 raise
     return socket.create_server(("", port))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pairmill import verify as verifier
 from pairmill.engine import manifest as manifests
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.formats.sample_folder import folder_of
-from pairmill.verify import verify as verified
 
 
 @dataclass(kw_only=True)
@@ -22,9 +22,9 @@ def verify(config: VerifyConfig) -> str:
     """Read every file; returns the folder.
 
     Raises:
-        InputError: there is no finished folder, or a file is missing or not what the manifest says.
+        InputError: the folder is unfinished, or a file is missing or differs from the manifest.
     """
     folder = str(folder_of(config.path, "path"))
     if manifests.read(folder) is None:
-        raise InputError("holds no finished sample", where=f"path={folder}", hint="see whether the sampler has ended")
-    return verified(folder)
+        raise InputError("no finished sample", where=f"path={folder}", hint="see whether the sampler has ended")
+    return verifier.verify(folder)

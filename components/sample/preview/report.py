@@ -7,8 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.preview.inspect import InspectConfig
-from components.sample.preview.walk import COSTS, Outlook
+from components.sample.preview.config import InspectConfig
+from components.sample.preview.walk import COSTS, TrainingPreview
 from components.sample.report import bins
 from pairmill.loader.folder import Metadata
 from pairmill.loader.row_plan import Balance
@@ -17,52 +17,55 @@ from pairmill.report.model import Block, Percent, Report, Table
 
 _WORK = COSTS[2]
 _MATTERS = 0.01
-"""A share that is worth a sentence."""
+"""The smallest share that is worth a sentence."""
 _UNEVEN, _EVENER = 1.1, 0.02
-"""The busiest rank over the mean that is worth one; how much less another balance must come to."""
+"""The busiest rank over the mean that is worth a sentence; by how much another balance must lower it."""
 _BINS = 12
 
 
-def report_of(outlook: Outlook, metadata: Metadata, config: InspectConfig) -> Report:
-    """Steps, slots, what is left over, and who waits for whom."""
-    total, world = outlook.total, outlook.world
-    slots = outlook.slots(total)
-    estimate = metadata.total_steps(len(outlook.epochs), world.batch_tokens)
+def report_of(preview: TrainingPreview, metadata: Metadata, config: InspectConfig) -> Report:
+    """Steps, slots, what is left over, and which rank the others wait for."""
+    total, world = preview.total, preview.world
+    slots = preview.slots(total)
+    estimate = metadata.total_steps(len(preview.epochs), world.batch_tokens)
     whole = total.rows + total.rows_left
     sections: list[Block] = [
         Stacked(
             "Slots and tokens by epoch",
             ("used", "padding", "left over, in no batch"),
             [
-                (f"epoch_{number}", (one.inputs, outlook.slots(one) - one.inputs, one.inputs_left))
-                for number, one in enumerate(outlook.epochs)
+                (f"epoch_{number}", (one.inputs, preview.slots(one) - one.inputs, one.inputs_left))
+                for number, one in enumerate(preview.epochs)
             ],
             "tokens",
         ),
-        *_epochs(outlook, config),
+        *_epochs(preview, config),
     ]
     if world.ranks > 1:
         sections += [
             Bars(
                 "Attention work of the busiest rank, by balance",
-                [(_named(name, config), Percent(one.overall[_WORK] - 1)) for name, one in outlook.burdens.items()],
+                [(_named(name, config), Percent(one.overall[_WORK] - 1)) for name, one in preview.imbalance.items()],
                 "above the mean",
                 tabled=False,
             ),
-            _balances(outlook, config),
+            _balances(preview, config),
         ]
     sections += [
-        Histogram("Rows over all epochs by length", bins(outlook.lengths.tolist()), "inputs of a row", "rows"),
+        Histogram("Rows over all epochs by length", bins(preview.lengths.tolist()), "inputs of a row", "rows"),
         Histogram(
-            "Global batches by slots used", _by_share(outlook.used / world.batch_tokens), "slots used", "batches"
+            "Global batches by slots used",
+            _by_share(np.array(preview.used) / world.batch_tokens),
+            "slots used",
+            "batches",
         ),
-        _ranks(outlook),
+        _ranks(preview),
         Table(
             "Longest rows",
             ("Epoch", "Row", "Instruction tokens", "Response tokens", "Inputs", "Of a rank's slots"),
             [
                 (one.epoch, one.row, one.inst_len, one.resp_len, one.inputs, Percent.of(one.inputs, world.slots))
-                for one in outlook.longest
+                for one in preview.longest
             ],
             "The same texts are shown once, where they come first. Inputs are all tokens but the last.",
         ),
@@ -70,48 +73,48 @@ def report_of(outlook: Outlook, metadata: Metadata, config: InspectConfig) -> Re
     return Report(
         "inspect",
         {
-            "Epochs": len(outlook.epochs),
+            "Epochs": len(preview.epochs),
             "Steps": total.batches,
             "Steps, HRM-Text's estimate": estimate,
             "Slots used": Percent.of(total.inputs, slots),
             "Supervised slots": Percent.of(total.targets, slots),
-            "Rows": outlook.rows,
+            "Rows": preview.rows,
             "Rows left over": Percent.of(total.rows_left, whole),
             "Rows skipped": total.rows_skipped,
-            "Rows of one response token": outlook.one_token,
+            "Rows of one response token": preview.one_token,
             "Ranks": world.ranks,
             "Slots of a rank": world.slots,
             "Balance, tail": f"{config.balance}, {config.tail}",
         },
         sections,
-        verdict=_verdict(outlook, config),
-        look_at=_look_at(outlook, metadata, estimate, config),
+        verdict=_verdict(preview, config),
+        look_at=_look_at(preview, metadata, estimate, config),
     )
 
 
-def _verdict(outlook: Outlook, config: InspectConfig) -> str:
-    total = outlook.total
-    used = Percent.of(total.inputs, outlook.slots(total))
+def _verdict(preview: TrainingPreview, config: InspectConfig) -> str:
+    total = preview.total
+    used = Percent.of(total.inputs, preview.slots(total))
     left = Percent.of(total.rows_left, total.rows + total.rows_left)
     said = f"{total.batches:,} steps: {used} of their slots are used, {left} of the rows are left over"
-    if outlook.world.ranks == 1:
+    if preview.world.ranks == 1:
         return f"{said}."
-    burden = outlook.burdens[config.balance].overall[_WORK]
-    said = f"{said}; the busiest rank has {burden:.2f} times the mean attention work"
-    better = _better(outlook, config)
+    imbalance = preview.imbalance[config.balance].overall[_WORK]
+    said = f"{said}; the busiest rank has {imbalance:.2f} times the mean attention work"
+    better = _better(preview, config)
     return f"{said}: balance={better[0]} lowers it to {better[1]:.2f}." if better else f"{said}."
 
 
-def _better(outlook: Outlook, config: InspectConfig) -> tuple[Balance, float] | None:
-    """The balance that evens out attention most, if it is another one and worth a word."""
-    name, burden = min(outlook.burdens.items(), key=lambda item: item[1].overall[_WORK])
-    least = burden.overall[_WORK]
-    return (name, least) if least <= outlook.burdens[config.balance].overall[_WORK] - _EVENER else None
+def _better(preview: TrainingPreview, config: InspectConfig) -> tuple[Balance, float] | None:
+    """The balance that evens out attention most, if it is not the chosen one and makes a difference."""
+    name, imbalance = min(preview.imbalance.items(), key=lambda item: item[1].overall[_WORK])
+    least = imbalance.overall[_WORK]
+    return (name, least) if least <= preview.imbalance[config.balance].overall[_WORK] - _EVENER else None
 
 
-def _look_at(outlook: Outlook, metadata: Metadata, estimate: int, config: InspectConfig) -> list[str]:
-    total, world = outlook.total, outlook.world
-    longest = outlook.longest[0].inputs
+def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config: InspectConfig) -> list[str]:
+    total, world = preview.total, preview.world
+    longest = preview.longest[0].inputs
     said = []
     if longest > metadata.max_seq_len:
         said.append(
@@ -126,7 +129,7 @@ def _look_at(outlook: Outlook, metadata: Metadata, estimate: int, config: Inspec
             "carry": "only the last epoch leaves rows: smaller batches leave fewer",
         }[config.tail]
         said.append(f"{total.rows_left:,} rows with {left} of the tokens are left over: {hint}.")
-    unused = Percent(1 - total.inputs / outlook.slots(total))
+    unused = Percent(1 - total.inputs / preview.slots(total))
     if unused > _MATTERS:
         hint = (
             "an epoch's last batch is not full"
@@ -140,24 +143,24 @@ def _look_at(outlook: Outlook, metadata: Metadata, estimate: int, config: Inspec
             f"HRM-Text lays its learning rate out for {estimate:,} steps, {apart}: it counts the last token of "
             "each row, and neither padding nor what is left over."
         )
-    better = _better(outlook, config)
-    if world.ranks > 1 and not better and outlook.burdens[config.balance].overall[_WORK] > _UNEVEN:
+    better = _better(preview, config)
+    if world.ranks > 1 and not better and preview.imbalance[config.balance].overall[_WORK] > _UNEVEN:
         said.append(
             "No balance evens out attention: a few rows are most of a rank's work. More batch_tokens would help."
         )
     if total.rows_skipped:
         reasons = []
-        if config.long_rows == "skip" and outlook.long:
-            reasons.append(f"{outlook.long:,} are longer than a rank's slots")
-        if config.one_token_rows == "skip" and outlook.one_token:  # noqa: S105 (no password)
-            reasons.append(f"{outlook.one_token:,} have a response of one token")
-        said.append(f"{total.rows_skipped:,} of {outlook.rows:,} rows are skipped: {' and '.join(reasons)}.")
-    elif outlook.one_token:
+        if config.long_rows == "skip" and preview.long:
+            reasons.append(f"{preview.long:,} are longer than a rank's slots")
+        if config.one_token_rows == "skip" and preview.one_token:  # noqa: S105 (no password)
+            reasons.append(f"{preview.one_token:,} have a response of one token")
+        said.append(f"{total.rows_skipped:,} of {preview.rows:,} rows are skipped: {' and '.join(reasons)}.")
+    elif preview.one_token:
         said.append(
-            f"{outlook.one_token:,} of {outlook.rows:,} rows have a response of one token: HRM-Text's own loader can "
+            f"{preview.one_token:,} of {preview.rows:,} rows have a response of one token: HRM-Text's own loader can "
             "give a rank nothing else, on which its attention fails; pairmill's gives each rank another row too."
         )
-    said += [f"balance={name} cannot deal these rows: {reason}" for name, reason in outlook.failed.items()]
+    said += [f"balance={name} cannot pack these rows: {reason}" for name, reason in preview.failed.items()]
     return said
 
 
@@ -165,10 +168,10 @@ def _named(name: str, config: InspectConfig) -> str:
     return f"{name} (chosen)" if name == config.balance else name
 
 
-def _epochs(outlook: Outlook, config: InspectConfig) -> list[Block]:
-    named = [(f"epoch_{number}", one) for number, one in enumerate(outlook.epochs)]
+def _epochs(preview: TrainingPreview, config: InspectConfig) -> list[Block]:
+    named = [(f"epoch_{number}", one) for number, one in enumerate(preview.epochs)]
     if len(named) > 1:
-        named.append(("all", outlook.total))
+        named.append(("all", preview.total))
     crossing = "A batch that runs into the next epoch counts where it begins. " if config.tail == "carry" else ""
     return [
         Table(
@@ -180,9 +183,9 @@ def _epochs(outlook: Outlook, config: InspectConfig) -> list[Block]:
                     one.batches,
                     one.rows,
                     one.inputs,
-                    outlook.slots(one) - one.inputs,
-                    Percent.of(one.inputs, outlook.slots(one)),
-                    Percent.of(one.targets, outlook.slots(one)),
+                    preview.slots(one) - one.inputs,
+                    Percent.of(one.inputs, preview.slots(one)),
+                    Percent.of(one.targets, preview.slots(one)),
                 )
                 for name, one in named
             ],
@@ -207,7 +210,7 @@ def _epochs(outlook: Outlook, config: InspectConfig) -> list[Block]:
     ]
 
 
-def _balances(outlook: Outlook, config: InspectConfig) -> Table:
+def _balances(preview: TrainingPreview, config: InspectConfig) -> Table:
     return Table(
         "Balance of the ranks",
         ("balance=", "Inputs", "Length²", "Attention work", "Attention work of the worst batch"),
@@ -217,25 +220,25 @@ def _balances(outlook: Outlook, config: InspectConfig) -> Table:
                 *(round(one.overall[cost], 3) for cost in COSTS),
                 round(one.worst[_WORK], 3),
             )
-            for name, one in outlook.burdens.items()
+            for name, one in preview.imbalance.items()
         ],
         "What the busiest rank has, in means over the ranks: 1 is even. At every batch the others wait for it. "
         "The global batches are the same.",
     )
 
 
-def _ranks(outlook: Outlook) -> Table:
-    spreads = {"Rows": outlook.rank_rows, "Inputs": outlook.rank_inputs}
+def _ranks(preview: TrainingPreview) -> Table:
+    spreads = {"Rows": preview.rank_rows, "Inputs": preview.rank_inputs}
     return Table(
         "A rank's batch",
         ("", "Least", "Median", "Most"),
         [(name, *(one.at(share) for share in (0, 0.5, 1))) for name, one in spreads.items()],
-        f"Over all batches and ranks; a rank has {outlook.world.slots:,} slots.",
+        f"Over all batches and ranks; a rank has {preview.world.slots:,} slots.",
     )
 
 
 def _by_share(shares: NDArray[np.float64]) -> list[tuple[str, int]]:
-    """How many shares lie between round ones, as close together as there is room for; far lower ones count together."""
+    """How many shares lie between round ones, as fine as there is room for; much lower ones are counted together."""
     low = float(np.quantile(shares, 0.05))
     steps = (base * 10.0**power for power in range(-4, 0) for base in (1, 2, 5))
     step = next((step for step in steps if (1 - low) / step <= _BINS), 0.1)

@@ -14,7 +14,7 @@ ROWS = 4
 plan = os.environ.get("PLAN") or (NODE / "PLAN").read_text().strip()
 folder = NODE / plan
 
-# Held until this process ends: the sampler removes an older sample only if nobody has a shared lock on its folder.
+# Held until this process ends: the sampler keeps an older sample as long as anybody has a shared lock on its folder.
 held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 fcntl.flock(held, fcntl.LOCK_SH)
 

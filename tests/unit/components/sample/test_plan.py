@@ -18,10 +18,10 @@ import yaml
 
 from components.sample import analytics
 from components.sample.config import SampleConfig
-from components.sample.draw import Findings, draw_plan
+from components.sample.draw import draw_plan
 from components.sample.node import materialize
 from components.sample.node.plan import SamplePlan
-from components.sample.row_filter import TaskRows, rows_of
+from components.sample.row_filter import DatasetRows, rows_of
 from components.sample.run import run
 from pairmill.engine import manifest as manifests
 from pairmill.engine.stage import Profile
@@ -44,7 +44,7 @@ def index_of(rows: Rows) -> dict[str, np.ndarray[Any, np.dtype[np.int64]]]:
     return {"inst_start": ends - resp - inst, "inst_len": inst, "resp_start": ends - resp, "resp_len": resp}
 
 
-def task(name: str, rows: Rows, rule: Rule | None = None, config: SampleConfig = CONFIG) -> TaskRows:
+def task(name: str, rows: Rows, rule: Rule | None = None, config: SampleConfig = CONFIG) -> DatasetRows:
     return rows_of(name, rule or Rule(), [index_of(rows)], config)
 
 
@@ -53,24 +53,24 @@ def plain(count: int, length: int = 3) -> Rows:
 
 
 def planned(
-    tasks: list[TaskRows], config: SampleConfig = CONFIG, workers: int = 2
-) -> tuple[SamplePlan, list[Findings]]:
+    tasks: list[DatasetRows], config: SampleConfig = CONFIG, workers: int = 2
+) -> tuple[SamplePlan, list[DatasetRows]]:
     return draw_plan([lambda one=one: one for one in tasks], config, workers)  # type: ignore[misc]
 
 
-def orders(tasks: list[TaskRows], config: SampleConfig = CONFIG) -> list[list[tuple[int, int]]]:
+def orders(tasks: list[DatasetRows], config: SampleConfig = CONFIG) -> list[list[tuple[int, int]]]:
     """Per epoch the rows in training order: number of the task, and place among its rows that may be sampled."""
     plan, _ = planned(tasks, config)
     source = np.repeat(np.arange(len(tasks)), [one.rows for one in plan.datasets])
     rows = [
-        int(np.flatnonzero(tasks[number].resp_start == start)[0])
+        int(np.flatnonzero(tasks[number].columns["resp_start"] == start)[0])
         for number, start in zip(source, plan.rows["resp_start"], strict=True)
     ]
     pairs = list(zip(source.tolist(), rows, strict=True))
     return [[pairs[place] for place in epoch] for epoch in plan.epochs]
 
 
-def draws(tasks: list[TaskRows], config: SampleConfig = CONFIG) -> list[dict[str, list[int]]]:
+def draws(tasks: list[DatasetRows], config: SampleConfig = CONFIG) -> list[dict[str, list[int]]]:
     """Per epoch the rows of each task, in training order."""
     return [
         {one.name: [row for task, row in epoch if task == number] for number, one in enumerate(tasks)}
@@ -136,14 +136,14 @@ def test_filtering_and_truncation_equal_a_loop_over_rows(profile: Profile, long_
     found = task("t", rows, rule, config)
     kept, dropped = naive_rows(rows, rule, config)
     index = index_of(rows)
-    assert found.inst_start.tolist() == [int(index["inst_start"][row]) for row, _, _ in kept]
-    assert found.resp_start.tolist() == [int(index["resp_start"][row]) for row, _, _ in kept]
-    assert found.inst_len.tolist() == [inst for _, inst, _ in kept]
-    assert found.resp_len.tolist() == [resp for _, _, resp in kept]
-    assert found.dropped == dict(dropped)
-    assert found.truncated == sum(resp < rows[row][1] for row, _, resp in kept)
-    assert (found.total, found.length) == (400, sum(map(sum, rows)))
-    assert len(found) + sum(found.dropped.values()) == found.total
+    assert found.columns["inst_start"].tolist() == [int(index["inst_start"][row]) for row, _, _ in kept]
+    assert found.columns["resp_start"].tolist() == [int(index["resp_start"][row]) for row, _, _ in kept]
+    assert found.columns["inst_len"].tolist() == [inst for _, inst, _ in kept]
+    assert found.columns["resp_len"].tolist() == [resp for _, _, resp in kept]
+    assert found.ledger.dropped == dict(dropped)
+    assert found.ledger.notes.get("truncated", 0) == sum(resp < rows[row][1] for row, _, resp in kept)
+    assert (found.ledger.rows_in, found.length) == (400, sum(map(sum, rows)))
+    assert len(found) + sum(found.ledger.dropped.values()) == found.ledger.rows_in
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -212,7 +212,7 @@ def test_adding_removing_or_resizing_a_task_leaves_the_draws_of_all_others() -> 
     config = replace(CONFIG, epochs=4)
     rule = Rule(max_per_file=5, repeat=1)
 
-    def sets(*tasks: TaskRows) -> list[dict[str, list[int]]]:
+    def sets(*tasks: DatasetRows) -> list[dict[str, list[int]]]:
         return [{name: sorted(rows) for name, rows in epoch.items()} for epoch in draws(list(tasks), config)]
 
     alone = sets(task("m", plain(20), rule))
@@ -427,9 +427,9 @@ def test_defect_3_repeats_may_ask_for_more_rows_than_there_are(bench: Bench) -> 
 
 def test_defect_4_a_response_that_is_too_short_once_cut_is_left_out() -> None:
     rows = [(15, 9), (14, 9), (13, 9)]
-    assert task("t", rows).resp_len.tolist() == [2, 3]
-    assert task("t", rows).dropped == {"response_too_short_once_cut": 1}
-    assert task("t", rows, None, replace(CONFIG, profile="data_io")).resp_len.tolist() == [1, 2, 3]
+    assert task("t", rows).columns["resp_len"].tolist() == [2, 3]
+    assert task("t", rows).ledger.dropped == {"response_too_short_once_cut": 1}
+    assert task("t", rows, None, replace(CONFIG, profile="data_io")).columns["resp_len"].tolist() == [1, 2, 3]
 
 
 def test_defect_5_rows_left_out_are_counted_and_reported(bench: Bench) -> None:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
 from components.sample.node import carry_out, owned, space
 from components.sample.node import folder as module
@@ -31,7 +30,7 @@ from components.sample.node.prepare import PrepareConfig, prepare
 from components.sample.node.serve import ServeConfig, server
 from components.sample.node.verify import VerifyConfig, verify
 from components.sample.node.wait import WaitConfig, wait
-from components.sample.run import run
+from components.sample.run import COMMANDS, run
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.formats.sample_folder import folder_of
@@ -858,7 +857,7 @@ def test_verify_reads_every_byte(world: World) -> None:
     for name in ("metadata.json: missing", "tokens.npy: sha256", "epoch_1/resp_len.npy: sha256"):
         assert name in str(caught.value)
     for path in (world.node / "nothing", world.folder):
-        with pytest.raises(InputError, match="holds no finished sample"):
+        with pytest.raises(InputError, match="no finished sample"):
             verify(VerifyConfig(path=str(path)))
 
 
@@ -902,7 +901,8 @@ def test_wait_says_what_is_missing(world: World) -> None:
     plan, other = world.plan(seed=1), world.plan(seed=2)
     for timeout in (0, 1):
         with pytest.raises(
-            InputError, match=rf"not there after {timeout} s; got .* is not there; expected the sample {plan}"
+            InputError,
+            match=rf"not there after {timeout} s; got .* hold a finished sample; expected the sample {plan}",
         ):
             wait(WaitConfig(path=str(world.node), plan=plan, timeout=timeout))
     world.carry_out(plan)
@@ -931,7 +931,7 @@ def test_prepare_hands_a_folder_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         prepare(PrepareConfig(path=str(tmp_path / "file")))
-    with pytest.raises(UsageError, match="uid: is negative"):
+    with pytest.raises(UsageError, match="uid: must not be negative"):
         prepare(PrepareConfig(path=str(path), uid=-1))
     assert tmp_path.stat().st_uid == os.getuid()
 
@@ -1082,7 +1082,7 @@ def test_serve_listens_on_ipv4_where_ipv6_is_switched_off(
 
 
 def test_serve_refuses_what_it_cannot_serve(world: World, client: Client) -> None:
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="not a folder"):
         server(ServeConfig(path=str(world.folder / "nothing")))
     for port in (client.port, 70_000, -1):
         with pytest.raises(UsageError, match="cannot listen"):

@@ -11,12 +11,12 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
-from components.sample.preview.inspect import InspectConfig, inspect
+from components.sample.preview.config import InspectConfig
+from components.sample.preview.inspect import inspect
 from components.sample.preview.report import _by_share, report_of
-from components.sample.preview.walk import COSTS, Outlook, Spread, look_ahead
-from components.sample.run import run
+from components.sample.preview.walk import COSTS, Spread, TrainingPreview, preview
+from components.sample.run import COMMANDS, run
 from pairmill.errors import InputError
 from pairmill.formats.tokens import INDEX
 from pairmill.interface import cli
@@ -129,8 +129,8 @@ def batches(pairs: list[Pair], ranks: int, slots: int, *, keep: bool = False) ->
     return found
 
 
-def look(path: Path, ranks: int, batch_tokens: int, **options: Any) -> Outlook:
-    return look_ahead(RowPlan(path, **options), World(ranks, batch_tokens))
+def look(path: Path, ranks: int, batch_tokens: int, **options: Any) -> TrainingPreview:
+    return preview(RowPlan(path, **options), World(ranks, batch_tokens))
 
 
 @pytest.mark.parametrize(("ranks", "slots", "tail"), [(4, 300, "drop"), (1, 500, "drop"), (3, 128, "keep")])
@@ -149,14 +149,14 @@ def test_figures_are_those_of_a_loop_over_rows(tmp_path: Path, ranks: int, slots
         assert found.targets == sum(pair[1] for pair in given)
         assert outlook.slots(found) == len(epoch) * ranks * slots
     assert outlook.total.batches == len(every)
-    assert outlook.used.tolist() == [sum(map(length, batch)) for batch in every]
+    assert outlook.used == [sum(map(length, batch)) for batch in every]
     assert (outlook.rows, outlook.long, outlook.one_token, outlook.failed) == (1733, 0, 0, {})
 
     for balance, deal in DEAL.items():
         dealt = [deal(batch, ranks, slots) for batch in every]
         for name, cost in COST.items():
             sums = [[sum(map(cost, one)) for one in batch] for batch in dealt]
-            burden = outlook.burdens[balance]  # type: ignore[index]
+            burden = outlook.imbalance[balance]  # type: ignore[index]
             overall = sum(map(max, sums)) / sum(sum(one) / ranks for one in sums)
             assert burden.overall[name] == pytest.approx(overall, rel=1e-12), (balance, name)
             assert burden.worst[name] == pytest.approx(max(max(one) / sum(one) * ranks for one in sums), rel=1e-12)
@@ -179,14 +179,14 @@ def test_figures_are_those_of_a_loop_over_rows(tmp_path: Path, ranks: int, slots
 def test_the_chosen_balance_is_what_ranks_and_verdict_are_about(tmp_path: Path) -> None:
     path = folder(tmp_path / "x", [drawn(900, 3)])
     one, other = (look(path, 4, 1200, balance=balance) for balance in ("lpt", "quadratic_work"))
-    assert next(iter(one.burdens)) == "lpt"
-    assert next(iter(other.burdens)) == "quadratic_work"
-    assert {name: burden.overall for name, burden in one.burdens.items()} == {
-        name: burden.overall for name, burden in other.burdens.items()
+    assert next(iter(one.imbalance)) == "lpt"
+    assert next(iter(other.imbalance)) == "quadratic_work"
+    assert {name: burden.overall for name, burden in one.imbalance.items()} == {
+        name: burden.overall for name, burden in other.imbalance.items()
     }
     assert one.rank_inputs.at(0) > other.rank_inputs.at(0)
     lowered = inspect(InspectConfig(path=str(path), ranks=4, batch_tokens=1200))
-    burden = one.burdens["quadratic_work"].overall["attention work"]
+    burden = one.imbalance["quadratic_work"].overall["attention work"]
     assert f": balance=quadratic_work lowers it to {burden:.2f}.\n" in lowered
     assert "lowers it" not in inspect(
         InspectConfig(path=str(path), ranks=4, batch_tokens=1200, balance="quadratic_work")
@@ -205,7 +205,7 @@ def test_rows_carried_over_are_counted_once(tmp_path: Path) -> None:
     assert total.inputs + total.inputs_left == sum(length(pair) for pairs in epochs for pair in pairs)
     stream = [pair for pairs in epochs for pair in pairs]
     expected = batches(stream, 4, 300)
-    assert outlook.used.tolist() == [sum(map(length, batch)) for batch in expected]
+    assert outlook.used == [sum(map(length, batch)) for batch in expected]
     assert total.rows_left == len(stream) - sum(map(len, expected)) > 3
 
 
@@ -218,7 +218,7 @@ def test_skipped_rows_are_counted_by_why(tmp_path: Path) -> None:
     assert skipped.epochs[0].rows_skipped == 6
     assert (skipped.long, skipped.one_token) == (2, 4)
     rest = [pair for pair in pairs if length(pair) <= 300 and pair[1] > 1]
-    assert skipped.used.tolist() == [sum(map(length, batch)) for batch in batches(rest, 4, 300)]
+    assert skipped.used == [sum(map(length, batch)) for batch in batches(rest, 4, 300)]
     assert skipped.epochs[0].rows + skipped.epochs[0].rows_left == len(rest)
     assert [(row.row, row.inst_len, row.resp_len) for row in skipped.longest[:3]] == [
         (299, 400, 400),
@@ -256,9 +256,9 @@ def test_a_balance_that_cannot_deal_is_said_and_the_others_are_compared(
         return whole(plan, position, world)
 
     monkeypatch.setattr(RowPlan, "draw", draw)
-    assert list(look(path, 2, 600).burdens) == ["lpt", "quadratic_work"]
+    assert list(look(path, 2, 600).imbalance) == ["lpt", "quadratic_work"]
     said = inspect(InspectConfig(path=str(path), ranks=2, batch_tokens=600))
-    assert "look at: balance=quadratic cannot deal these rows: cannot be" in said
+    assert "look at: balance=quadratic cannot pack these rows: cannot be" in said
 
 
 def test_memory_does_not_grow_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path, monkeypatch: pytest.Monk
         path = folder(tmp_path / str(rows), [drawn(rows, 11)])
         plan = RowPlan(path)
         tracemalloc.start()
-        look_ahead(plan, World(2, 8192))
+        preview(plan, World(2, 8192))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 80_000
@@ -284,7 +284,7 @@ def test_the_report_says_what_is_unusual(tmp_path: Path) -> None:
     path = folder(tmp_path / "x", [pairs, pairs], context=257)
     config = InspectConfig(path=str(path), ranks=4, batch_tokens=1200)
     plan = RowPlan(path)
-    outlook = look_ahead(plan, World(4, 1200))
+    outlook = preview(plan, World(4, 1200))
     report = report_of(outlook, plan.folders[0].metadata, config)
     total = outlook.total
     assert report.verdict.startswith(f"{total.batches} steps: ")
@@ -398,7 +398,7 @@ def test_options_take_what_a_plan_takes() -> None:
         assert getattr(InspectConfig(path="x"), name) == defaults[name].default, name
     done = python("-c", "import sys, components.sample.__main__; print(*sorted(sys.modules))")
     names = set(done.stdout.split())
-    assert "components.sample.preview.inspect" in names
+    assert "components.sample.preview.config" in names
     assert not names & {"components.sample.preview.walk", "pairmill.loader", "pairmill.report.model"}
 
 
@@ -406,7 +406,8 @@ def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
     """What the process has loaded when it ends: the sampler's image has no more than its extra."""
     path = folder(tmp_path / "x", [drawn(300, 15)])
     program = (
-        "import sys; from components.sample.preview.inspect import InspectConfig, inspect; "
+        "import sys; from components.sample.preview.config import InspectConfig; "
+        "from components.sample.preview.inspect import inspect; "
         "inspect(InspectConfig(path=sys.argv[1], ranks=4, batch_tokens=1200)); print(*sys.modules)"
     )
     done = python("-c", program, str(path))
