@@ -117,16 +117,20 @@ def _compiled(made: Any, **options: Any) -> bytes:
         return file.read_bytes()
 
 
-def digest(compiled: bytes) -> str:
-    """sha256 of a compiled pipeline and of what belongs to its platform, however they are written down."""
+def documents(compiled: bytes) -> list[dict[str, Any]]:
+    """A compiled pipeline, and in a second document what belongs to its platform."""
     import yaml
 
-    documents = list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    return hashlib.sha256(json.dumps(documents, sort_keys=True).encode()).hexdigest()
+    return list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def digest(compiled: bytes) -> str:
+    """sha256 of a compiled pipeline and of what belongs to its platform, however they are written down."""
+    return hashlib.sha256(json.dumps(documents(compiled), sort_keys=True).encode()).hexdigest()
 
 
 def mark(compiled: bytes) -> str:
-    """What the description of a version says, by which it is known to hold this pipeline."""
+    """The description of a version, by which it is known to have this content."""
     return f"sha256:{digest(compiled)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from components.sample import analytics
@@ -13,6 +14,17 @@ from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Percent, Report, Section, Table, describe_names, describe_rows
 
 _PARTS = ("instruction", "response")
+
+
+@dataclass
+class PlanReport(Report):
+    """The report in the plan's folder; its text is the analytics."""
+
+    analytics: str = ""
+
+    def markdown(self) -> str:
+        """The analytics."""
+        return self.analytics
 
 
 def report_of(manifest: Manifest) -> Report:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from pairmill.errors import UsageError
 
@@ -47,6 +47,15 @@ def byte_options(config: Any) -> dict[str, Any]:
     """The options of ``config`` that change bytes, by name."""
     fields = dataclasses.fields(config)
     return {item.name: getattr(config, item.name) for item in fields if item.metadata.get("changes_bytes", True)}
+
+
+class RunOptions(Protocol):
+    """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    root: str
+    workers: int
+    verify: bool
 
 
 @dataclass(kw_only=True)

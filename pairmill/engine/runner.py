@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.options import RunConfig, WorkerSlice
+from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.shards import RECORD as RECORD
 from pairmill.engine.shards import Todo
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -24,7 +24,8 @@ from pairmill.errors import InputError, InternalError, PairmillError, StageFailu
 
 # Finished folders whose version is looked at, to say why none is used: each is a request or two to an object store.
 _MAX_OLD = 16
-C = TypeVar("C", bound=RunConfig)
+C = TypeVar("C", bound=RunOptions)
+S = TypeVar("S", bound=RunConfig)
 P = TypeVar("P", bound=StagePlan[Any])
 
 
@@ -61,7 +62,7 @@ def run(stage: Stage[C, P], config: C) -> Result:
     return Result(job.home, manifest, False, time.monotonic() - start)
 
 
-def run_share(stage: Stage[C, P], config: C, part: WorkerSlice) -> Result:
+def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
     """Run a share of the shards of round ``config.round``, for a later :func:`run` to find done.
 
     The manifest of the result describes them and is not written. Nothing waits for another share: where an earlier

@@ -18,8 +18,8 @@ from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_k
 from pairmill.engine.options import MAX_SHARES as MAX_SHARES
 from pairmill.engine.options import Profile as Profile
 from pairmill.engine.options import RunConfig as RunConfig
+from pairmill.engine.options import RunOptions, byte_options
 from pairmill.engine.options import StageConfig as StageConfig
-from pairmill.engine.options import byte_options
 from pairmill.engine.options import default_of as default_of
 from pairmill.engine.options import list_item as list_item
 from pairmill.engine.options import option as option
@@ -112,12 +112,12 @@ class StagePlan(Generic[X]):
         """What shards need besides themselves: built on first use, so only where there is work."""
         return self.build_context()
 
-    def manifest_options(self, config: RunConfig) -> dict[str, Any]:
+    def manifest_options(self, config: RunOptions) -> dict[str, Any]:
         """The options that change bytes, as the manifest lists them."""
         return {**byte_options(config), **self.options}
 
 
-C = TypeVar("C", bound=RunConfig)
+C = TypeVar("C", bound=RunOptions)
 P = TypeVar("P", bound="StagePlan[Any]")
 
 

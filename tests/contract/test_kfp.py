@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from components.sample.core import _outcome as sample_outcome
+from components.sample.run import Made
+from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.stage import MOST_SHARES, default_of
 from pairmill.interface import kfp as ours
@@ -141,14 +142,14 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     [
         ("fan_out=true", "output: is empty; expected a file"),
         ("component=cleen", "component: unknown stage"),
-        ("memory=lots", "memory: is no size; got lots"),
-        ("resources=clean.disk=4", "resources: is no resource of a stage; got clean.disk=4"),
-        ("resources=clean.cpu=many", "clean.cpu: is no size; got many; expected a whole number with its unit, as 2 or"),
-        ("memory=4", "memory: is no size; got 4; expected a whole number with its unit, as 16Gi"),
-        ("retries=-1", "retries: is too small"),
-        ("timeout_hours=0", "timeout_hours: is too small"),
-        ("node_selector=pool", "node_selector: is no label; got pool"),
-        ("tolerations=pool=data", "tolerations: is no toleration; got pool=data"),
+        ("memory=lots", "memory: not a valid quantity; got 'lots'"),
+        ("resources=clean.disk=4", "resources: not a resource of a stage; got clean.disk=4"),
+        ("resources=clean.cpu=many", "clean.cpu: not a valid quantity; got 'many'; expected such as 2 or 500m"),
+        ("memory=4", "memory: not a valid quantity; got '4'; expected such as 16Gi"),
+        ("retries=-1", "retries: too small"),
+        ("timeout_hours=0", "timeout_hours: too small"),
+        ("node_selector=pool", "node_selector: not a node label; got pool"),
+        ("tolerations=pool=data", "tolerations: not a toleration; got pool=data"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
@@ -306,7 +307,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
     measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
     manifest = Manifest("sample", 1, "f", {}, [], Ledger(measures=measures), [])
     manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "rules": {}, "layout": "compact"}
-    provided = {"sample": set(sample_outcome(manifest, "x", None, False, 0.0).parameters)}
+    provided = {"sample": set(sample_outcome(Made(manifest, "x")).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {
         key.value

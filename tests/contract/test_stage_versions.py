@@ -10,7 +10,8 @@ import pytest
 
 from components.clean.core import Clean
 from components.fetch.core import Fetch
-from components.sample.core import VERSION
+from components.sample.core import Sample
+from components.sample.node.plan import VERSION
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from sources.datasets import SOURCES
@@ -34,8 +35,9 @@ def test_no_stage_changed_without_another_version() -> None:
 def test_the_record_knows_every_stage_and_source_with_its_version() -> None:
     known = Tree().known()
     assert len(known) == len(STAGES) + len(SOURCES)
-    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, TrainTokenizer, Tokenize)}
-    assert {name: known[name].version for name in STAGES} == {**versions, "sample": str(VERSION)}
+    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, TrainTokenizer, Tokenize, Sample)}
+    assert {name: known[name].version for name in STAGES} == versions
+    assert Sample.version == VERSION, "nodes carry out the plans of this version"
     sources = {type(source).__module__.rsplit(".", 1)[1]: source for source in SOURCES.values()}
     assert {name: known[f"source {name}"].version for name in sources} == {
         name: f"{Clean.version}.{source.version}" for name, source in sources.items()

@@ -14,9 +14,11 @@ import pytest
 from pipelines import stages
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HANGS = 300.0
-"""Seconds after which a program of ours that has not ended hangs. It costs nothing but where one does: a machine under
-load takes minutes for what is done in two seconds."""
+PATIENCE = 300.0
+"""Seconds after which what has not come does not come: a process that has not ended hangs. It costs nothing but where
+one does, and a machine under load takes minutes for what is done in two seconds."""
+SOON = 15.0
+"""Seconds in which must happen what an idle machine does within one."""
 STAGES = tuple(stages.STAGES)
 
 
@@ -25,7 +27,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
-def python(*arguments: str, timeout: float = HANGS) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
     """Run this Python with these arguments from the repository; stdout and stderr as text."""
     return subprocess.run(
         [sys.executable, *arguments],
@@ -63,7 +65,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
     """Wait until the condition holds; fail with ``what`` if it never does."""
     end = time.monotonic() + seconds
     while not condition():

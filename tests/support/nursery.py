@@ -19,6 +19,7 @@ _IMPORTED = (
     "components.clean.core",
     "components.fetch.core",
     "components.sample.core",
+    "components.sample.run",
     "components.tokenize.core",
     "components.train_tokenizer.core",
     "omegaconf",
@@ -48,6 +49,9 @@ for number, path in enumerate([os.devnull, *given["output"]]):
 os.environ.clear()
 os.environ.update(given["environment"])
 sys.argv[1:] = given["arguments"]
+if given["die_before"]:
+    from tests.support.kill_points import die_before
+    die_before(given["die_before"])
 runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
 """
 
@@ -77,9 +81,9 @@ class Nursery:
         self._process.communicate()
 
     def run(
-        self, module: str, arguments: Sequence[str], environment: Mapping[str, str]
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], die_before: int = 0
     ) -> "subprocess.CompletedProcess[str]":
-        """Run a module to its end; stdout and stderr as text."""
+        """Run a module to its end, or until it is killed (see kill_points); stdout and stderr as text."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +91,7 @@ class Nursery:
             for path in output:
                 path.touch()
             given = {"module": module, "arguments": list(arguments), "environment": dict(environment)}
+            given["die_before"] = die_before
             self._process.stdin.write(json.dumps({**given, "output": list(map(str, output))}) + "\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()

@@ -209,7 +209,7 @@ def test_a_folder_of_clean_is_an_item_of_a_list_in_a_pipeline(tmp_path: Path) ->
     from components.clean.core import Clean
     from components.tokenize.core import Tokenize
 
-    assert [stage.feeds_lists for stage in (Clean, Tokenize)] == [True, False]
+    assert [stage.output_in_list for stage in (Clean, Tokenize)] == [True, False]
     assert cli.build(Options, {"place": "x", "names": list_item("s3://a,b/c")}).names == ["s3://a,b/c"]
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
-from components.sample.core import run
 from components.sample.preview.inspect import InspectConfig, inspect
 from components.sample.preview.report import _by_share, report_of
 from components.sample.preview.walk import COSTS, Outlook, Spread, look_ahead
+from components.sample.run import run
 from pairmill.errors import InputError
 from pairmill.formats.tokens import INDEX
 from pairmill.interface import cli
