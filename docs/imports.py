@@ -1,8 +1,9 @@
 """Who imports whom: the rooms of the program, the arrows between them, and their picture in docs/architecture.md.
 
 A room is a package inside one of the four packages (``pairmill.engine``, ``components.clean``), with all that is in it;
-``sources`` is one room. Modules directly in a package belong to no room; those of ``pairmill`` that import no room are
-drawn as one node. Imports inside functions and for type checkers count as the others.
+``sources`` is one room. A package inside a stage is a room of its own if it imports nothing else of the stage
+(``components.sample.node``). Modules directly in a package belong to no room; those of ``pairmill`` that import no room
+are drawn as one node. Imports inside functions and for type checkers count as the others.
 """
 
 from __future__ import annotations
@@ -45,9 +46,28 @@ def imported(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+@cache
+def _inner_rooms() -> frozenset[str]:
+    """Packages inside a stage that import nothing else of it."""
+    packages = {name for name, path in modules().items() if path.name == "__init__.py" and name.count(".") == 2}
+
+    def others(package: str) -> set[str]:
+        stage = package.rpartition(".")[0]
+        names = {other for name, path in modules().items() if _within(name, package) for other in imported(path)}
+        return {other for other in names if _within(other, stage) and not _within(other, package)}
+
+    return frozenset(name for name in packages if name.startswith("components.") and not others(name))
+
+
+def _within(name: str, package: str) -> bool:
+    return f"{name}.".startswith(f"{package}.")
+
+
 def _room(name: str) -> str:
     """The room of a module or of a name in it."""
     parts = name.split(".")
+    if (inner := ".".join(parts[:3])) in _inner_rooms():
+        return inner
     package = ".".join(parts[:2])
     if parts[0] == "sources":
         return "sources"
@@ -134,7 +154,7 @@ def _short(name: str) -> str:
 def _label(name: str) -> str:
     if name == BASE:
         return '"' + "<br>".join(basics()) + '"'
-    return '"_native (Rust)"' if name == NATIVE else name.rpartition(".")[2] or name
+    return '"_native (Rust)"' if name == NATIVE else name.partition(".")[2] or name
 
 
 def _summary(name: str) -> str:

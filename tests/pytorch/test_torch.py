@@ -360,5 +360,6 @@ def test_without_torch_the_error_says_what_to_install(sampled: Path) -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
     assert (
-        "ImportError: pairmill.loader.torch needs torch, which pairmill does not bring: pip install torch" in run.stderr
+        "ImportError: pairmill.loader.torch needs torch, which pairmill does not install: pip install torch"
+        in run.stderr
     )
