@@ -19,6 +19,7 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, option
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.report.page import Report
+from tests.support.helpers import PATIENCE
 
 COMMAND = f"""
 from {__name__} import Toy
@@ -102,7 +103,7 @@ class Toy(Stage[ToyConfig]):
 
 def _wait_for_another(marks: Path) -> None:
     """Until a second process is or was at work."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while len({path.name.rsplit(".", 2)[1] for path in marks.iterdir()}) < 2:
         assert time.monotonic() < end, "nobody else comes"
         time.sleep(0.005)
