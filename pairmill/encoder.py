@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pairmill import _native
 
-# The splits that rust/core/src/{split,patterns}.rs scan; any other expression is the library's business.
+# The splits that rust/core/src/bpe/{split,patterns}.rs scan; any other expression is the library's business.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

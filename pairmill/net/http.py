@@ -9,15 +9,15 @@ from __future__ import annotations
 import email.utils
 import functools
 import os
-import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pairmill.errors import InputError, StorageError
+from pairmill.errors import InputError
 from pairmill.log import event
+from pairmill.retry import TRANSIENT, Again, asked_pause, retried
 
 if TYPE_CHECKING:
     import ssl
@@ -30,63 +30,25 @@ T = TypeVar("T")
 
 TIMEOUT = 30.0
 """Seconds without a byte after which a server counts as silent."""
-RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What may pass."""
-
-_TRIES = 8
-_LONGEST_WAIT = 600.0
 _SAY_SECONDS = 30.0
 UNTOLD = "untold"
 """The version of a file of which the server tells none: its bytes alone say whether it is another one."""
 _MOVED = "see whether it was moved, or give the files that you have as raw="
 
 
-class Again(Exception):
-    """A try failed in a way that may pass; ``wait`` are the seconds that the server asks for."""
-
-    def __init__(self, what: str, wait: float | None = None) -> None:
-        super().__init__(what)
-        self.wait = wait
-
-
-def retried(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
-    """What ``work`` returns, tried again while it raises what may pass: longer and longer pauses, a bounded number.
-
-    Where ``got`` has become more than it ever was, the tries are counted anew: a large file may be cut often.
-
-    Raises:
-        InputError: the address cannot be asked at all.
-        StorageError: no answer after several tries, or the server wants to be left alone for long.
-    """
+def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
+    """As :func:`pairmill.retry.retried`. Raises InputError if no request can be made of the address."""
     import httpx
 
-    most, failed = got(), 0
-    while True:
+    def once() -> T:
         try:
             return work()
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-            raise InputError("cannot be asked", where=url, got=str(error)) from error
-        except (Again, httpx.TransportError) as error:
-            reason = str(error) or type(error).__name__
-            wait: float | None = getattr(error, "wait", None)
-            if got() > most:
-                most, failed = got(), 0
-            failed += 1
-            if failed == _TRIES:
-                raise StorageError(
-                    f"no whole answer in {_TRIES} tries",
-                    where=url,
-                    got=reason,
-                    hint="run the same command later; what has come is kept",
-                ) from error
-            if wait is not None and wait > _LONGEST_WAIT:
-                raise StorageError(
-                    "asks to be left alone", where=url, got=f"for {wait:.0f} s", hint="run the same command then"
-                ) from error
-        if wait is None:
-            wait = min(2.0 ** (failed - 1), 30.0) * random.uniform(0.5, 1.0)  # noqa: S311
-        event(f"{url}: {reason}; again in {wait:.1f} s")
-        time.sleep(wait)
+            raise InputError("not an address that can be asked", where=url, got=str(error)) from error
+        except httpx.TransportError as error:
+            raise Again(str(error) or type(error).__name__) from error
+
+    return retried(url, once, got)
 
 
 def version(url: str) -> str:
@@ -101,7 +63,7 @@ def version(url: str) -> str:
         with _client() as client:
             return _version(_checked(client.head(url), url))
 
-    return retried(url, ask)
+    return asked(url, ask)
 
 
 def download(
@@ -141,12 +103,12 @@ def download(
         if start and start == size:
             return
         noted = note.read_text() if note.exists() else ""
-        asked = dict(headers or {})
+        sent = dict(headers or {})
         if start and (size is not None or _strong(noted)):
-            asked["Range"] = f"bytes={start}-"
+            sent["Range"] = f"bytes={start}-"
             if size is None:
-                asked["If-Range"] = noted
-        with _client() as client, client.stream("GET", url, headers=asked) as response:
+                sent["If-Range"] = noted
+        with _client() as client, client.stream("GET", url, headers=sent) as response:
             if response.status_code == 416 and _total(response) == start:
                 return  # all of it was there
             if response.status_code == 416 or (response.status_code == 206 and _first(response) != start):
@@ -173,7 +135,7 @@ def download(
             if have() < _total(response):
                 raise Again(f"{have()} of {_total(response)} bytes came")
 
-    retried(url, go_on, have)
+    asked(url, go_on, have)
 
 
 def commit_of(repository: str, revision: str) -> str:
@@ -198,7 +160,7 @@ def commit_of(repository: str, revision: str) -> str:
             return _checked(client.get(address), address, refuse).content
 
     names = {}
-    for line in _packets(retried(address, ask), repository):
+    for line in _packets(asked(address, ask), repository):
         match = re.match(rb"([0-9a-f]{40}) ([^\0\n]+)", line)
         if match:
             names[match.group(2).decode("utf-8", "replace")] = match.group(1).decode()
@@ -265,24 +227,11 @@ def _strong(version: str) -> bool:
 
 def _checked(response: httpx.Response, url: str, refuse: Refuse | None = None, hint: str = _MOVED) -> httpx.Response:
     code = response.status_code
-    if code in RETRIED:
-        raise Again(f"status {code}", retry_after(response))
+    if code in TRANSIENT:
+        raise Again(f"status {code}", asked_pause(response.headers))
     if code >= 400:
         if refuse is not None:
             refuse(response)
         words = {401: "needs a login", 403: "may not be read", 404: "does not exist", 410: "is gone"}
         raise InputError(words.get(code, "is refused"), where=url, got=f"status {code}", hint=hint)
     return response
-
-
-def retry_after(response: httpx.Response) -> float | None:
-    """Seconds that a server asks to be left alone, if it says so."""
-    value = response.headers.get("retry-after", "")
-    if value.isdecimal():
-        return float(value)
-    date = email.utils.parsedate_tz(value) if value else None
-    if date:
-        return max(0.0, email.utils.mktime_tz(date) - time.time())
-    # The Hub's way: "api";r=0;t=55 is nothing left for 55 s.
-    spent = re.search(r"\br=0\s*;\s*t=(\d+)", response.headers.get("ratelimit", ""))
-    return float(spent.group(1)) if spent else None

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from pairmill.errors import InputError, PairmillError, StorageError
 from pairmill.log import event
 from pairmill.net import http
+from pairmill.retry import TRANSIENT, Again, asked_pause
 
 T = TypeVar("T")
 
@@ -170,13 +171,14 @@ def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
         try:
             return question(api)
         except HfHubHTTPError as error:
-            if error.response is not None and error.response.status_code in http.RETRIED:
-                raise http.Again(f"status {error.response.status_code}", http.retry_after(error.response)) from error
+            response = error.response
+            if response is not None and response.status_code in TRANSIENT:
+                raise Again(f"status {response.status_code}", asked_pause(response.headers)) from error
             raise translated(error, repository.name, repository) from error
         except (ValueError, KeyError, TypeError, ConnectionError) as error:
             raise translated(error, repository.name, repository) from error
 
-    return http.retried(f"{api.endpoint}/{repository.kind}s/{repository.name}", ask)
+    return http.asked(f"{api.endpoint}/{repository.kind}s/{repository.name}", ask)
 
 
 def translated(error: Exception, where: str, repository: Repository) -> PairmillError:

@@ -13,6 +13,7 @@ from threading import Event
 from typing import BinaryIO, ClassVar, TypeVar
 
 from pairmill.errors import Changed, from_os_error
+from pairmill.retry import raced
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -151,19 +152,22 @@ class Store(ABC):
 
     def digest_of(self, uri: str, stop: Event) -> Digest:
         """As ``digested``, of one object; the event stops it."""
-        for _ in range(_TRIED):
+
+        def digest() -> Digest:
             stamp = self.stamp(uri)
             found, size = hashlib.sha256(), 0
             # Not hashlib.file_digest: the end of the process waits for its threads, and after Ctrl-C nobody wants to.
-            try:
-                with self.pinned(uri, stamp) as file:
-                    while not stop.is_set() and (data := file.read(1 << 20)):
-                        found.update(data)
-                        size += len(data)
-            except Changed:
-                continue
+            with self.pinned(uri, stamp) as file:
+                while not stop.is_set() and (data := file.read(1 << 20)):
+                    found.update(data)
+                    size += len(data)
             return Digest(found.hexdigest(), size, stamp)
-        raise Changed("is written to all the time", where=uri, hint="run the same command when its writer has ended")
+
+        try:
+            return raced(digest, Changed, _TRIED)
+        except Changed as error:
+            hint = "run the same command when its writer has ended"
+            raise Changed("is written to all the time", where=uri, hint=hint) from error
 
 
 class Creation(ABC):

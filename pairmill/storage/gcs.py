@@ -56,7 +56,7 @@ class GcsStore(RemoteStore):
             detail = "; ".join(str(item.get("message", "")) for item in error.errors if isinstance(item, dict))
             if error.code == 400 and "CRC32C" in detail:
                 raise Again(f"400 {detail}") from None
-            raise refusal(place, int(error.code or 0), detail, headers.get("retry-after", "")) from None
+            raise refusal(place, int(error.code or 0), detail, headers) from None
         except of_auth.DefaultCredentialsError as error:
             raise no_credentials(place, type(error).__name__, _CREDENTIALS) from None
         except of_auth.GoogleAuthError as error:

@@ -12,7 +12,7 @@ import io
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
 from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageError, from_os_error
-from pairmill.retry import Again, retried
+from pairmill.retry import TRANSIENT, Again, asked_pause, raced, retried
 from pairmill.storage import partials
 from pairmill.storage.base import Creation, Digest, Entry, Store
 from pairmill.storage.uris import bucket_and_key, local_path, scheme
@@ -53,7 +53,6 @@ _READERS = 32
 _QUOTE = '"'
 _TRIED = 10
 _HEAD = "pairmill-"
-_PASSING = {408, 429, 500, 502, 503, 504}
 
 
 class Absent(InputError):
@@ -109,14 +108,6 @@ class Body:
     version: str = ""
     data: io.BytesIO = field(default_factory=io.BytesIO)
     tries: int = 0
-
-
-def _undisturbed(work: Callable[[], T]) -> T:
-    # Between the question for its size and that for its bytes an object may be replaced, which harms nobody.
-    for _ in range(_TRIED - 1):
-        with suppress(Replaced):
-            return work()
-    return work()
 
 
 def _replaced(uri: str, got: str, expected: str) -> Replaced:
@@ -251,7 +242,8 @@ class RemoteStore(Store):
         return self._fetch(Place.of(uri), start, start + length, "", Event()).getvalue()
 
     def open(self, uri: str) -> BinaryIO:
-        return _undisturbed(lambda: self._open(uri))
+        # An object may be replaced between the question for its size and that for its bytes.
+        return raced(lambda: self._open(uri), Replaced, _TRIED)
 
     def stamp(self, uri: str) -> str:
         return self._head(uri).stamp
@@ -319,7 +311,7 @@ class RemoteStore(Store):
             _require_all(uri, found.tell(), stat.size)
             return Digest(found.sha256.hexdigest(), stat.size, stat.stamp)
 
-        return _undisturbed(digest)
+        return raced(digest, Replaced, _TRIED)
 
     @property
     def _client(self) -> Any:
@@ -591,22 +583,15 @@ def _full(folder: Path, error: OSError) -> StorageError:
     )
 
 
-def refusal(place: Place, status: int, detail: str, retry_after: str = "") -> Exception:
-    """What an HTTP status means.
-
-    Args:
-        place: what was asked for.
-        status: of the answer.
-        detail: what the server says of it, without the request.
-        retry_after: the answer's header of that name; a date counts as none.
-    """
+def refusal(place: Place, status: int, detail: str, headers: Mapping[str, str]) -> Exception:
+    """The exception for an HTTP status; ``detail`` is the server's message, without the request."""
     got = f"{status} {detail}".strip()
-    if status in _PASSING:
-        return Again(got, float(retry_after) if retry_after.isdigit() else 0.0)
+    if status in TRANSIENT:
+        return Again(got, asked_pause(headers))
     if status == 404:
         return Absent("does not exist", where=place.uri, hint="check the path")
     if status == 412:
-        return Taken("is another object than was expected", where=place.uri, got=got)
+        return Taken("not the object that was expected", where=place.uri, got=got)
     if status in {401, 403}:
         return StorageError(
             "storage refused", where=place.uri, got=got, hint="check what the credentials of this process may do"

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pairmill.errors import StorageError, UsageError
-from pairmill.retry import Again, timeouts
+from pairmill.retry import Again, raced, timeouts
 from pairmill.storage.base import each
 from pairmill.storage.remote import (
     PART,
@@ -105,7 +105,7 @@ class S3Store(RemoteStore):
                 raise Again(f"{status} {detail}") from None
             if code in _EXPIRED:
                 raise no_credentials(place, detail, _CREDENTIALS) from None
-            raise refusal(place, status, detail, headers.get("retry-after", "")) from None
+            raise refusal(place, status, detail, headers) from None
         except (
             of.NoCredentialsError,
             of.PartialCredentialsError,
@@ -207,12 +207,9 @@ class S3Store(RemoteStore):
 
     def _multipart(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
         """Make an object of the parts that ``send`` brings, several at once; after a failure none is left."""
-        for _ in range(_TRIED - 1):
-            # Perhaps the answer to its completion was lost, perhaps a rule of the bucket removed the upload: nothing
-            # tells, and to write once more is right in both cases.
-            with suppress(Absent):
-                return self._upload(place, starts, send, options)
-        return self._upload(place, starts, send, options)
+        # An upload that is absent at its completion was completed by a try whose answer was lost, or removed by a rule
+        # of the bucket. Writing once more is right in both cases.
+        raced(lambda: self._upload(place, starts, send, options), Absent, _TRIED)
 
     def _upload(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
         client, target = self._client, {"Bucket": place.bucket, "Key": place.key}

@@ -122,4 +122,4 @@ def test_class_tables_are_those_recorded(shared: Path, tmp_path: Path) -> None:
     generated = tmp_path / "tables.rs"
     script = REPOSITORY / "rust/core/generate_tables.py"
     subprocess.run([sys.executable, script, shared / "conformance/unicode/classes.json", generated], check=True)
-    assert generated.read_text() == (REPOSITORY / "rust/core/src/tables.rs").read_text()
+    assert generated.read_text() == (REPOSITORY / "rust/core/src/bpe/tables.rs").read_text()

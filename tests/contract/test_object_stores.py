@@ -242,7 +242,7 @@ def test_an_endpoint_that_nobody_answers_is_said_without_what_was_asked(
 ) -> None:
     use({"AWS_ENDPOINT_URL_S3": "http://user:password@127.0.0.1:9", "PAIRMILL_STORAGE_PATIENCE": "0.2"})
     caplog.set_level(logging.INFO)
-    with pytest.raises(StorageError, match=r"no answer in \d+ tries.*at 127\.0\.0\.1:9") as caught:
+    with pytest.raises(StorageError, match=r"no complete answer in \d+ tries.*at 127\.0\.0\.1:9") as caught:
         storage.store_for(s3).read(f"{s3}/x")
     assert "password" not in "".join(traceback.format_exception(caught.value)) + caplog.text
 

@@ -153,7 +153,7 @@ def test_what_never_passes_ends_in_bounded_time(
         proxy.faults = (fault,)
         for operation in some:
             before, begun = len(proxy.requests), time.monotonic()
-            with pytest.raises(StorageError, match=r"no answer in \d+ tries") as caught:
+            with pytest.raises(StorageError, match=r"no complete answer in \d+ tries") as caught:
                 operation()
             assert caught.value.exit_code == 4
             assert time.monotonic() - begun < 2

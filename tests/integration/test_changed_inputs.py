@@ -18,7 +18,7 @@ from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
-from components.sample import core as sample
+from components.sample import run as sample
 from components.sample.config import SampleConfig
 from components.tokenize import core as tokenize_core
 from components.tokenize.config import TokenizeConfig

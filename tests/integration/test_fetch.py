@@ -23,8 +23,8 @@ import pytest
 
 from components.fetch import lock
 from components.fetch.lock import Pin
+from pairmill import retry
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
-from pairmill.net import http
 from sources.origin import Git, Given, HubRows, Manual, Web
 from sources.origin import Hub as HubFiles
 from tests.support import tools
@@ -74,7 +74,10 @@ def files() -> Iterator[Files]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses before another try are left out."""
-    monkeypatch.setattr(http, "time", SimpleNamespace(sleep=lambda _: None, time=time.time, monotonic=time.monotonic))
+    waited: list[float] = []
+    monkeypatch.setattr(retry, "_paused", lambda seconds, stop: waited.append(seconds))
+    clock = SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + sum(waited))
+    monkeypatch.setattr(retry, "time", clock)
 
 
 def refusal(work: Callable[[], object], code: int = 3) -> str:
@@ -813,7 +816,7 @@ def test_a_server_that_stays_broken_leaves_what_came(
     files.cut("/set.tar.gz", after=60_000, times=1)
     files.fail("/set.tar.gz", 503, skip=2)
     said = refusal(lambda: fetch(tmp_path), 4)
-    assert "no whole answer in 8 tries; got status 503; run the same command later; what has come is kept" in said
+    assert "tries within 180 s; got status 503; check that the service is up" in said
     files.heal()
     files.requests.clear()
     fetch(tmp_path)

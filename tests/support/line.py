@@ -7,7 +7,7 @@ from typing import Any
 
 from components.clean.core import Clean
 from components.fetch.core import Fetch
-from components.sample import core as sample
+from components.sample import run as sample
 from components.sample.config import SampleConfig
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer

@@ -19,6 +19,7 @@ _IMPORTED = (
     "components.clean.core",
     "components.fetch.core",
     "components.sample.core",
+    "components.sample.run",
     "components.tokenize.core",
     "components.train_tokenizer.core",
     "omegaconf",

@@ -22,9 +22,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.helpers import PATIENCE, REPOSITORY, SOON, mount
+from tests.support.helpers import PATIENCE, REPOSITORY, SOON, STAGES, mount
 
-STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 SHARDED = STAGES[:-1]
 """Those whose results are folders of shards' files below the root."""
 HOMES = {

@@ -10,15 +10,18 @@ import os
 import secrets
 import signal
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, StageConfig, Writer, option
+from pairmill.engine.options import StageConfig, option
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, StorageError, UsageError
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from tests.support.helpers import PATIENCE
 
 COMMAND = f"""
@@ -35,20 +38,54 @@ class ToyConfig(StageConfig):
 
     source: str = option(help="folder of text files", changes_bytes=False)
     marks: str = option(help="folder that gets one file per shard processed", changes_bytes=False)
-    suffix: str = option("!", help="put behind every line")
-    refuse: str = option("", help="what accept() raises; empty = nothing", changes_bytes=False)
-    prepared: str = option("", help="a text that misbehaves in prepare()", changes_bytes=False)
+    suffix: str = option("!", help="put after every line")
+    refuse: str = option("", help="what is raised after the first round; empty = nothing", changes_bytes=False)
+    prepared: str = option("", help="a text that misbehaves when the context is built", changes_bytes=False)
     expect: int = option(-1, help="rows that the stage before wrote; -1 = unknown", changes_bytes=False)
 
 
-class Toy(Stage[ToyConfig]):
+@dataclass(frozen=True)
+class Upper(Shard[str]):
+    """The lines of one file. The context is a greeting."""
+
+    uri: str
+    suffix: str
+    marks: str
+
+    def run(self, context: str, out: Writer) -> ShardResult:
+        mark(self.marks, self.name)
+        text = storage.store_for(self.uri).read(self.uri).decode()
+        if text.startswith("together"):
+            _wait_for_another(Path(self.marks))
+        _misbehave(text)
+        lines = [line for line in text.splitlines() if line]
+        ledger = Ledger(rows_in=len(text.splitlines()), rows_kept=len(lines), rows_out=len(lines))
+        if len(lines) < ledger.rows_in:
+            ledger.drop("empty", ledger.rows_in - len(lines))
+        if "lose a row" in text:
+            ledger.rows_kept -= 1
+        upper = "".join(line.upper() + self.suffix + "\n" for line in lines)
+        out.write(f"upper/{self.name}", upper.encode(), task=self.name)
+        if text.startswith("later: "):
+            _misbehave(text.removeprefix("later: "))
+        return ShardResult(ledger, {"greeting": context, "lines": len(lines)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyPlan(StagePlan[str]):
+    """Args: shards: one for each file."""
+
+    shards: list[Upper]
+
+
+class Toy(Stage[ToyConfig, ToyPlan]):
     """One shard per file."""
 
     name: ClassVar[str] = "toy"
     version: ClassVar[int] = 1
     config = ToyConfig
 
-    def plan(self, config: ToyConfig) -> Plan:
+    def plan(self, config: ToyConfig) -> ToyPlan:
         folder = storage.normalise(config.source, "source")
         store = storage.store_for(folder)
         shards, digests = [], []
@@ -56,49 +93,36 @@ class Toy(Stage[ToyConfig]):
             uri = storage.join(folder, entry.path)
             digests.append([entry.path, store.digest(uri)])
             key = content_key(self.name, self.version, config.suffix, digests[-1])
-            shards.append(Shard(entry.path, key, (uri, config.marks), entry.size))
-        expected = None if config.expect < 0 else config.expect
-        return Plan(shards, [InputRef("source", content_key(digests)[:16])], expected)
+            shards.append(Upper(entry.path, key, entry.size, uri, config.suffix, config.marks))
+        return ToyPlan(
+            inputs=[InputRef("source", content_key(digests)[:16])],
+            rows_expected=None if config.expect < 0 else config.expect,
+            build_context=lambda: self.greeting(config),
+            shards=shards,
+        )
 
-    def prepare(self, config: ToyConfig, plan: Plan) -> Plan:
+    def greeting(self, config: ToyConfig) -> str:
         if config.prepared:
             Path(config.marks, f"prepare.{os.getpid()}.").touch()
         _misbehave(config.prepared)
-        return replace(plan, context={"greeting": "hello"})
+        return "hello"
 
-    def process(self, config: ToyConfig, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
-        uri, marks = shard.payload
-        Path(marks, f"{shard.name}.{os.getpid()}.{secrets.token_hex(4)}").touch()
-        text = storage.store_for(uri).read(uri).decode()
-        if text.startswith("together"):
-            _wait_for_another(Path(marks))
-        _misbehave(text)
-        lines = [line for line in text.splitlines() if line]
-        ledger = Ledger(rows_in=len(text.splitlines()), rows_kept=len(lines), rows_out=len(lines))
-        ledger.drop("empty", ledger.rows_in - len(lines))
-        if "lose a row" in text:
-            ledger.rows_kept -= 1
-        out.write(
-            f"upper/{shard.name}",
-            "".join(line.upper() + config.suffix + "\n" for line in lines).encode(),
-            task=shard.name,
-        )
-        if text.startswith("later: "):
-            _misbehave(text.removeprefix("later: "))
-        return ledger, {"greeting": plan_context["greeting"], "lines": len(lines)}
-
-    def accept(self, config: ToyConfig, plan: Plan, records: list[ShardRecord]) -> None:
+    def rounds(self, config: ToyConfig, plan: ToyPlan) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        yield plan.shards
         if config.refuse:
             raise InputError(config.refuse, where=self.name)
 
-    def finish(
-        self, config: ToyConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
-    ) -> dict[str, Any]:
-        super().finish(config, plan, records, shards, out)
-        return {"lines": [record.data["lines"] for record in records]}
+    def finish(self, config: ToyConfig, plan: ToyPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        super().finish(config, plan, rounds, out)
+        return {"lines": [record.data["lines"] for record in rounds[0]]}
 
     def report(self, manifest: Manifest) -> Report:
         return Report("toy", {"Rows": manifest.ledger.rows_out})
+
+
+def mark(marks: str, name: str) -> None:
+    """Note that a shard is run."""
+    Path(marks, f"{name}.{os.getpid()}.{secrets.token_hex(4)}").touch()
 
 
 def _wait_for_another(marks: Path) -> None:

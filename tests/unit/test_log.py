@@ -122,7 +122,7 @@ import sys
 from pairmill import log
 from pairmill.interface import cli
 from pairmill.errors import InputError
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from pairmill.engine.stage import RunConfig
 name = sys.argv.pop(1)
 

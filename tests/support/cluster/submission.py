@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from pairmill import storage
+from pipelines import stages
 from pipelines.placement import SECRETS
 from pipelines.submit import state
 from pipelines.submit.server import Server, ServerConfig
@@ -22,7 +23,7 @@ from tests.support.helpers import REPOSITORY
 
 OPTIONS = {"vocab_size": 512, "epochs": 2}
 """Of the runs, here and there."""
-STAGES = ("fetch", "clean", "train-tokenizer", "tokenize", "sample")
+STAGES = tuple(name.replace("_", "-") for name in stages.STAGES)
 """Tasks that end a stage, as Kubeflow calls them."""
 SHARED = ("clean", "train-tokenizer", "tokenize")
 """Those whose work is shared out over pods."""

@@ -106,12 +106,12 @@ def test_metadata_as_the_model_takes_them(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        ({"max_seq_len": "x"}, "max_seq_len: has a wrong value; got 'x'; expected an integer"),
-        ({"max_seq_len": 3.5}, "max_seq_len: has a wrong value; got 3.5"),
-        ({"total_length": ...}, "total_length: has a wrong value; got None"),
-        ({"vocab_size": 5}, "vocab_size: has a wrong value; got 5; expected null"),
-        ({"tokenizer_info": {}}, "vocab_size: has a wrong value; got None; expected an integer"),
-        ({"tokenizer_info": 4}, "vocab_size: has a wrong value; got None"),
+        ({"max_seq_len": "x"}, "max_seq_len: wrong value; got 'x'; expected an integer"),
+        ({"max_seq_len": 3.5}, "max_seq_len: wrong value; got 3.5"),
+        ({"total_length": ...}, "total_length: wrong value; got None"),
+        ({"vocab_size": 5}, "vocab_size: wrong value; got 5; expected null"),
+        ({"tokenizer_info": {}}, "vocab_size: wrong value; got None; expected an integer"),
+        ({"tokenizer_info": 4}, "vocab_size: wrong value; got None"),
     ],
 )
 def test_wrong_metadata_are_said(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:

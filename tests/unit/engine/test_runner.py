@@ -17,11 +17,13 @@ from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST, STARTED, Ledger
+from pairmill.engine.options import StageConfig, WorkerSlice, option
 from pairmill.engine.runner import RECORD, Result
-from pairmill.engine.stage import Plan, Shard, ShardRecord, Share, StageConfig, Writer, option
+from pairmill.engine.stage import ShardResult
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
 from tests.support.helpers import PATIENCE, SOON, alive, contents, start, until, writable
-from tests.support.toy_stage import COMMAND, Toy, ToyConfig
+from tests.support.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
 
@@ -63,9 +65,16 @@ class Bench:
 
     def shard(self, name: str) -> Path:
         """Folder of a shard."""
-        plan = Toy().plan(self.config())
-        key = next(shard.key for shard in plan.shards if shard.name == name)
+        key = next(shard.key for shard in runner.first_round(Toy(), self.config()) if shard.name == name)
         return self.root / "toy" / "shards" / key
+
+
+def upper(name: str, key: str = "0" * 64, size: int = 1) -> Upper:
+    return Upper(name, key, size, "uri", "!", "marks")
+
+
+def planned(*shards: Upper, **given: Any) -> ToyPlan:
+    return ToyPlan(**{"inputs": [], "build_context": str, "shards": list(shards), **given})
 
 
 @pytest.fixture
@@ -103,22 +112,25 @@ def test_a_second_run_does_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_stage_prepares_once_and_only_for_work(bench: Bench, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+def test_the_context_is_built_once_and_only_for_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
     calls = []
-    prepare = Toy.prepare
+    greeting = Toy.greeting
 
-    def counted(stage: Toy, config: ToyConfig, plan: Plan) -> Plan:
-        calls.append(len(plan.shards))
-        return prepare(stage, config, plan)
+    def counted(stage: Toy, config: ToyConfig) -> str:
+        calls.append(config.root)
+        return greeting(stage, config)
 
-    monkeypatch.setattr(Toy, "prepare", counted)
-    # The greeting of each record is what the stage prepared.
-    assert not bench.run(workers=workers).reused
-    assert calls == [4]
+    monkeypatch.setattr(Toy, "greeting", counted)
+    result = bench.run(workers=workers)
+    assert len(calls) == 1
     records = [json.loads((bench.shard(name) / RECORD).read_bytes()) for name in TEXTS]
     assert [record["data"]["greeting"] for record in records] == ["hello"] * 4
     assert bench.run(workers=workers).reused
-    assert calls == [4]
+    shutil.rmtree(result.uri)
+    assert not bench.run(workers=workers).reused
+    assert len(calls) == 1
 
 
 def test_a_plan_without_shards_gives_a_folder_without_files(bench: Bench) -> None:
@@ -150,7 +162,7 @@ def test_shares_do_every_shard_once_and_the_run_after_them_only_finishes(tmp_pat
     whole = alone.run()
     done = []
     for number in range(1, count + 1):
-        result = runner.run_share(Toy(), shared.config(), Share(number, count))
+        result = runner.run_share(Toy(), shared.config(), WorkerSlice(number, count))
         mine = shared.processed()
         assert sorted(result.manifest.shards) == mine
         assert result.manifest.ledger == Ledger.sum(whole.manifest.shards[name] for name in mine)
@@ -163,12 +175,12 @@ def test_shares_do_every_shard_once_and_the_run_after_them_only_finishes(tmp_pat
     assert finished.manifest == whole.manifest
     assert contents(Path(finished.uri)) == contents(Path(whole.uri))
     # A share of what is finished does nothing, and nobody is told that it did.
-    late = runner.run_share(Toy(), shared.config(), Share(1, count))
+    late = runner.run_share(Toy(), shared.config(), WorkerSlice(1, count))
     assert (late.reused, late.manifest.shards, late.uri) == (True, {}, finished.uri)
 
 
 def test_what_a_share_leaves_undone_whoever_finishes_does(bench: Bench) -> None:
-    runner.run_share(Toy(), bench.config(), Share(2, 2))
+    runner.run_share(Toy(), bench.config(), WorkerSlice(2, 2))
     done = bench.processed()
     assert 0 < len(done) < len(TEXTS)
     bench.run()
@@ -178,8 +190,8 @@ def test_what_a_share_leaves_undone_whoever_finishes_does(bench: Bench) -> None:
 def test_a_failed_shard_fails_its_share_alone(bench: Bench) -> None:
     bench.put("a.txt", "input error, in the longest text of them all, so that it is dealt first\n")
     with pytest.raises(StageFailure, match="bad text"):
-        runner.run_share(Toy(), bench.config(), Share(1, 2))
-    assert runner.run_share(Toy(), bench.config(), Share(2, 2)).manifest.shards
+        runner.run_share(Toy(), bench.config(), WorkerSlice(1, 2))
+    assert runner.run_share(Toy(), bench.config(), WorkerSlice(2, 2)).manifest.shards
 
 
 def test_the_program_says_what_a_share_did(bench: Bench) -> None:
@@ -192,18 +204,18 @@ def test_the_program_says_what_a_share_did(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
-def test_what_is_no_share_is_refused(bench: Bench, share: str) -> None:
-    with pytest.raises(UsageError, match="is no share"):
+def test_a_text_that_is_not_a_share_is_refused(bench: Bench, share: str) -> None:
+    with pytest.raises(UsageError, match="not a valid share"):
         bench.config(share=share)
 
 
 def test_shares_are_dealt_from_the_largest_shard_to_the_smallest() -> None:
-    shards = [Shard(str(size), f"key{size}", None, size) for size in (1, 9, 5, 7, 3)]
-    assert [shard.size for shard in Share(1, 2).of(shards)] == [9, 5, 1]
-    assert [shard.size for shard in Share(2, 2).of(shards)] == [7, 3]
-    assert Share.all(1) == []
-    assert Share.all(3) == ["1/3", "2/3", "3/3"]
-    assert [Share.parse(text) for text in Share.all(2)] == [Share(1, 2), Share(2, 2)]
+    shards = [upper(str(size), size=size) for size in (1, 9, 5, 7, 3)]
+    assert [shard.size for shard in WorkerSlice(1, 2).of(shards)] == [9, 5, 1]
+    assert [shard.size for shard in WorkerSlice(2, 2).of(shards)] == [7, 3]
+    assert WorkerSlice.all(1) == []
+    assert WorkerSlice.all(3) == ["1/3", "2/3", "3/3"]
+    assert [WorkerSlice.parse(text) for text in WorkerSlice.all(2)] == [WorkerSlice(1, 2), WorkerSlice(2, 2)]
 
 
 # --- two writers ----------------------------------------------------------------------------------------------------
@@ -214,16 +226,16 @@ def test_of_two_records_of_a_shard_the_first_is_everybodys(bench: Bench, monkeyp
     record = bench.shard("a.txt") / RECORD
     other = json.loads(record.read_bytes())
     other["data"]["greeting"] = "of another program"
-    process = Toy.process
+    run = Upper.run
 
-    def slower(self: Toy, *given: Any) -> Any:
-        made = process(self, *given)
-        if given[2].name == "a.txt":
+    def slower(self: Upper, context: str, out: Writer) -> ShardResult:
+        made = run(self, context, out)
+        if self.name == "a.txt":
             record.write_text(json.dumps(other))  # while this run was at work, another one has committed
         return made
 
     shutil.rmtree(bench.root)
-    monkeypatch.setattr(Toy, "process", slower)
+    monkeypatch.setattr(Upper, "run", slower)
     bench.run()
     assert json.loads(record.read_bytes())["data"]["greeting"] == "of another program"
 
@@ -452,7 +464,7 @@ def test_other_rows_than_the_stage_before_wrote_fail_the_stage_before_anything_i
     assert bench.run(expect=6).manifest.ledger.rows_in == 6
 
 
-def test_what_accept_refuses_is_not_published_and_the_shards_stay(bench: Bench) -> None:
+def test_what_a_stage_refuses_between_rounds_is_not_published_and_the_shards_stay(bench: Bench) -> None:
     with pytest.raises(InputError, match="too bad"):
         bench.run(refuse="too bad")
     assert sorted(path.name for path in (bench.root / "toy").iterdir()) == ["shards"]
@@ -462,9 +474,8 @@ def test_what_accept_refuses_is_not_published_and_the_shards_stay(bench: Bench) 
 
 
 def test_a_plan_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = Shard("a", "k", None)
-    monkeypatch.setattr(Toy, "plan", lambda self, config: Plan([shard, shard], []))
-    with pytest.raises(InternalError, match="twice"):
+    monkeypatch.setattr(Toy, "plan", lambda self, config: planned(upper("a"), upper("a")))
+    with pytest.raises(InternalError, match="two shards of a round have the same name"):
         bench.run()
     assert not bench.root.exists()
 
@@ -509,11 +520,12 @@ def test_the_fingerprint_does_not_depend_on_the_order_in_which_options_are_decla
         place: str = option("there", help="p", changes_bytes=False)
         a: int = option(1, help="a")
 
-    plan = Plan([], [])
-    fingerprints = {runner.fingerprint_of(Toy(), kind(root="r"), plan) for kind in (One, Other)}
+    def fingerprint(config: StageConfig) -> str:
+        return Toy().fingerprint(config, planned(), [])  # type: ignore[arg-type]
+
+    fingerprints = {fingerprint(kind(root="r")) for kind in (One, Other)}
     assert len(fingerprints) == 1
-    changed = runner.fingerprint_of(Toy(), One(root="r", a=2), plan)
-    assert changed not in fingerprints
+    assert fingerprint(One(root="r", a=2)) not in fingerprints
 
 
 def test_the_fingerprint_depends_on_input_stage_version_and_byte_options(
@@ -521,7 +533,7 @@ def test_the_fingerprint_depends_on_input_stage_version_and_byte_options(
 ) -> None:
     def fingerprint(**options: Any) -> str:
         config = bench.config(**options)
-        return runner.fingerprint_of(Toy(), config, Toy().plan(config))
+        return Toy().fingerprint(config, Toy().plan(config), runner.first_round(Toy(), config))
 
     found = [fingerprint(), fingerprint(suffix="?"), fingerprint(profile="data_io")]
     bench.put("a.txt", "ONE\ntwo\n")
@@ -535,35 +547,33 @@ def test_the_fingerprint_depends_on_input_stage_version_and_byte_options(
 
 
 def test_the_fingerprint_follows_from_shards_in_order_and_from_all_that_the_manifest_says(bench: Bench) -> None:
-    a, b = Shard("a", "0" * 64, "payload", 1), Shard("b", "1" * 64, "payload", 2)
+    a, b = upper("a", "0" * 64), upper("b", "1" * 64)
+    refs = [[manifests.InputRef(role, "0" * 16)] for role in ("raw", "rows")]
     plans = [
-        Plan([a, b], []),
-        Plan([b, a], []),
-        Plan([a], []),
-        Plan([a, replace(b, name="c")], []),
-        Plan([a, replace(b, key="2" * 64)], []),
-        Plan([a, b], [], says={"licence": "MIT"}),
-        Plan([a, b], [], says={"licence": "CC0"}),
-        Plan([a, b], [manifests.InputRef("raw", "0" * 16)]),
-        Plan([a, b], [manifests.InputRef("rows", "0" * 16)]),
-        Plan([a, b], [], options={"suffix": "?"}),
+        planned(a, b),
+        planned(b, a),
+        planned(a),
+        planned(a, replace(b, name="c")),
+        planned(a, replace(b, key="2" * 64)),
+        planned(a, b, says={"licence": "MIT"}),
+        planned(a, b, says={"licence": "CC0"}),
+        planned(a, b, inputs=refs[0]),
+        planned(a, b, inputs=refs[1]),
+        planned(a, b, options={"suffix": "?"}),
     ]
-    found = [runner.fingerprint_of(Toy(), bench.config(), plan) for plan in plans]
+    found = [Toy().fingerprint(bench.config(), plan, plan.shards) for plan in plans]
     assert len(set(found)) == len(plans)
-    # Where shards are and how large they are is no content.
-    moved = Plan([replace(a, payload="elsewhere"), replace(b, size=3)], [], rows_expected=5, context="place")
-    assert runner.fingerprint_of(Toy(), bench.config(), moved) == found[0]
-    # Where the plan leaves out what is there already, what is there says nothing.
-    left = [runner.fingerprint_of(Toy(), bench.config(), Plan(some, [], says="x", remnant=True)) for some in ([a], [b])]
-    assert left[0] == left[1]
+    # Where shards are and how large they are is not content.
+    moved = planned(replace(a, uri="elsewhere"), replace(b, size=3), rows_expected=5)
+    assert Toy().fingerprint(bench.config(), moved, moved.shards) == found[0]
 
 
 def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     # A change here makes every project's results anew: it must be meant.
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
-    plan = Plan([Shard("a", "0" * 64, None)], [manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
-    assert runner.fingerprint_of(Toy(), config(), plan) == "c163b48de5d3dad3"
-    names = {"root", "profile", "workers", "share", "verify", "max_record_bytes"}
+    plan = planned(upper("a", "0" * 64), inputs=[manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
+    assert Toy().fingerprint(config(), plan, plan.shards) == "c163b48de5d3dad3"
+    names = {"root", "profile", "workers", "share", "round", "verify", "max_record_bytes"}
     assert {item.name for item in fields(StageConfig)} == names
 
 
@@ -588,7 +598,7 @@ def test_the_log_says_why_results_of_an_older_version_are_made_again(
     monkeypatch.setattr(Toy, "history", {2: "a was wrong", 3: "b was wrong", 4: "c was wrong"})
     caplog.set_level(logging.INFO)
     if share:
-        runner.run_share(Toy(), bench.config(share=share), Share.parse(share))
+        runner.run_share(Toy(), bench.config(share=share), WorkerSlice.parse(share))
     else:
         bench.run()
     base = bench.root / "toy"
@@ -675,7 +685,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.serial
 def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_with_one_message(bench: Bench) -> None:
     process = bench.process(workers=2, prepared="endless")
-    until(lambda: bench.workers() == {process.pid}, "prepare()")
+    until(lambda: bench.workers() == {process.pid}, "the context")
     started = children(process.pid)
     assert len(started) >= 2
     # Ctrl-C reaches the whole group at once, workers that are still importing included.
@@ -717,75 +727,3 @@ def test_killed_at_any_time_and_run_again_gives_the_same_bytes(bench: Bench, tmp
 
 def test_available_cores_is_at_least_one_and_at_most_those_of_this_process() -> None:
     assert 1 <= available_cores() <= len(os.sched_getaffinity(0))
-
-
-# --- the second round -----------------------------------------------------------------------------------------------
-
-
-class Joined(Toy):
-    """The toy stage, its lines put together by initial letter, all but those with a B."""
-
-    def gather(self, config: ToyConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
-        work = [(record.key, file.path) for record in records for file in record.files]
-        return [
-            Shard(letter, manifests.content_key("joined", letter, work), (letter, work, config.marks))
-            for letter in "ABTF"
-        ]
-
-    def process(self, config: ToyConfig, plan_context: Any, shard: Shard, out: Writer) -> tuple[Ledger, dict[str, Any]]:
-        if shard.name.endswith(".txt"):
-            return super().process(config, plan_context, shard, out)
-        letter, work, marks = shard.payload
-        Path(marks, f"{letter}.{os.getpid()}.x").touch()
-        shards = Path(out.folder).parent
-        lines = [line for key, path in work for line in (shards / key / path).read_text().splitlines(keepends=True)]
-        mine = [line for line in lines if line.startswith(letter)]
-        ledger = Ledger(rows_in=len(mine), rows_kept=len(mine), rows_out=len(mine))
-        if letter == "B" and mine:
-            ledger.rows_kept = ledger.rows_out = 0
-            ledger.drop("is_a_b", len(mine))
-        else:
-            out.write(f"by/{letter}", "".join(mine).encode(), task=letter)
-        return ledger, {"greeting": "", "lines": 0}
-
-
-def joined(bench: Bench, **options: Any) -> Result:
-    return runner.run(Joined(), bench.config(**options))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_second_round_puts_together_what_the_first_made(bench: Bench, workers: int) -> None:
-    bench.put("b.txt", "bee\nbanana\nand\n")
-    made = joined(bench, workers=workers)
-    folder = Path(made.uri)
-    assert (folder / "by/T").read_text() == "TWO!\n"
-    assert (folder / "by/F").read_text() == "FIVE!\n"
-    assert (folder / "by/A").read_text() == "AND!\n"
-    # What the second round leaves out is no row of the stage any more, and noted.
-    assert made.manifest.ledger.rows_in == made.manifest.ledger.rows_kept == 6
-    assert made.manifest.ledger.rows_out == 4
-    assert made.manifest.ledger.notes == {"is_a_b": 2}
-    assert set(made.manifest.shards) == set(TEXTS)
-
-
-def test_each_round_is_resumed(bench: Bench) -> None:
-    whole = contents(Path(joined(bench).uri))
-    assert bench.processed() == ["A", "B", "F", "T", *sorted(TEXTS)]
-    (Path(joined(bench).uri) / MANIFEST).unlink()
-    assert contents(Path(joined(bench).uri)) == whole
-    assert bench.processed() == []
-    bench.put("c.txt", "ten\n")
-    joined(bench)
-    assert bench.processed() == ["A", "B", "F", "T", "c.txt"]
-
-
-def test_nothing_is_gathered_that_may_not_be_published(bench: Bench) -> None:
-    with pytest.raises(InputError, match="too bad"):
-        joined(bench, refuse="too bad")
-    assert bench.processed() == sorted(TEXTS)
-
-
-def test_a_second_round_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Joined, "gather", lambda *_: [Shard("x", "k1", None), Shard("x", "k2", None)])
-    with pytest.raises(InternalError, match="twice"):
-        joined(bench)

@@ -24,7 +24,7 @@ from pairmill.engine.stage import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from tests.support.helpers import PATIENCE, REPOSITORY, STAGES, environment, python
 from tests.support.toy_stage import COMMAND
 
@@ -209,7 +209,7 @@ def test_a_folder_of_clean_is_an_item_of_a_list_in_a_pipeline(tmp_path: Path) ->
     from components.clean.core import Clean
     from components.tokenize.core import Tokenize
 
-    assert [stage.feeds_lists for stage in (Clean, Tokenize)] == [True, False]
+    assert [stage.output_in_list for stage in (Clean, Tokenize)] == [True, False]
     assert cli.build(Options, {"place": "x", "names": list_item("s3://a,b/c")}).names == ["s3://a,b/c"]
 
 
@@ -452,7 +452,7 @@ def test_the_kind_of_log_can_be_chosen(
 
 def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.page import Report\n"
+        "import sys\nfrom pairmill.interface import cli\nfrom pairmill.report.model import Report\n"
         "from components.clean.config import CleanConfig\n"
         "out = cli.Outcome('x' * 1_000_000, {}, {}, lambda: Report('t'), b'')\n"
         "raise SystemExit(cli.main('clean', CleanConfig, lambda config: out))"

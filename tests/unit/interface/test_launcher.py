@@ -10,8 +10,8 @@ from components.clean.config import CleanConfig
 from pairmill.errors import UsageError
 from pairmill.interface import cli, launcher
 from pairmill.interface.cli import Outcome
-from pairmill.interface.launcher import FLAG, Task, artifact_path
-from pairmill.report.page import Report
+from pairmill.interface.launcher import FLAG, ExecutorInput, artifact_path
+from pairmill.report.model import Report
 
 # As a backend of Kubeflow Pipelines 2.17 handed it over: keys, the launcher's own executor-logs, artifacts whose type
 # is an empty schema, integers.
@@ -111,12 +111,12 @@ def test_artifacts_are_where_the_launcher_looks_for_them(uri: str, path: str) ->
 
 
 def test_a_scheme_that_the_launcher_does_not_mount_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"mounts no such scheme; got|mounts no such scheme; expected gs, s3, minio"):
+    with pytest.raises(UsageError, match=r"does not mount this scheme; expected gs, s3, minio"):
         artifact_path("https://example.org/x")
 
 
 def test_a_recorded_task_is_understood() -> None:
-    task = Task.parse([json.dumps(RECORDED)])
+    task = ExecutorInput.parse([json.dumps(RECORDED)])
     assert task.parameters == RECORDED["inputs"]["parameterValues"]
     assert task.output_parameters == {
         "output": Path("/tmp/kfp/outputs/output"),
@@ -129,14 +129,14 @@ def test_a_recorded_task_is_understood() -> None:
 
 
 def test_a_task_without_inputs_or_outputs_is_understood() -> None:
-    task = Task.parse(['{"outputs": {"outputFile": "/x"}}'])
+    task = ExecutorInput.parse(['{"outputs": {"outputFile": "/x"}}'])
     assert (task.parameters, task.output_parameters, task.output_artifacts) == ({}, {}, {})
 
 
 def test_doubles_become_integers_on_the_way_to_options() -> None:
     values = {"raw": "r", "root": "x", "workers": 2.0, "max_reject_fraction": 0}
     config = cli.build(
-        CleanConfig, Task.parse([json.dumps({**RECORDED, "inputs": {"parameterValues": values}})]).parameters
+        CleanConfig, ExecutorInput.parse([json.dumps({**RECORDED, "inputs": {"parameterValues": values}})]).parameters
     )
     assert (config.workers, type(config.workers), config.max_reject_fraction) == (2, int, 0.0)
 
@@ -145,7 +145,7 @@ def test_keys_that_kubeflow_itself_adds_are_no_options() -> None:
     # Recorded: where a pipeline builds a text from an upstream output, f"{task.output}/data", the executor input holds
     # that output as one more value. A component must not fail because of how a pipeline fills its options.
     values = {"raw": "r", "root": "x", "pipelinechannel--clean-output": "minio://bucket/clean"}
-    task = Task.parse([json.dumps({**RECORDED, "inputs": {"parameterValues": values}})])
+    task = ExecutorInput.parse([json.dumps({**RECORDED, "inputs": {"parameterValues": values}})])
     assert cli.build(CleanConfig, task.parameters).raw == "r"
 
 
@@ -177,7 +177,7 @@ def test_what_is_no_executor_input_is_a_usage_error(text: str, capsys: pytest.Ca
     assert run([FLAG, text]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert f"{FLAG}: unreadable" in captured.err
+    assert f"{FLAG}: not a valid executor input" in captured.err
 
 
 @pytest.mark.parametrize("arguments", [[FLAG], [FLAG, "{}", "{}"], [FLAG, "{}", "workers=3"]])

@@ -7,7 +7,7 @@ from typing import Any
 
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import Pool
-from pairmill.loader.loader import _Ahead
+from pairmill.loader.loader import _Prefetcher
 from tests.support import samples
 from tests.support.helpers import PATIENCE
 
@@ -38,14 +38,14 @@ def test_memory_may_come_back_while_the_same_thread_takes_some() -> None:
 def test_what_was_made_ahead_goes_when_a_state_is_loaded(tmp_path: Path) -> None:
     folder = samples.sampled(tmp_path / "sampled", [[(5, 5)] * 200])
     gc.collect()
-    before = _aheads()  # of tests that ran before, whose tracebacks are kept
+    before = _prefetchers()  # of tests that ran before, whose tracebacks are kept
     with Loader(RowPlan(folder), batch_tokens=40) as loader:
         for _ in range(5):
             next(iter(loader))
             loader.load_state_dict(loader.state_dict())
         gc.collect()
-        assert _aheads() <= before
+        assert _prefetchers() <= before
 
 
-def _aheads() -> set[int]:
-    return {id(what) for what in gc.get_objects() if isinstance(what, _Ahead)}
+def _prefetchers() -> set[int]:
+    return {id(what) for what in gc.get_objects() if isinstance(what, _Prefetcher)}

@@ -153,18 +153,18 @@ def test_probabilities(weights: list[float], temperature: float, expected: list[
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"weights": {"x": 1}}, "weights: is unknown; got 'x'; expected one of a, b"),
-        ({"weights": {"a": -1, "b": 2}}, "are no weights"),
-        ({"weights": {"a": 0}}, "are no weights"),
-        ({"weights": {"a": float("nan")}}, "are no weights"),
-        ({"temperature": 0}, "is no temperature; got 0"),
-        ({"phases": []}, "phases: are missing"),
-        ({"phases": [Phase(step=3)]}, r"phases\[0\]: does not begin at once"),
-        ({"phases": [Phase(weights={"c": 1})]}, r"phases\[0\]: is unknown; got 'c'"),
-        ({"phases": [Phase("a")]}, "names a folder, and a mixture has weights"),
-        ({"phases": [Phase(), Phase(step=5), Phase(step=5)]}, r"phases\[2\]: does not begin after the one before"),
-        ({"phases": [Phase(), Phase(step=5, tokens=5)]}, r"phases\[1\]: has no clear beginning"),
-        ({"phases": [Phase(lr_scale=-1)]}, r"phases\[0\]: lr_scale: is no scale"),
+        ({"weights": {"x": 1}}, "weights: unknown; got 'x'; expected one of a, b"),
+        ({"weights": {"a": -1, "b": 2}}, "weights: invalid"),
+        ({"weights": {"a": 0}}, "weights: invalid"),
+        ({"weights": {"a": float("nan")}}, "weights: invalid"),
+        ({"temperature": 0}, "temperature: out of range; got 0"),
+        ({"phases": []}, "phases: missing"),
+        ({"phases": [Phase(step=3)]}, r"phases\[0\]: first phase must start at once"),
+        ({"phases": [Phase(weights={"c": 1})]}, r"phases\[0\]: unknown; got 'c'"),
+        ({"phases": [Phase("a")]}, "a mixture has weights, not a folder"),
+        ({"phases": [Phase(), Phase(step=5), Phase(step=5)]}, r"phases\[2\]: does not start after the phase before"),
+        ({"phases": [Phase(), Phase(step=5, tokens=5)]}, r"phases\[1\]: ambiguous start"),
+        ({"phases": [Phase(lr_scale=-1)]}, r"phases\[0\]: lr_scale: out of range"),
     ],
 )
 def test_wrong_options_of_a_mixture(options: dict[str, Any], said: str) -> None:
@@ -175,30 +175,30 @@ def test_wrong_options_of_a_mixture(options: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sources": 5}, "sources: is not a list; got 5; expected Windows"),
-        ({"sources": "x"}, "sources: is not a list"),
-        ({"sources": ["x"]}, r"sources\[0\]: is of another type"),
-        ({"weights": [1, 2]}, "weights: is of another type; got .*; expected numbers by name"),
-        ({"weights": {"a": "3"}}, "weights: a: is not a number; got '3'"),
-        ({"weights": {5: 1}}, "weights: is of another type"),
-        ({"temperature": "1"}, "temperature: is not a number"),
-        ({"temperature": None}, "temperature: is not a number"),
-        ({"seed": "1"}, "seed: is not an integer"),
-        ({"seed": 0.5}, "seed: is not an integer"),
-        ({"phases": Phase()}, "phases: is not a list"),
-        ({"phases": [Phase(weights={"a": None})]}, r"phases\[0\]: weights: a: is not a number"),
+        ({"sources": 5}, "sources: not a list; got 5; expected Windows"),
+        ({"sources": "x"}, "sources: not a list"),
+        ({"sources": ["x"]}, r"sources\[0\]: wrong type"),
+        ({"weights": [1, 2]}, "weights: wrong type; got .*; expected numbers by name"),
+        ({"weights": {"a": "3"}}, "weights: a: not a number; got '3'"),
+        ({"weights": {5: 1}}, "weights: wrong type"),
+        ({"temperature": "1"}, "temperature: not a number"),
+        ({"temperature": None}, "temperature: not a number"),
+        ({"seed": "1"}, "seed: not an integer"),
+        ({"seed": 0.5}, "seed: not an integer"),
+        ({"phases": Phase()}, "phases: not a list"),
+        ({"phases": [Phase(weights={"a": None})]}, r"phases\[0\]: weights: a: not a number"),
     ],
 )
 def test_options_of_another_type(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         MixturePlan(**{"sources": [windows("a", 5)], **options})
-    with pytest.raises(UsageError, match=r"sources: is not a list.*write sources="):
+    with pytest.raises(UsageError, match=r"sources: not a list.*write sources="):
         MixturePlan(windows("a", 5))
 
 
 def test_a_stream_plan_takes_a_stream() -> None:
     for stream in ("name", None, windows("a", 5)):
-        with pytest.raises(UsageError, match=r"stream: is of another type; .*write StreamPlan\(TextStream"):
+        with pytest.raises(UsageError, match=r"stream: wrong type; .*write StreamPlan\(TextStream"):
             StreamPlan(stream, name="x")
 
 
@@ -211,13 +211,15 @@ def test_a_state_that_no_mixture_reaches_is_refused(cursor: list[int]) -> None:
 
 
 def test_sources_must_go_together() -> None:
-    with pytest.raises(UsageError, match="names that differ; got a, a"):
+    with pytest.raises(UsageError, match="names must be distinct; got a, a"):
         MixturePlan([windows("a", 5), windows("a", 6)])
-    with pytest.raises(UsageError, match="need names that differ; got none"):
+    with pytest.raises(UsageError, match="names must be distinct; got none"):
         MixturePlan([])
-    with pytest.raises(UsageError, match=r"do not go together.*doc_ids"):
+    with pytest.raises(UsageError, match=r"incompatible.*doc_ids"):
         MixturePlan([windows("a", 5), windows("b", 6, eos_id=1)])
-    with pytest.raises(UsageError, match="are no whole windows; got 12 tokens for 1 ranks; expected a multiple of 8"):
+    with pytest.raises(
+        UsageError, match="not a whole number of windows; got 12 tokens for 1 ranks; expected a multiple of 8"
+    ):
         Loader(MixturePlan([windows("a", 5)]), batch_tokens=12)
 
 
@@ -230,10 +232,10 @@ def test_a_state_of_other_windows_another_seed_or_other_sources_is_refused() -> 
         MixturePlan([windows("a", 5, 1), windows("b", 9)]),
         MixturePlan([windows("a", 5), windows("b", 9)], seed=1),
     ):
-        with pytest.raises(InputError, match="state: plan: belongs to other data"):
+        with pytest.raises(InputError, match="state: plan: saved with other data"):
             Loader(other, batch_tokens=SEQ).load_state_dict(state)
     other_names = Loader(MixturePlan([windows("a", 5), windows("c", 9)]), batch_tokens=SEQ)
-    with pytest.raises(UsageError, match="state: sources: has other sources; got a, b; expected a, c"):
+    with pytest.raises(UsageError, match="state: sources: wrong sources; got a, b; expected a, c"):
         other_names.load_state_dict(state, accept_other_data=True)
 
 

@@ -22,8 +22,9 @@ from pipelines import parameters
 from pipelines.compile import ImageConfig
 from pipelines.submit import __main__ as command
 from pipelines.submit import publish, state, watch
+from pipelines.submit.server import ServerConfig
 from pipelines.submit.state import Verdict
-from pipelines.submit.watch import TIMED_OUT
+from pipelines.submit.watch import TIMED_OUT, WatchConfig
 from tests.support.apiserver import Node, frame, read_log
 from tests.support.helpers import REPOSITORY, STAGES, python
 
@@ -44,10 +45,10 @@ def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any]) -> No
     ours = {item.name for item in dataclasses.fields(base)}
     given = {item.name for item in dataclasses.fields(parameters.SharedParameters)}
     compiling = {item.name for item in dataclasses.fields(ImageConfig)}
-    assert not (ours | compiling) & given, "a parameter of the pipeline would hide an option"
-    made = command.with_pipeline(base)
-    assert {item.name for item in dataclasses.fields(made)} == ours | given | compiling
-    assert all(item.metadata["help"] for item in dataclasses.fields(made))
+    others = {item.name for kind in (ImageConfig, ServerConfig, WatchConfig) for item in dataclasses.fields(kind)}
+    assert not others & given, "a parameter of the pipeline would hide an option"
+    assert given | compiling < ours
+    assert all(item.metadata["help"] for item in dataclasses.fields(base))
 
 
 @pytest.mark.parametrize(("workers", "file"), [(1, "pretraining"), (7, "pretraining-parallel")])
@@ -56,7 +57,7 @@ def test_the_parameters_of_the_run_are_the_compiled_pipelines(workers: int, file
     (specification, *_) = yaml.safe_load_all(compiled.read_text())
     names = list(specification["root"]["inputDefinitions"]["parameters"])
     values = {**{name: index for index, name in enumerate(names)}, "workers": workers}
-    given = command.parameters(SimpleNamespace(**values, host="h", image="i"))
+    given = command.PipelineConfig.parameters(SimpleNamespace(**values, host="h", image="i"))
     assert given == {name: values[name] for name in names}
 
 
@@ -72,11 +73,8 @@ def test_the_defaults_are_those_that_every_stage_takes() -> None:
 
 def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
     names = [item.name for item in dataclasses.fields(parameters.SharedParameters)]
-    taken = {name for stage in STAGES for name in parameters.TAKEN[stage]}
+    taken = {name for stage in STAGES for name in parameters.taken(stage)}
     assert set(names) == taken | {"workers"}
-    for stage in STAGES:
-        options = {item.name for item in dataclasses.fields(parameters.CONFIGS[stage])}
-        assert set(parameters.TAKEN[stage]) <= options
     compiled = (REPOSITORY / "pipelines" / "compiled" / "pretraining-parallel.yaml").read_text()
     assert all(f"- `{name}`: " in compiled for name in names)
 
@@ -90,8 +88,8 @@ def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
         ({"vocab_size": "3"}, "vocab_size: .*; got 3; expected 287 or more"),
         ({"vocab_size": "-1"}, "vocab_size: out of range; got -1"),
         ({"root": "ftp://x"}, "root: no storage backend for this scheme; got ftp://x"),
-        ({"root": "build/x"}, "root: is relative; got build/x"),
-        ({"raw": "raw"}, "raw: is relative; got raw"),
+        ({"root": "build/x"}, "root: is a relative path; got build/x"),
+        ({"raw": "raw"}, "raw: is a relative path; got raw"),
         ({"root": ""}, "root: is empty"),
         ({"raw": "http://x/y"}, "raw: no storage backend"),
         ({"prefix_config_path": "https://x/rules.yaml"}, "prefix_config_path: no storage backend"),
@@ -110,15 +108,15 @@ def test_what_a_stage_would_refuse_is_refused_before_it_is_submitted(
     made_by: type[Any], options: dict[str, str], said: str
 ) -> None:
     more = {"cron": "0 3 * * *"} if made_by is command.ScheduleConfig else {}
-    config = cli.build(command.with_pipeline(made_by), submission(**options, **more))
+    assert cli.build(made_by, submission(**more)).host == "https://kubeflow.example"
     with pytest.raises(UsageError, match=said):
-        command.check(config)
+        cli.build(made_by, {**submission(**options), **more})
 
 
 def test_a_submission_is_read_and_refused_without_kfp() -> None:
     code = (
         "import sys; from pipelines.submit import __main__ as c; from pairmill.interface import cli; "
-        f"c.check(cli.build(c.with_pipeline(c.SubmitConfig), {submission()!r})); print('kfp' in sys.modules)"
+        f"cli.build(c.SubmitConfig, {submission()!r}); print('kfp' in sys.modules)"
     )
     assert python("-c", code).stdout == "False\n"
 
@@ -139,7 +137,7 @@ def test_a_field_of_seconds_is_put_before_a_schedule(cron: str, seconds: str | N
 
 @pytest.mark.parametrize("cron", ["", "* * * *", "0 0 3 * * *", "@daily", "* * * * $(x)"])
 def test_what_is_no_schedule_is_refused(cron: str) -> None:
-    with pytest.raises(UsageError, match="is no schedule"):
+    with pytest.raises(UsageError, match="not a valid schedule"):
         publish.seconds_cron(cron)
 
 
@@ -243,7 +241,7 @@ def test_a_driver_is_shown_only_where_it_failed() -> None:
 )
 def test_of_a_log_the_reason_is_shown_and_not_what_kubeflow_dumps(log: str, expected: list[str] | None) -> None:
     said = ["Component failed to execute successfully: exit status 2"]
-    assert watch.told(log) == (said if expected is None else expected)
+    assert watch.program_lines(log) == (said if expected is None else expected)
 
 
 def test_a_line_of_our_log_passes_kubeflows_log_endpoint_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +269,7 @@ def test_a_run_of_which_nothing_is_known_yet_has_no_tasks() -> None:
 
 
 def test_names_of_tasks_are_shown_as_they_are_in_the_table() -> None:
-    task = state.Task("id", "a\x1b[2J[bold]b", state.RUNNING, 3.0, "")
+    task = state.TaskStatus("id", "a\x1b[2J[bold]b", state.RUNNING, 3.0, "")
     output = io.StringIO()
     Console(file=output, width=80, color_system=None).print(watch._table("RUNNING", [task]))
     assert "a\\x1b[2J[bold]b" in output.getvalue()

@@ -8,21 +8,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pairmill.engine.manifest import Ledger
+from pairmill.report.charts import Bars, Curve, Histogram, Stacked
 from pairmill.report.markdown import plain
-from pairmill.report.page import (
-    Bars,
-    Block,
-    Curve,
-    Histogram,
-    Percent,
-    Report,
-    Samples,
-    Section,
-    Stacked,
-    Table,
-    names_said,
-    rows_said,
-)
+from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 
 NASTY = '<script>alert("x")</script> & \' http://example.com onload="x"'
 
@@ -154,9 +142,9 @@ def test_a_page_stays_below_a_megabyte_whatever_it_is_of() -> None:
     tables = [Section(name, [Table("table", ("Name",), [(name,)] * 400)]) for name in names]
     text = Report("t", {}, tables).markdown()
     assert 800_000 < len(text.encode()) < 1_000_000
-    assert "more parts have no room here" in text
+    assert "more parts do not fit here" in text
     assert '<p class="verdict">whole</p>' in page
-    assert re.search(r"<p>[\d,]+ more parts have no room here; _MANIFEST.json holds their numbers.</p>", page)
+    assert re.search(r"<p>[\d,]+ more parts do not fit here; _MANIFEST.json holds their numbers.</p>", page)
 
 
 def test_the_verdict_comes_first_and_then_what_to_look_at() -> None:
@@ -169,11 +157,11 @@ def test_the_verdict_comes_first_and_then_what_to_look_at() -> None:
 
 def test_what_became_of_rows_is_said_by_reason() -> None:
     ledger = Ledger(rows_in=1_000, rows_kept=1_000)
-    assert rows_said(ledger) == "1,000 in → 1,000 kept (100%), none dropped"
+    assert describe_rows(ledger) == "1,000 in → 1,000 kept (100%), none dropped"
     ledger = Ledger(rows_in=1_000, rows_kept=900, dropped={"too_short": 30, "null_response": 70})
-    assert rows_said(ledger, "read") == "1,000 in → 900 read (90.0%), 100 dropped: 70 null response, 30 too short"
-    assert names_said([*"abcde"]) == "a, b, c, d, e"
-    assert names_said([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+    assert describe_rows(ledger, "read") == "1,000 in → 900 read (90.0%), 100 dropped: 70 null response, 30 too short"
+    assert describe_names([*"abcde"]) == "a, b, c, d, e"
+    assert describe_names([*"abcdefg"]) == "a, b, c, d, e and 2 more"
 
 
 def test_numbers_are_grouped_and_right_aligned() -> None:

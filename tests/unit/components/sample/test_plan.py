@@ -18,10 +18,11 @@ import yaml
 
 from components.sample import analytics
 from components.sample.config import SampleConfig
-from components.sample.core import run
+from components.sample.draw import Findings, draw_plan
 from components.sample.node import materialize
-from components.sample.plan import Findings, Plan, make
+from components.sample.node.plan import SamplePlan
 from components.sample.row_filter import TaskRows, rows_of
+from components.sample.run import run
 from pairmill.engine import manifest as manifests
 from pairmill.engine.stage import Profile
 from pairmill.errors import InputError, StorageError, UsageError
@@ -51,14 +52,16 @@ def plain(count: int, length: int = 3) -> Rows:
     return [(2, length)] * count
 
 
-def planned(tasks: list[TaskRows], config: SampleConfig = CONFIG, workers: int = 2) -> tuple[Plan, list[Findings]]:
-    return make([lambda one=one: one for one in tasks], config, workers)  # type: ignore[misc]
+def planned(
+    tasks: list[TaskRows], config: SampleConfig = CONFIG, workers: int = 2
+) -> tuple[SamplePlan, list[Findings]]:
+    return draw_plan([lambda one=one: one for one in tasks], config, workers)  # type: ignore[misc]
 
 
 def orders(tasks: list[TaskRows], config: SampleConfig = CONFIG) -> list[list[tuple[int, int]]]:
     """Per epoch the rows in training order: number of the task, and place among its rows that may be sampled."""
     plan, _ = planned(tasks, config)
-    source = np.repeat(np.arange(len(tasks)), [one.rows for one in plan.sources])
+    source = np.repeat(np.arange(len(tasks)), [one.rows for one in plan.datasets])
     rows = [
         int(np.flatnonzero(tasks[number].resp_start == start)[0])
         for number, start in zip(source, plan.rows["resp_start"], strict=True)
@@ -164,7 +167,7 @@ def test_data_io_draws_from_one_stream_in_the_order_of_the_reference(seed: int) 
     assert found == naive_data_io(sizes, choices, config)
     taken = Counter(pair for epoch in found for pair in epoch)
     plan, findings = planned(tasks, config)
-    for number, (source, one) in enumerate(zip(plan.sources, findings, strict=True)):
+    for number, (source, one) in enumerate(zip(plan.datasets, findings, strict=True)):
         times = [count for (task, _), count in taken.items() if task == number]
         assert (source.rows, one.ledger.rows_out, one.stats.cov_rows) == (len(times), sum(times), sum(times))
 
@@ -570,7 +573,7 @@ def test_what_others_put_at_the_target_is_not_touched(bench: Bench) -> None:
     bench.put("a", plain(5))
     bench.target.mkdir(parents=True)
     (bench.target / "thesis.txt").write_text("x")
-    with pytest.raises(UsageError, match="something that pairmill did not write stands there"):
+    with pytest.raises(UsageError, match="pairmill did not write what is there"):
         bench.run()
     assert (bench.target / "thesis.txt").read_text() == "x"
     (bench.target / "thesis.txt").unlink()
@@ -604,7 +607,7 @@ def test_a_sample_whose_manifest_cannot_be_read_is_made_again(bench: Bench, data
     bench.put("a", plain(5))
     root = bench.folder / "root"
     bench.run(root=str(root))
-    (home,) = (root / "sample").iterdir()
+    (home,) = (root / "sample").glob("[0-9a-f]*")
     for folder in (bench.target, home):
         before = (folder / manifests.MANIFEST).read_bytes()
         (folder / manifests.MANIFEST).write_text(data)
@@ -614,7 +617,7 @@ def test_a_sample_whose_manifest_cannot_be_read_is_made_again(bench: Bench, data
 
 def test_a_sample_without_a_row_is_an_input_error(bench: Bench) -> None:
     bench.put("a", [])
-    with pytest.raises(InputError, match="holds no row"):
+    with pytest.raises(InputError, match="has no rows"):
         bench.run()
 
 
@@ -660,13 +663,13 @@ def test_the_report_of_a_project_says_the_same_wherever_the_arrays_are(bench: Be
     bench.put("a", plain(5))
     root = bench.folder / "root"
     planned = bench.run(output_path="", root=str(root))
-    (home,) = (root / "sample").iterdir()
+    (home,) = (root / "sample").glob("[0-9a-f]*")
     assert planned.parameters["output"] == str(home)
     assert (home / "report.md").read_text() == planned.stdout
     drawn = bench.run(root=str(root))
     assert drawn.parameters == planned.parameters
     assert drawn.stdout == planned.stdout
-    assert [path.name for path in (root / "sample").iterdir()] == [home.name]
+    assert [path.name for path in (root / "sample").glob("[0-9a-f]*")] == [home.name]
 
 
 def test_a_finished_report_does_not_change_when_the_arrays_are_drawn(bench: Bench) -> None:
@@ -674,7 +677,7 @@ def test_a_finished_report_does_not_change_when_the_arrays_are_drawn(bench: Benc
     bench.put("a", plain(5))
     root = bench.folder / "root"
     bench.run(output_path="", root=str(root))
-    (home,) = (root / "sample").iterdir()
+    (home,) = (root / "sample").glob("[0-9a-f]*")
     before = contents(home)
     bench.run(root=str(root))
     assert contents(home) == before

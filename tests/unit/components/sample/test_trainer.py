@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from components.sample.config import SampleConfig
-from components.sample.core import run
+from components.sample.run import run
 from pairmill.engine.stage import Profile
 from pairmill.formats.tokens import INDEX, INFO
 

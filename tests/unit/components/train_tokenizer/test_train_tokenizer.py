@@ -20,9 +20,10 @@ from pairmill import _native, log
 from pairmill.encoder import SPLIT
 from pairmill.engine import runner
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import ShardRecord, Writer
+from pairmill.engine.stage import ShardRecord
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, StageFailure, UsageError
-from pairmill.report.page import Bars
+from pairmill.report.charts import Bars
 
 
 def write_rows(path: Path, rows: list[tuple[str, str]]) -> None:
@@ -269,8 +270,9 @@ def finish(tmp_path: Path, counts: dict[bytes, int]) -> Any:
     counter = _native.WordCounter()
     counter.merge(pa.array(list(counts)), pa.array(list(counts.values())))
     runs.write(out, "words-00000.parquet", [counter.words()])
-    record = ShardRecord(shard.name, shard.key, Ledger(1, 1, 1, measures={"text_bytes": 1}), out.files)
-    stage.finish(config, plan, [record], str(shards), Writer(str(made)))
+    ledger = Ledger(1, 1, 1, measures={"text_bytes": 1})
+    record = ShardRecord(shard.name, shard.key, str(shards / shard.key), ledger, out.files)
+    stage.finish(config, plan, [[record], []], Writer(str(made)))
     return json.loads((made / "tokenizer.json").read_text())["model"]["merges"]
 
 

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from components.sample.config import Layout, SampleConfig
+from components.sample.config import SampleConfig
+from components.sample.draw import draw_plan
 from components.sample.node import layout as layouts
 from components.sample.node import materialize as module
-from components.sample.node.layout import Arrangement, token_dtype
+from components.sample.node.config import OutputFormat
+from components.sample.node.layout import ArrayLayout, token_dtype
 from components.sample.node.materialize import materialize
-from components.sample.node.owned import Folder
-from components.sample.plan import Plan, Source, make
-from components.sample.row_filter import by_size, narrowest, rows_of
+from components.sample.node.owned import OpenFolder
+from components.sample.node.plan import PlannedDataset, SamplePlan, narrowest
+from components.sample.row_filter import by_size, rows_of
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.formats.prefixes import Rule
@@ -53,13 +55,13 @@ class Tokens:
             self.tokens.append(tokens.astype(np.int64))
             self.index.append(index)
 
-    def plan(self, config: SampleConfig = CONFIG, rule: Rule | None = None) -> Plan:
+    def plan(self, config: SampleConfig = CONFIG, rule: Rule | None = None) -> SamplePlan:
         rule = rule or Rule(max_per_file=50, repeat=2)
-        return make([lambda t=t: rows_of(t.name, rule, t.index(), config) for t in self.tasks], config, 2)[0]  # type: ignore[misc]
+        return draw_plan([lambda t=t: rows_of(t.name, rule, t.index(), config) for t in self.tasks], config, 2)[0]  # type: ignore[misc]
 
-    def texts(self, plan: Plan) -> list[list[tuple[list[int], list[int]]]]:
+    def texts(self, plan: SamplePlan) -> list[list[tuple[list[int], list[int]]]]:
         """Per epoch the instructions and responses in training order, cut out of the tasks' own tokens."""
-        source = np.repeat(np.arange(len(self.tasks)), [one.rows for one in plan.sources])
+        source = np.repeat(np.arange(len(self.tasks)), [one.rows for one in plan.datasets])
         rows = list(zip(source.tolist(), *(plan.rows[name].tolist() for name in INDEX), strict=True))
         return [
             [
@@ -70,10 +72,10 @@ class Tokens:
         ]
 
 
-def made_folder(path: Path) -> Folder:
+def made_folder(path: Path) -> OpenFolder:
     """An empty folder, open."""
     path.mkdir()
-    return Folder(path, os.open(path, os.O_RDONLY))
+    return OpenFolder(path, os.open(path, os.O_RDONLY))
 
 
 def made_texts(folder: Path, epochs: int) -> list[list[tuple[list[int], list[int]]]]:
@@ -91,9 +93,9 @@ def made_texts(folder: Path, epochs: int) -> list[list[tuple[list[int], list[int
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many pieces and many reads, of little data."""
-    monkeypatch.setattr(layouts, "PIECE", 300)
+    monkeypatch.setattr(layouts, "CHUNK_TOKENS", 300)
     monkeypatch.setattr(module, "STEP", 64)
-    monkeypatch.setattr(module._Readers, "apart", lambda _: 8)
+    monkeypatch.setattr(module._Readers, "max_gap", lambda _: 8)
 
 
 KINDS = ["<u4", "<u4", "<u4", "<u2", ">u4", "<i8", "u1"]
@@ -104,7 +106,7 @@ KINDS = ["<u4", "<u4", "<u4", "<u2", ">u4", "<i8", "u1"]
 @pytest.mark.parametrize("local", [True, False])
 def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
     tmp_path: Path,
-    layout: Layout,
+    layout: OutputFormat,
     pieces: str,
     local: bool,
     request: pytest.FixtureRequest,
@@ -116,11 +118,11 @@ def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
         monkeypatch.setattr(storage.LocalStore, "file", lambda *_: None)
     world = Tokens(tmp_path / "in", KINDS, high=200)
     plan = world.plan()
-    arrangement = Arrangement(plan, layout, 1000)
+    laid_out = ArrayLayout(plan, layout, 1000)
     seen = set()
     for workers in (1, 2, 5):
         out = tmp_path / f"out{workers}"
-        made = materialize(made_folder(out), plan, arrangement, world.tasks, b"{}", 1000, workers)
+        made = materialize(made_folder(out), plan, laid_out, world.tasks, b"{}", 1000, workers)
         assert made_texts(out, 3) == world.texts(plan)
         for file in made.files:
             data = (out / file.path).read_bytes()
@@ -130,23 +132,23 @@ def test_arrays_of_either_layout_hold_the_rows_of_the_plan(
         )
         seen.add(json.dumps([[file.path, file.sha256] for file in made.files]))
         # Without a folder the same is digested.
-        assert materialize(None, plan, arrangement, world.tasks, b"{}", 1000, workers) == made
+        assert materialize(None, plan, laid_out, world.tasks, b"{}", 1000, workers) == made
     assert len(seen) == 1
     sizes = [file.size for file in made.files if file.path != "metadata.json"]
-    assert sorted(sizes) == sorted(arrangement.sizes())
+    assert sorted(sizes) == sorted(laid_out.sizes())
 
 
 @pytest.mark.parametrize(("ordered", "most"), [(True, 1), (False, 6)])
 def test_only_what_is_sampled_is_read_where_it_lies_apart(tmp_path: Path, ordered: bool, most: int) -> None:
     world = Tokens(tmp_path, ["<u4"], rows=30_000, ordered=ordered)
     plan = world.plan(rule=Rule(max_per_file=20))
-    arrangement = Arrangement(plan, "compact", 1000)
-    made = materialize(None, plan, arrangement, world.tasks, b"{}", 1000, 2)
+    laid_out = ArrayLayout(plan, "compact", 1000)
+    made = materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
     whole = 4 * len(world.tokens[0])
-    assert arrangement.length * 4 <= made.read < whole / 2
+    assert laid_out.length * 4 <= made.read < whole / 2
     # All of them: each is read once; where they stand in no order, what lies around the rows of each piece.
     plan = world.plan(rule=Rule())
-    made = materialize(None, plan, Arrangement(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
+    made = materialize(None, plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
     assert made.read <= most * whole
 
 
@@ -161,14 +163,14 @@ def test_an_id_outside_the_vocabulary_is_refused_or_wraps(tmp_path: Path, kind: 
     place = int(plan.rows["resp_start"][3])
     tokens[place] = np.array(value).astype(kind)
     np.save(tmp_path / "in" / "task0" / "tokens.npy", tokens)
-    with pytest.raises(InputError, match=r"a token is (outside the vocabulary|no id)"):
-        materialize(None, plan, Arrangement(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
+    with pytest.raises(InputError, match=r"a token is (outside the vocabulary|not a valid id)"):
+        materialize(None, plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
     out = tmp_path / "out"
-    materialize(made_folder(out), plan, Arrangement(plan, "compact", 1000), world.tasks, b"{}", None, 2)
+    materialize(made_folder(out), plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", None, 2)
     assert np.array_equal(np.unique(np.load(out / "tokens.npy")), np.unique(self_cut(world, plan, value)))
 
 
-def self_cut(world: Tokens, plan: Plan, value: int) -> np.ndarray[Any, Any]:
+def self_cut(world: Tokens, plan: SamplePlan, value: int) -> np.ndarray[Any, Any]:
     """All tokens of the planned rows as uint16, with the changed one."""
     flat = [token for epoch in world.texts(plan) for inst, resp in epoch for token in (*inst, *resp)]
     return np.unique([*flat, value % 65_536]).astype(np.uint16)
@@ -177,15 +179,15 @@ def self_cut(world: Tokens, plan: Plan, value: int) -> np.ndarray[Any, Any]:
 def test_tokens_that_are_others_than_planned_are_refused(tmp_path: Path) -> None:
     world = Tokens(tmp_path, ["<u4"], rows=40)
     plan = world.plan()
-    arrangement = Arrangement(plan, "compact", 1000)
+    laid_out = ArrayLayout(plan, "compact", 1000)
     path = tmp_path / "task0" / "tokens.npy"
     tokens = np.load(path)
     np.save(path, tokens[:-1])
-    with pytest.raises(InputError, match=r"tokens.npy: holds other tokens than planned; got \d+; expected \d+"):
-        materialize(None, plan, arrangement, world.tasks, b"{}", 1000, 2)
+    with pytest.raises(InputError, match=r"tokens.npy: the number of tokens differs from the plan; got \d+; exp"):
+        materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
     path.unlink()
     with pytest.raises(InputError, match="does not exist"):
-        materialize(None, plan, arrangement, world.tasks, b"{}", 1000, 2)
+        materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
 
 
 def test_a_plan_without_a_row_has_empty_arrays(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_a_plan_without_a_row_has_empty_arrays(tmp_path: Path) -> None:
     plan = world.plan(replace(CONFIG, min_resp_length=99))
     for layout, length in (("compact", 0), ("data_io", len(world.tokens[0]))):
         out = tmp_path / layout
-        materialize(made_folder(out), plan, Arrangement(plan, layout, 1000), world.tasks, b"{}", 1000, 2)  # type: ignore[arg-type]
+        materialize(made_folder(out), plan, ArrayLayout(plan, layout, 1000), world.tasks, b"{}", 1000, 2)  # type: ignore[arg-type]
         assert len(np.load(out / "tokens.npy")) == length
         assert made_texts(out, 3) == [[], [], []]
 
@@ -225,9 +227,11 @@ def test_starts_beyond_31_bits_take_eight_bytes() -> None:
     }
     for extra, kind in ((0, np.int64), (-1, np.int32)):
         shorter = {name: values[: count + extra] for name, values in rows.items()}
-        plan = Plan([Source("t", count * 4096, count + extra)], shorter, [np.array([0, count - 1 + extra], np.uint32)])
-        arrangement = Arrangement(plan, "compact", 65_536)
-        (found,) = arrangement.index(0)
+        plan = SamplePlan(
+            [PlannedDataset("t", count * 4096, count + extra)], shorter, [np.array([0, count - 1 + extra], np.uint32)]
+        )
+        laid_out = ArrayLayout(plan, "compact", 65_536)
+        (found,) = laid_out.index(0)
         assert {name: values.dtype for name, values in found.items()} == {
             "inst_start": np.dtype(kind),
             "inst_len": np.dtype(np.int32),
@@ -235,7 +239,7 @@ def test_starts_beyond_31_bits_take_eight_bytes() -> None:
             "resp_len": np.dtype(np.int32),
         }
         assert found["resp_start"].tolist() == [96, (count - 1 + extra) * 4096 + 96]
-        assert arrangement.length == (count + extra) * 4096
+        assert laid_out.length == (count + extra) * 4096
 
 
 def test_numbers_are_counted_by_powers_of_two() -> None:

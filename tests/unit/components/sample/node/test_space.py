@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from components.sample.node import space
-from components.sample.node.space import Limit, in_memory, memory_limits, refuse_unless_fits
+from components.sample.node.space import Limit, in_memory, memory_limits, require_space
 from pairmill.errors import StorageError
 
 MIB = 1 << 20
@@ -75,21 +75,21 @@ def test_files_that_cannot_be_read_are_no_limit(tmp_path: Path, broken: str) -> 
 
 
 def test_a_full_file_system_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    refuse_unless_fits(tmp_path / "x", 1, 0)
+    require_space(tmp_path / "x", 1, 0)
     with pytest.raises(
         StorageError,
         match=r"no space left for the sample; got [\d,]+ bytes free in .*; expected 1,\d{3},.* bytes; nothing",
     ) as caught:
-        refuse_unless_fits(tmp_path / "not" / "there" / "x", 1 << 60, 0)
+        require_space(tmp_path / "not" / "there" / "x", 1 << 60, 0)
     assert caught.value.exit_code == 4
 
 
 def test_a_memory_limit_is_refused_with_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space, "in_memory", lambda _: True)
     monkeypatch.setattr(space, "memory_limits", lambda: iter([Limit(10_000 * MIB, 0), Limit(100 * MIB, 30 * MIB)]))
-    refuse_unless_fits(tmp_path / "x", 28 * MIB, 10 * MIB)
+    require_space(tmp_path / "x", 28 * MIB, 10 * MIB)
     with pytest.raises(StorageError) as caught:
-        refuse_unless_fits(tmp_path / "x", 29 * MIB, 10 * MIB)
+        require_space(tmp_path / "x", 29 * MIB, 10 * MIB)
     said = str(caught.value)
     for number in (100 * MIB, 30 * MIB, 29 * MIB, 42 * MIB):
         assert f" {number:,} " in said, said
@@ -99,16 +99,16 @@ def test_a_memory_limit_is_refused_with_the_numbers(tmp_path: Path, monkeypatch:
     assert named is not None
     again = Limit(int(named[1]) * MIB, 46 * MIB)
     monkeypatch.setattr(space, "memory_limits", lambda: iter([again]))
-    refuse_unless_fits(tmp_path / "x", 29 * MIB, 10 * MIB)
+    require_space(tmp_path / "x", 29 * MIB, 10 * MIB)
     monkeypatch.setattr(space, "memory_limits", lambda: iter([Limit(100 * MIB, 30 * MIB)]))
     # What is written to a disk can be written back.
     monkeypatch.setattr(space, "in_memory", lambda _: False)
-    refuse_unless_fits(tmp_path / "x", 29 * MIB, 10 * MIB)
+    require_space(tmp_path / "x", 29 * MIB, 10 * MIB)
     with pytest.raises(StorageError):
-        refuse_unless_fits(tmp_path / "x", 29 * MIB, 39 * MIB)
+        require_space(tmp_path / "x", 29 * MIB, 39 * MIB)
 
 
 def test_what_goes_first_counts_as_free(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
-        refuse_unless_fits(tmp_path / "x", 1 << 60, 0)
-    refuse_unless_fits(tmp_path / "x", 1 << 60, 0, 1 << 60)
+        require_space(tmp_path / "x", 1 << 60, 0)
+    require_space(tmp_path / "x", 1 << 60, 0, 1 << 60)

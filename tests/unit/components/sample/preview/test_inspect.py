@@ -13,10 +13,10 @@ import pytest
 
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
-from components.sample.core import run
 from components.sample.preview.inspect import InspectConfig, inspect
 from components.sample.preview.report import _by_share, report_of
 from components.sample.preview.walk import COSTS, Outlook, Spread, look_ahead
+from components.sample.run import run
 from pairmill.errors import InputError
 from pairmill.formats.tokens import INDEX
 from pairmill.interface import cli
@@ -364,16 +364,16 @@ def test_the_command_writes_a_summary_and_a_page(tmp_path: Path, capsys: pytest.
     [
         ([], 2, "path: required option missing"),
         (["rank=4"], 2, "rank: unknown option; expected one of path, ranks, .*; did you mean 'ranks'"),
-        (["ranks=0"], 2, "ranks: is no number of ranks; got 0"),
-        (["ranks=7"], 2, "batch_tokens: cannot be shared out equally; got 196,608 tokens for 7 ranks"),
+        (["ranks=0"], 2, "ranks: out of range; got 0"),
+        (["ranks=7"], 2, "batch_tokens: cannot be divided equally; got 196,608 tokens for 7 ranks"),
         (["balance=even"], 2, "balance: .*expected lpt|quadratic|quadratic_work"),
         (["tail=cut"], 2, "tail: .*expected drop|keep|carry"),
         (["long_rows=keep"], 2, "long_rows: .*expected refuse|skip"),
         (["one_token_rows=refuse"], 2, "one_token_rows: .*expected keep|skip"),
         (["report=/"], 2, "report: is a folder; got /; expected a file"),
-        (["path=/nowhere"], 3, "/nowhere: holds no sample"),
+        (["path=/nowhere"], 3, "/nowhere: not a sampled folder"),
         (["ranks=4", "batch_tokens=80"], 3, r"rows are longer than a rank's slots; .*batch_tokens=\d+ or more"),
-        (["ranks=4", "batch_tokens=65536"], 3, "the whole epoch is one batch or less"),
+        (["ranks=4", "batch_tokens=65536"], 3, "the whole epoch is at most one batch"),
     ],
 )
 def test_what_cannot_be_is_said_as_the_loader_says_it(
@@ -399,7 +399,7 @@ def test_options_take_what_a_plan_takes() -> None:
     done = python("-c", "import sys, components.sample.__main__; print(*sorted(sys.modules))")
     names = set(done.stdout.split())
     assert "components.sample.preview.inspect" in names
-    assert not names & {"components.sample.preview.walk", "pairmill.loader", "pairmill.report.page"}
+    assert not names & {"components.sample.preview.walk", "pairmill.loader", "pairmill.report.model"}
 
 
 def test_inspect_imports_nothing_heavy(tmp_path: Path) -> None:
