@@ -21,7 +21,7 @@ from components.sample.node.wait import WaitConfig
 from components.sample.run import COMMANDS
 from pairmill.interface import cli
 from pipelines.placement import SECRETS, Placement
-from tests.support.helpers import REPOSITORY
+from tests.support.helpers import PATIENCE, REPOSITORY
 
 MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"
@@ -61,7 +61,7 @@ Doc = dict[str, Any]
 
 def render(folder: Path) -> list[Doc]:
     kubectl = Path(sys.executable).with_name("kubectl")
-    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return [doc for doc in yaml.safe_load_all(done.stdout) if doc]
 

@@ -21,7 +21,7 @@ import pytest
 from pairmill import storage
 from pairmill.errors import Changed, InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, Store
-from tests.support.helpers import mount, start, until
+from tests.support.helpers import PATIENCE, SOON, mount, start, until
 
 ODD = "a b%41#c?é"
 ODD_NAMES = ["x[1]*?.npy", ".hidden", "a.partial", "é ü", "100%", "a#b", "q?x=1&y", "a+b", "line\tfeed"]
@@ -166,7 +166,7 @@ def test_two_writers_of_one_object_both_succeed_and_it_is_whole(place: str, stor
     size = 3_000_000
     both = [writer(uri, "a", size=size, hold=0.3), writer(uri, "b", size=size, hold=0.3)]
     for process in both:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, output, errors) == (0, "written\ncommitted\n", "")
     data = store.read(uri)
     assert data in {b"a" * size, b"b" * size}
@@ -197,7 +197,7 @@ def test_what_a_killed_writer_left_is_never_listed_and_goes_with_the_next_writin
     assert store.list(place) == []
     assert not store.exists(uri)
     again = writer(uri, "a", size=5)
-    assert again.communicate(timeout=60) == ("written\ncommitted\n", "")
+    assert again.communicate(timeout=PATIENCE) == ("written\ncommitted\n", "")
     assert leftovers(place) == []
     assert store.list(place) == [Entry("object", 5)]
 
@@ -275,7 +275,7 @@ def test_of_several_that_commit_at_once_one_wins_and_all_know_it(place: str, sto
         process.stdin.flush()
     told = set()
     for process in processes:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (0, "")
         told.add(output)
     stands = "".join(store.read(storage.join(place, str(number)))[:1].decode() for number in range(20))
@@ -526,7 +526,7 @@ def test_two_processes_copying_to_one_name_both_succeed(place: str, store: Store
         "for _ in range(200):\n    storage.store_for(sys.argv[1]).copy(sys.argv[1], sys.argv[2])"
     )
     for process in [start(code, source, target), start(code, source, target)]:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, output, errors) == (0, "", "")
     assert store.read(target) == b"bytes" * 1000
     assert leftovers(place) == []
@@ -680,7 +680,7 @@ print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 @pytest.mark.parametrize("machines", ["apart", "one"])
 def test_files_writers_that_see_no_locks_of_each_other_all_succeed(tmp_path: Path, machines: str) -> None:
     uri = str(tmp_path / "object")
-    output, errors = start(_NODES, uri, machines).communicate(timeout=60)
+    output, errors = start(_NODES, uri, machines).communicate(timeout=PATIENCE)
     assert (output, errors) == (f"{[0] * 15}\n", "")
     written = Path(uri).read_bytes()
     assert (len(written), len(set(written[::2]) | {written[0]})) == (100_000, 1)
@@ -861,7 +861,7 @@ def test_what_neighbours_put_beside_it_neither_holds_up_nor_misleads_a_writer(pl
     if os.geteuid() == 0:
         os.chown(theirs, 65534, 65534)
     before = leftovers(place)
-    assert writer(storage.join(place, "object"), "w").communicate(timeout=20) == ("written\ncommitted\n", "")
+    assert writer(storage.join(place, "object"), "w").communicate(timeout=PATIENCE) == ("written\ncommitted\n", "")
     assert store.read(storage.join(place, "object")) == b"w" * 1000
     assert leftovers(place) == (before if os.geteuid() == 0 else before[:-1])
     assert (kept / "file").read_bytes() == b"kept"
@@ -937,7 +937,7 @@ def test_files_descriptors_are_closed(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError):
             _fail_while_writing(store, str(tmp_path / f"{number}"), RuntimeError("x"))
         store.digest(str(tmp_path / "object"))
-    until(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors leak", seconds=2)
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before, "descriptors leak", seconds=SOON)
 
 
 def test_a_backend_says_what_reading_elsewhere_costs(store: Store) -> None:

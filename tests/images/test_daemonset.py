@@ -31,7 +31,7 @@ import yaml
 
 from tests.support.cluster.freeze import writers
 from tests.support.containers import SAMPLER, USER, podman
-from tests.support.helpers import REPOSITORY, contents, mount, python
+from tests.support.helpers import PATIENCE, REPOSITORY, contents, mount, python
 
 NODE_FOLDER = "/dev/shm/pairmill"
 CONFINED = ("sample", "report")
@@ -108,7 +108,7 @@ class Node:
     def sampled(self, plan: str) -> Path:
         """Play the pod to the end; the sampled folder."""
         play = self.play(plan)
-        _, errors = play.communicate(timeout=60)
+        _, errors = play.communicate(timeout=PATIENCE)
         assert play.returncode == 0, errors + self.log("prepare") + self.log("sample")
         return self.folder / (self.folder / "PLAN").read_text().strip()
 
@@ -212,7 +212,7 @@ def test_a_pod_after_one_that_was_killed_while_it_wrote(node: Node, large_plan: 
         assert time.monotonic() < end, "nothing was written within 30 s"
     (writer,) = writers(large_plan)
     os.kill(writer, signal.SIGKILL)
-    play.communicate(timeout=60)
+    play.communicate(timeout=PATIENCE)
     assert play.returncode != 0
     assert node.inspect("sample")["State"]["ExitCode"] == 128 + signal.SIGKILL
     left = [path.name for path in node.folder.iterdir()]
@@ -228,7 +228,7 @@ def test_a_node_with_too_little_room(node: Node, large_plan: str) -> None:
     node.folder.mkdir()
     mount(node.folder, "size=8m")
     play = node.play(large_plan)
-    play.communicate(timeout=60)
+    play.communicate(timeout=PATIENCE)
     assert play.returncode != 0
     assert node.inspect("sample")["State"]["ExitCode"] == 4
     needed = sum(file["size"] for file in planned(node.project, large_plan))

@@ -9,7 +9,7 @@ from pairmill import storage
 from tests.support.cluster.freeze import freeze
 from tests.support.cluster.standin import StandIn
 from tests.support.emulator import Backend, Folder, Process
-from tests.support.helpers import REPOSITORY, environment, missing
+from tests.support.helpers import PATIENCE, REPOSITORY, environment, missing
 from tests.support.objectstores.servers import S3Server
 
 
@@ -35,7 +35,7 @@ def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: 
             env={**environment(), **given, **own},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE,
             check=False,
         )
     assert done.returncode == 0, done.stdout
@@ -56,7 +56,7 @@ def test_a_writer_of_little_is_stopped_in_the_midst_of_it(tmp_path: Path) -> Non
     command = [sys.executable, "-c", code, str(tmp_path), "components.sample", f"plan={plan}", plan]
     process = subprocess.Popen(command)
     try:
-        assert freeze(tmp_path, plan, seconds=30) > 0
+        assert freeze(tmp_path, plan, seconds=PATIENCE) > 0
         assert not (tmp_path / plan).exists()
         assert process.poll() is None
     finally:

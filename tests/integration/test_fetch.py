@@ -29,6 +29,7 @@ from sources.origin import Git, Given, HubRows, Manual, Web
 from sources.origin import Hub as HubFiles
 from tests.support import tools
 from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
+from tests.support.helpers import PATIENCE
 from tests.support.servers import Files, Hub
 
 PATTERNS = ("data/train-*.jsonl", "data/**/*.parquet")
@@ -105,7 +106,7 @@ def program(hub: Hub, home: Path, *arguments: str, token: str = "") -> tools.Don
         cwd=tools.REPOSITORY,
         env={**tools.environment(), **hub.environment(home, token)},
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         text=True,
     )
@@ -503,7 +504,7 @@ def stream(hub: Hub, tmp_path: Path, *cases: tuple[str, str, str, str, list[str]
         cwd=tools.REPOSITORY,
         env={**tools.environment(), **hub.environment(tmp_path / "home")},
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
         text=True,
     )

@@ -17,6 +17,7 @@ import pytest
 from tests.integration.test_fetch import packed, table
 from tests.support import tools
 from tests.support.fetching import lines
+from tests.support.helpers import PATIENCE
 from tests.support.servers import Files, Hub, Request
 
 KILLS = 15
@@ -124,7 +125,7 @@ def kill_again_and_again(case: Case, tmp_path: Path, kills: int, rng: random.Ran
             had, asked = came(root), {path: len(case.served(path)) for path in case.sizes}
             last = left == 0 or got == FINISHED or hits.total() == kills
             if last:
-                assert case.start(root, "").wait(60) == 0
+                assert case.start(root, "").wait(PATIENCE) == 0
             else:
                 aim = (BYTES, BYTES, NOTHING, RECORD, BYTES, BEGUN)[hits.total() % 6]
                 got = kill(case, root, aim, rng, f"{root}-{hits.total()}")
@@ -246,7 +247,7 @@ def test_rows_through_datasets(tmp_path: Path, environment: dict[str, str]) -> N
             return spawn(arguments, {**environment, **marked}, tmp_path / "log")
 
         began = time.monotonic()
-        assert start(tmp_path / "reference", "").wait(60) == 0
+        assert start(tmp_path / "reference", "").wait(PATIENCE) == 0
         usual = time.monotonic() - began
         root = tmp_path / "root"
         for number in range(3):
@@ -255,7 +256,7 @@ def test_rows_through_datasets(tmp_path: Path, environment: dict[str, str]) -> N
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             tools.wait_until_gone(f"{root}-{number}")
-        assert start(root, "").wait(60) == 0
+        assert start(root, "").wait(PATIENCE) == 0
     wanted = raw_digests(tmp_path / "reference")
     assert list(wanted) == ["made_rows train-00000.parquet"]
     assert raw_digests(root) == wanted

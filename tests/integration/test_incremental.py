@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support import tools
-from tests.support.helpers import until, writable
+from tests.support.helpers import PATIENCE, until, writable
 from tests.support.tools import World
 
 ROW_FILES = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
@@ -400,7 +400,7 @@ def together(*commands: list[str]) -> list[tools.Done]:
         )
         for command in commands
     ]
-    ends = [process.communicate(timeout=120) for process in started]
+    ends = [process.communicate(timeout=PATIENCE) for process in started]
     return [tools.Done(process.returncode, *end, 0.0) for process, end in zip(started, ends, strict=True)]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pairmill.loader import Loader, RowPlan
 from tests.support import samples
-from tests.support.helpers import start
+from tests.support.helpers import PATIENCE, start
 
 # A rank: notes each batch, then where it stands, as a trainer with a checkpoint after every step.
 RANK = """
@@ -55,7 +55,7 @@ def test_killed_ranks_go_on_with_each_row_once(tmp_path: Path, worlds: list[tupl
             for process in running:
                 process.kill()
         for process in running:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE)
             assert process.returncode in {0, -9}, errors
         codes = {process.returncode for process in running}
         kills += codes != {0}

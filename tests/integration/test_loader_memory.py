@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 import pytest
 
 from tests.support import samples, tools
+from tests.support.helpers import PATIENCE
 
 ROWS = 10_000_000
 RANKS, SLOTS = 8, 24_576
@@ -62,7 +63,7 @@ def test_ten_million_rows(many: Path) -> None:
     assert 16 * ROWS < size < 400e6
     command = [sys.executable, "-c", _PROGRAM, str(many), str(RANKS), str(SLOTS)]
     done = subprocess.run(
-        command, cwd=tools.REPOSITORY, env=tools.environment(), capture_output=True, text=True, timeout=60
+        command, cwd=tools.REPOSITORY, env=tools.environment(), capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

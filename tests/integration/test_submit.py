@@ -439,8 +439,8 @@ class Terminal:
         # What is left on the screen must be read for the process to end.
         reader = threading.Thread(target=self._drain, daemon=True)
         reader.start()
-        code = self.process.wait(30)
-        reader.join(5)
+        code = self.process.wait(PATIENCE)
+        reader.join(PATIENCE)
         os.close(self.keys)
         return code
 

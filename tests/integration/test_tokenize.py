@@ -23,7 +23,7 @@ from pairmill.errors import InternalError
 from pairmill.formats.slices import Slicing
 from pairmill.formats.tokens import ARRAYS, INDEX
 from tests.support import tools
-from tests.support.helpers import python, until
+from tests.support.helpers import PATIENCE, python, until
 from tests.support.tools import World
 
 
@@ -152,7 +152,7 @@ def test_ctrl_c_ends_a_run_within_a_second(world: World, tmp_path: Path, what: s
     assert process.poll() is None
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=PATIENCE)
     took = time.monotonic() - began
     assert (process.returncode, out) == (130, ""), err
     assert json.loads(err.splitlines()[-1])["message"] == "tokenize: interrupted; run the same command to resume"

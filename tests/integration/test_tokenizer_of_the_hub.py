@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.support import tools
 from tests.support.families import made
+from tests.support.helpers import PATIENCE
 from tests.support.servers import Hub
 from tests.support.tools import World
 
@@ -21,7 +22,7 @@ def tokenize(hub: Hub, home: Path, world: World, tokenizer: str, root: Path) -> 
         cwd=tools.REPOSITORY,
         env={**tools.environment(), **hub.environment(home)},
         capture_output=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         text=True,
     )

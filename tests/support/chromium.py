@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support.helpers import missing
+from tests.support.helpers import PATIENCE, missing
 
 WIDTH, HEIGHT = 600, 1600
 """Of a frame, in pixels: the interface's side panel, and enough of a report to look at."""
@@ -99,7 +99,9 @@ def _chromium(profile: Path, *arguments: str) -> "subprocess.CompletedProcess[st
     fixed += ["--disable-background-networking", "--enable-logging=stderr", f"--user-data-dir={profile}"]
     # A sandboxed frame has a process of its own, whose drawing reaches the picture when it likes: some were blank.
     fixed += ["--disable-features=IsolateSandboxedIframes"]
-    done = subprocess.run([program, *fixed, *arguments], capture_output=True, encoding="utf-8", timeout=60, check=False)
+    done = subprocess.run(
+        [program, *fixed, *arguments], capture_output=True, encoding="utf-8", timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done
 

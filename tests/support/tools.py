@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support.helpers import REPOSITORY, STAGES, mount
+from tests.support.helpers import PATIENCE, REPOSITORY, SOON, STAGES, mount
 
 SHARDED = STAGES[:-1]
 """Those whose results are folders of shards' files below the root."""
@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> Done:
     """Run a program to its end."""
     start = time.monotonic()
     done = subprocess.run(
-        arguments, cwd=REPOSITORY, env=environment(), capture_output=True, timeout=120, check=False, text=True
+        arguments, cwd=REPOSITORY, env=environment(), capture_output=True, timeout=PATIENCE, check=False, text=True
     )
     return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
@@ -148,7 +148,7 @@ def semaphores(pid: int) -> set[Path]:
         return {Path(entry.path) for entry in entries if entry.name.startswith("sem.") and entry.inode() in inodes}
 
 
-def wait_until_gone(mark: str, seconds: float = 15) -> None:
+def wait_until_gone(mark: str, seconds: float = SOON) -> None:
     """Wait for the last process with this mark to end; fail if one stays."""
     end = time.monotonic() + seconds
     while left := marked(mark):

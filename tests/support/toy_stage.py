@@ -22,6 +22,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.report.model import Report
+from tests.support.helpers import PATIENCE
 
 COMMAND = f"""
 from {__name__} import Toy
@@ -126,7 +127,7 @@ def mark(marks: str, name: str) -> None:
 
 def _wait_for_another(marks: Path) -> None:
     """Until a second process is or was at work."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while len({path.name.rsplit(".", 2)[1] for path in marks.iterdir()}) < 2:
         assert time.monotonic() < end, "nobody else comes"
         time.sleep(0.005)

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tests.support.helpers import REPOSITORY, until
+from tests.support.helpers import PATIENCE, REPOSITORY, until
 
 BUILT = Path(os.environ.get("PAIRMILL_OBJECT_STORES", REPOSITORY / "build" / "object-stores"))
 VERSITYGW, FAKE_GCS_SERVER = BUILT / "versitygw", BUILT / "fake-gcs-server"
@@ -59,7 +59,7 @@ class Server(ABC):
             self.url = f"http://127.0.0.1:{port}"
             self._process = subprocess.Popen(self._command(port), stdout=log, stderr=log)
             try:
-                until(self._answers, f"{self.scheme}:// at {self.url}", seconds=60)
+                until(self._answers, f"{self.scheme}:// at {self.url}")
             except BaseException:
                 self.__exit__()
                 raise
@@ -88,7 +88,7 @@ class Server(ABC):
     def _answers(self) -> bool:
         assert self._process.poll() is None, (self._folder / "server.log").read_text()
         try:
-            urllib.request.urlopen(self.url, timeout=5).close()
+            urllib.request.urlopen(self.url, timeout=PATIENCE).close()
         except urllib.error.HTTPError:
             return True
         except OSError:
@@ -135,4 +135,4 @@ class GcsServer(Server):
             json.dumps({"name": bucket}).encode(),
             {"Content-Type": "application/json"},
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=PATIENCE).close()

@@ -22,7 +22,7 @@ from pairmill.engine.runner import RECORD, Result
 from pairmill.engine.stage import ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
-from tests.support.helpers import alive, contents, start, until, writable
+from tests.support.helpers import PATIENCE, SOON, alive, contents, start, until, writable
 from tests.support.toy_stage import COMMAND, Toy, ToyConfig, ToyPlan, Upper
 
 TEXTS = {"a.txt": "one\ntwo\n", "b.txt": "three\n\nfour", "c.txt": "five", "d.txt": ""}
@@ -196,7 +196,7 @@ def test_a_failed_shard_fails_its_share_alone(bench: Bench) -> None:
 
 def test_the_program_says_what_a_share_did(bench: Bench) -> None:
     process = bench.process(share="1/2")
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, errors
     assert output.startswith(f"{bench.root}/toy/")
     assert not Path(output.strip()).exists()
@@ -484,7 +484,7 @@ def test_a_plan_that_names_a_shard_twice_is_a_defect(bench: Bench, monkeypatch: 
 def test_a_killed_worker_is_an_error_with_a_hint_and_no_hang(bench: Bench) -> None:
     bench.put("b.txt", "killed")
     process = bench.process(workers=2)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (5, "")
     assert "a worker process was killed" in errors
     assert "lower workers=" in errors
@@ -634,7 +634,7 @@ def test_two_runs_at_once_both_succeed_with_the_same_bytes(bench: Bench, tmp_pat
     both = [bench.process(workers=1), bench.process(workers=1)]
     printed = []
     for process in both:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, errors
         printed.append(output)
     assert len(bench.workers()) == 2  # they did overlap
@@ -655,7 +655,7 @@ def test_workers_die_soon_after_a_parent_that_was_killed(bench: Bench) -> None:
     assert all(alive(pid) for pid in workers)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    until(lambda: not any(alive(pid) for pid in workers), "workers outlive their parent", seconds=5)
+    until(lambda: not any(alive(pid) for pid in workers), "workers outlive their parent", seconds=SOON)
     parent.communicate()
 
 
@@ -666,11 +666,11 @@ def test_an_interrupt_ends_the_run_and_its_workers_at_once_and_the_next_run_goes
     until(lambda: len(list(bench.root.rglob(RECORD))) == 3, "the other three shards")
     workers = bench.workers()
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=10)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (130, "")
     assert "run the same command to resume" in errors
     assert "Traceback" not in errors
-    until(lambda: not any(alive(pid) for pid in workers), "workers outlive an interrupted run", seconds=5)
+    until(lambda: not any(alive(pid) for pid in workers), "workers outlive an interrupted run", seconds=SOON)
     bench.put("b.txt", "mended")
     bench.processed()
     bench.run()
@@ -690,11 +690,11 @@ def test_workers_begin_while_the_stage_prepares_and_an_interrupt_ends_them_all_w
     assert len(started) >= 2
     # Ctrl-C reaches the whole group at once, workers that are still importing included.
     os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=10)
+    output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (130, "")
     assert "run the same command to resume" in errors
     assert "Traceback" not in errors
-    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run", seconds=5)
+    until(lambda: not any(alive(pid) for pid in started), "workers outlive an interrupted run", seconds=SOON)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -704,7 +704,7 @@ def test_what_cannot_be_prepared_is_an_error_and_no_shard_is_done(bench: Bench, 
         bench.run(workers=workers, prepared="input error")
     assert bench.workers() == {os.getpid()}
     assert not list(bench.root.rglob(RECORD))
-    until(lambda: not multiprocessing.active_children(), "workers outlive the run", seconds=5)
+    until(lambda: not multiprocessing.active_children(), "workers outlive the run", seconds=SOON)
 
 
 def _kill_at(bench: Bench, marks: int) -> None:

@@ -30,7 +30,7 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from sources import readers
 from sources.source import Context, Parsed, Source, Unit
-from tests.support.helpers import REPOSITORY
+from tests.support.helpers import PATIENCE, REPOSITORY
 
 MB = 1 << 20
 LONGEST = 8 * MB
@@ -71,7 +71,7 @@ def peak(*arguments: str) -> tuple[str, int]:
     )
     program = [sys.executable, "-c", start, sys.executable, "-c", textwrap.dedent(READ), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment, timeout=100)
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment, timeout=PATIENCE)
     return done.stdout.strip(), int(done.stderr.split()[-1]) * 1024
 
 

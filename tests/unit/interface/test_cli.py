@@ -25,7 +25,7 @@ from pairmill.errors import InputError, InternalError, PairmillError, StorageErr
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
 from pairmill.report.model import Report
-from tests.support.helpers import REPOSITORY, STAGES, environment, python
+from tests.support.helpers import PATIENCE, REPOSITORY, STAGES, environment, python
 from tests.support.toy_stage import COMMAND
 
 
@@ -429,7 +429,7 @@ def test_on_a_terminal_lines_are_for_people_and_stdout_stays_clean(tmp_path: Pat
         if not data:
             break
         shown += data
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     os.close(outer)
     assert process.returncode == 0
     assert Path(output.strip(), "_MANIFEST.json").is_file()
@@ -468,7 +468,7 @@ def test_a_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     assert process.stderr is not None
     process.stdout.close()
     errors = process.stderr.read().decode()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     assert "Traceback" not in errors
     process.stderr.close()
 
@@ -545,7 +545,7 @@ def interrupted(module: str, seconds: float) -> tuple[int, str]:
         os.killpg(process.pid, signal.SIGINT)
     said += process.stderr.readlines()
     process.stderr.close()
-    return process.wait(timeout=60), "".join(line for line in said if not line.startswith("import time:"))
+    return process.wait(timeout=PATIENCE), "".join(line for line in said if not line.startswith("import time:"))
 
 
 @pytest.mark.parametrize("module", PROGRAMS)

@@ -26,7 +26,7 @@ from pairmill.loader import Batch, Loader, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS, Pool
 from pairmill.loader.plan import World
 from tests.support import samples
-from tests.support.helpers import as_somebody, until
+from tests.support.helpers import PATIENCE, as_somebody, until
 
 ROWS = [(3, 4), (2, 6), (5, 2), (1, 3), (4, 4), (2, 2), (6, 3), (3, 3), (1, 7), (2, 5)]
 
@@ -755,7 +755,7 @@ def test_whatever_ends_a_batch_reaches_who_waits_for_it(
 
         consumer = threading.Thread(target=consume, daemon=True)
         consumer.start()
-        consumer.join(20)
+        consumer.join(PATIENCE)
         assert not consumer.is_alive(), "the consumer waits for ever"
         (raised,) = found
         assert isinstance(raised, becomes), repr(raised)
@@ -784,7 +784,7 @@ def test_a_thread_that_ends_in_between_is_noticed(folder: Path, monkeypatch: pyt
 
     consumer = threading.Thread(target=consume, daemon=True)
     consumer.start()
-    consumer.join(20)
+    consumer.join(PATIENCE)
     assert not consumer.is_alive(), "the consumer waits for ever"
     assert [type(error) for error in found] == [InternalError]
 

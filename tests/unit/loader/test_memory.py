@@ -9,6 +9,7 @@ from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import Pool
 from pairmill.loader.loader import _Prefetcher
 from tests.support import samples
+from tests.support.helpers import PATIENCE
 
 
 def test_memory_may_come_back_while_the_same_thread_takes_some() -> None:
@@ -28,7 +29,7 @@ def test_memory_may_come_back_while_the_same_thread_takes_some() -> None:
     taken: list[Any] = []
     thread = Thread(target=lambda: taken.append(pool.take()), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "it waits for itself"
     assert len(taken) == 1
     assert len(pool._free) == 1

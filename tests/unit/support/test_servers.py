@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.support.helpers import environment
+from tests.support.helpers import PATIENCE, environment
 from tests.support.servers import Files, Framing, Hub
 
 CHUNK = 10 << 20  # what huggingface_hub writes at once: what a cut leaves of a smaller piece is lost
@@ -44,7 +44,7 @@ def child(hub: Hub, home: Path, code: str, *arguments: str, token: str = "") -> 
         env={**environment(), **hub.environment(home, token)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -55,7 +55,7 @@ def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, s
     """One request, no redirect followed: status, headers in lower case, body."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=10)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE)
     try:
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         connection.request(method, target, headers={name.replace("_", "-"): value for name, value in headers.items()})
@@ -434,11 +434,11 @@ def test_closing_ends_what_stalls() -> None:
         url = files.add("a", LONG)
         files.stall("/a", 600, after=5000)
         parts = urlsplit(url)
-        waiting = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=10)
+        waiting = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=PATIENCE)
         waiting.request("GET", "/a")
         answer = waiting.getresponse()
         assert answer.read(5000) == LONG[:5000]
-        idle = http.client.HTTPConnection("127.0.0.1", urlsplit(hub.url).port, timeout=10)
+        idle = http.client.HTTPConnection("127.0.0.1", urlsplit(hub.url).port, timeout=PATIENCE)
         idle.request("GET", "/api/datasets/a/b")
         assert idle.getresponse().read()
         begun = time.monotonic()

@@ -37,7 +37,7 @@ from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
-from tests.support.helpers import REPOSITORY, contents, missing, writable
+from tests.support.helpers import PATIENCE, REPOSITORY, contents, missing, writable
 
 
 class World:
@@ -327,7 +327,7 @@ def test_a_second_pod_waits_for_the_first_and_takes_what_it_made(world: World) -
             path.rename(folder.path / path.name)
         node.commit(folder)
         inode = (world.node / plan).stat().st_ino
-    second.join(20)
+    second.join(PATIENCE)
     assert len(done) == 1
     assert (world.node / plan).stat().st_ino == inode
 
@@ -427,7 +427,7 @@ def test_a_folder_of_somebody_that_is_locked_and_let_go_never_becomes_the_sample
     fcntl.flock(handle, fcntl.LOCK_EX)
     writing = threading.Thread(target=place.run, daemon=True)
     writing.start()
-    writing.join(30)  # nobody waits for it
+    writing.join(PATIENCE)  # nobody waits for it
     os.close(handle)
     assert not writing.is_alive()
     place.holds()
@@ -884,14 +884,14 @@ def test_wait_ends_when_the_sample_stands(world: World) -> None:
     plan, other = world.plan(seed=1), world.plan(seed=2)
     found: list[str] = []
     waiting = threading.Thread(
-        target=lambda: found.append(wait(WaitConfig(path=str(world.node), plan=plan, timeout=30)))
+        target=lambda: found.append(wait(WaitConfig(path=str(world.node), plan=plan, timeout=int(PATIENCE))))
     )
     waiting.start()
     world.carry_out(other)
     time.sleep(0.7)
     assert waiting.is_alive()
     world.carry_out(plan)
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert found == [f"{world.node / plan}\n"]
     assert wait(WaitConfig(path=str(world.node), timeout=0)) == f"{world.node / plan}\n"
     assert wait(WaitConfig(path=str(world.node / other), timeout=0)) == f"{world.node / other}\n"
@@ -999,7 +999,7 @@ class Client:
 
     def get(self, page: str, host: str = "127.0.0.1") -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://{host}:{self.port}{page}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{host}:{self.port}{page}", timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
