@@ -9,6 +9,8 @@ OUT ?= /dev/shm/pairmill-demo
 OPTIONS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_SANITIZER ?= address
+# Nobody steps through the tests, and to compile them without debug information takes two thirds of the time.
+export CARGO_PROFILE_DEV_DEBUG := 0
 CARGO := cargo --locked
 RUST := rust/Cargo.toml rust/Cargo.lock $(shell find rust/core rust/python -name '*.rs' -o -name Cargo.toml)
 
@@ -60,7 +62,7 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	@touch $@
 
 # Servers that tests talk to, of the versions in their go.mod. One build for both: they share most of what they need.
-SERVERS := tests/objectstores/servers
+SERVERS := tests/support/objectstores/servers
 build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
 	@command -v go >/dev/null || { echo "Go 1.24 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
 	@mkdir -p $(@D)
@@ -69,6 +71,9 @@ build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
 
 .PHONY: object-stores
 object-stores: build/object-stores/.built ## an S3 server and one of Google Cloud Storage, for tests on loopback
+
+# What takes long and depends on a lock file alone is kept here, beside what cargo, go and pip keep of their own.
+CACHE := $(or $(PAIRMILL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pairmill)
 
 # Many wait for processes of their own: three at once keep two cores busy.
 JOBS ?= 3
@@ -80,15 +85,18 @@ test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest -m 'not alone' -n $(JOBS) --dist worksteal $(TESTS)
-	$(BIN)/pytest -m alone $(TESTS)
+	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal $(TESTS)
+	$(BIN)/pytest -m serial $(TESTS)
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
 # more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.
+TORCH = $(CACHE)/torch-$(shell cat requirements/torch.txt | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read() + sys.version.encode()).hexdigest()[:16])')
 build/torch/.installed: requirements/torch.txt
-	$(PYTHON) -m venv build/torch
-	build/torch/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/torch.txt
-	@touch $@
+	@mkdir -p build $(CACHE)
+	test -e $(TORCH) || { new=$$(mktemp -d $(CACHE)/torch.XXXXXX) && $(PYTHON) -m venv $$new && \
+	  $$new/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/torch.txt && \
+	  { mv -T $$new $(TORCH) 2>/dev/null || rm -rf $$new; }; }
+	@rm -rf build/torch && ln -s $(TORCH) build/torch && touch $@
 
 TRAIN := build/train
 $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
@@ -104,9 +112,11 @@ train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a
 	PYTHONPATH=. build/torch/bin/python examples/train.py $(TRAIN)/sampled $(TRAIN)/run $(OPTIONS)
 
 .PHONY: test-long
-test-long: develop object-stores ## 10,000 random runs of the loader, and 30 of the line while its workers are killed
+test-long: develop object-stores ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 $(BIN)/pytest tests/integration/test_stores.py
+	$(BIN)/pytest -s tests/long
+	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py
 
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
@@ -188,9 +198,17 @@ dist/vendor: rust/Cargo.lock
 	$(CARGO) vendor --quiet --manifest-path rust/Cargo.toml $@ >/dev/null
 	@touch $@
 
+# The wheel as this machine compiles it, out of what `make develop` has compiled already.
+dist/ours/.built: $(VENV)/.built README.md LICENSE $(shell find pairmill -name '*.py' -o -name '*.pyi' -o -name '*.css')
+	@rm -rf $(@D)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --quiet --release --locked --out $(@D)
+	@touch $@
+
+# WHEEL=ours takes that wheel, so that no Rust is compiled for the images: where the base's C library is not an older one.
+WHEEL ?=
 .PHONY: images
-images: dist/vendor dist/wheels/images dist/wheels/sampler dist/wheels/pipeline ## container images; ENGINE= BASE_IMAGE= RUST_IMAGE=
-	@ENGINE='$(ENGINE)' BASE_IMAGE='$(BASE_IMAGE)' RUST_IMAGE='$(RUST_IMAGE)' images/build.sh
+images: $(if $(WHEEL),dist/ours/.built,dist/vendor) dist/wheels/images dist/wheels/sampler dist/wheels/pipeline ## container images; ENGINE= BASE_IMAGE= RUST_IMAGE=
+	@ENGINE='$(ENGINE)' BASE_IMAGE='$(BASE_IMAGE)' RUST_IMAGE='$(RUST_IMAGE)' WHEEL=$(if $(WHEEL),"$$(ls dist/ours/*.whl)") images/build.sh
 
 # Podman alone plays a pod without a cluster; its images are not those of a docker engine on the same machine.
 .PHONY: images-test

@@ -11,25 +11,15 @@ import re
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import imports
 from picture import picture
 
 from components.sample.preview.inspect import InspectConfig
 from pairmill.engine.stage import default_of
 from pairmill.interface.cli import type_name
+from pipelines.stages import STAGES
 
 TOP = Path(__file__).parent.parent
-STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
-
-
-def config_of(stage: str) -> type[Any]:
-    """The options class of a stage."""
-    module = importlib.import_module(f"components.{stage}.config")
-    found = [
-        value for name, value in vars(module).items() if name.endswith("Config") and value.__module__ == module.__name__
-    ]
-    (only,) = found
-    assert isinstance(only, type)
-    return only
 
 
 def options_table(config: type[Any]) -> str:
@@ -50,9 +40,9 @@ def options_table(config: type[Any]) -> str:
 def index_table() -> str:
     """Stages as a Markdown table."""
     lines = ["| stage | what it does |", "|---|---|"]
-    for stage in STAGES:
-        summary = (config_of(stage).__doc__ or "").strip().splitlines()[0]
-        lines.append(f"| [`{stage}`]({stage}/README.md) | {summary} |")
+    for name, stage in STAGES.items():
+        summary = (stage.config.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"| [`{name}`]({name}/README.md) | {summary} |")
     return "\n".join(lines)
 
 
@@ -101,12 +91,14 @@ def put(path: Path, name: str, text: str) -> None:
 def main() -> None:
     """Write all tables and the picture."""
     put(TOP / "components" / "README.md", "index", index_table())
-    for stage in STAGES:
-        put(TOP / "components" / stage / "README.md", "options", options_table(config_of(stage)))
+    for name, stage in STAGES.items():
+        put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
     put(TOP / "components" / "clean" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())
+    put(TOP / "docs" / "architecture.md", "imports", imports.picture())
+    put(TOP / "docs" / "architecture.md", "rooms", imports.table())
     (TOP / "docs" / "loader.svg").write_text(picture(), encoding="utf-8")
 
 

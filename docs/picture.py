@@ -1,4 +1,4 @@
-"""The picture of a batch in docs/loader.md: three rows that the loader packed, drawn from the arrays that it gave."""
+"""The picture of a batch in docs/loader.md: three rows, drawn from the arrays that the loader gave."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds both images with docker or podman, whichever engine answers; called by `make images`, which has filled dist/.
-#   ENGINE= BASE_IMAGE= RUST_IMAGE= SOURCE= override what is found or pinned.
+#   ENGINE= BASE_IMAGE= RUST_IMAGE= SOURCE= override what is found or pinned. WHEEL= is a wheel of this tree to take in
+#   place of building one; pip refuses it if this machine's C library is newer than the base's.
 # A BASE_IMAGE below localhost/ that does not exist is made from Debian's packages, and so is an image of this machine's
 # Rust toolchain: a machine that reaches no container registry needs nothing else.
 set -euo pipefail
@@ -38,6 +39,14 @@ made() {
 pinned() { sed -n "s/^ARG $1=//p" images/Dockerfile; }
 
 BASE_IMAGE=${BASE_IMAGE:-$(pinned BASE_IMAGE)}
+mkdir -p dist/vendor dist/wheels/ours
+if [ -z "${WHEEL:-}" ]; then
+  rm -f dist/wheels/ours/*
+else
+  RUST_IMAGE=$BASE_IMAGE
+  # The same file is left as it is, and with it the layers that were made of it.
+  cmp -s "$WHEEL" "dist/wheels/ours/${WHEEL##*/}" || { rm -f dist/wheels/ours/*; cp "$WHEEL" dist/wheels/ours/; }
+fi
 if [[ $BASE_IMAGE == localhost/* ]]; then
   made "$BASE_IMAGE" python3,ca-certificates &
   base=$!

@@ -309,7 +309,7 @@ def tokenizer_encoder(
 
     Args:
         text: the file. Of its other settings nothing is looked at but what the arguments say.
-        pattern: how a text is split (rust/core/src/patterns.rs).
+        pattern: how a text is split (rust/core/src/bpe/patterns.rs).
         normalize: whether a text is brought into NFC first.
         ignore_merges: whether a piece that is a token has its id whatever the merges say.
         simd: as for `Encoder`.

@@ -14,10 +14,9 @@ if __name__ == "__main__":  # before the imports, which take half a second
 import dataclasses
 import hashlib
 import json
-import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,9 +25,9 @@ from pairmill.engine.stage import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines.placement import Placement
+from pipelines.stages import STAGES
 
 COMPILED = "pipelines/compiled"
-STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 
 
 @dataclass(kw_only=True)
@@ -94,21 +93,15 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
 
 
 def _written(target: Path, config: CompileConfig) -> Path:
-    from pairmill.interface import kfp
-
-    if config.image and config.image != os.environ.get(kfp.IMAGE_VARIABLE):
-        # kfp builds a component's container while its module is imported.
-        assert "components.fetch.component" not in sys.modules, "components have another image already"
-        os.environ[kfp.IMAGE_VARIABLE] = config.image
     made: Any
     if config.component:
-        from importlib import import_module
+        from pairmill.interface import kfp
 
-        made = getattr(import_module(f"components.{config.component}.component"), config.component)
+        made = kfp.component(STAGES[config.component], config.image)
     else:
         from pipelines.pretraining import build
 
-        made = build(config.placement(), fan_out=config.fan_out, docs=config.docs)
+        made = build(config.placement(), image=config.image, fan_out=config.fan_out, docs=config.docs)
     content = _compiled(made)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content if config.form == "ir" else _manifests(made, content, config))
@@ -124,16 +117,20 @@ def _compiled(made: Any, **options: Any) -> bytes:
         return file.read_bytes()
 
 
-def digest(compiled: bytes) -> str:
-    """sha256 of a compiled pipeline and of what belongs to its platform, however they are written down."""
+def documents(compiled: bytes) -> list[dict[str, Any]]:
+    """A compiled pipeline, and in a second document what belongs to its platform."""
     import yaml
 
-    documents = list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    return hashlib.sha256(json.dumps(documents, sort_keys=True).encode()).hexdigest()
+    return list(yaml.load_all(compiled, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def digest(compiled: bytes) -> str:
+    """sha256 of a compiled pipeline and of what belongs to its platform, however they are written down."""
+    return hashlib.sha256(json.dumps(documents(compiled), sort_keys=True).encode()).hexdigest()
 
 
 def mark(compiled: bytes) -> str:
-    """What the description of a version says, by which it is known to hold this pipeline."""
+    """The description of a version, by which it is known to have this content."""
     return f"sha256:{digest(compiled)}"
 
 
@@ -155,9 +152,9 @@ def _manifests(made: Any, content: bytes, config: CompileConfig) -> bytes:
     return yaml.safe_dump_all([pipeline, version], sort_keys=True).encode()
 
 
-def main() -> int:
-    """Command line."""
-    arguments = sys.argv[1:]
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
 
     def work() -> None:
         for path in run(cli.build(CompileConfig, cli.split(arguments))):

@@ -1,9 +1,9 @@
 """Runs the pipeline on this machine, without a cluster: ``python -m pipelines.local raw=… root=… [option=value …]``.
 
-The definition is the one that a cluster runs; kfp's local orchestrator resolves it and every stage's own command is
-started as a process. kfp's runners do not fit: SubprocessRunner refuses container components, and DockerRunner needs
-an engine and reports success for containers that failed. So the subprocess handler's two refusals are switched off.
-This leans on private names of kfp 2.17; tests/contract/test_local_runner.py notices when they move.
+The definition is the one that a cluster runs: kfp's local orchestrator resolves it, and each stage's own command runs
+as a process. kfp's runners do not fit: SubprocessRunner refuses container components, and DockerRunner needs an engine
+and reports success for containers that failed. So the two refusals of the subprocess handler are switched off. This
+uses private names of kfp 2.17; tests/contract/test_local_runner.py fails when they move.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.sample.config import FINGERPRINT
+from components.sample.node.config import FINGERPRINT
 from pairmill import log, storage
 from pairmill.errors import PairmillError
 from pairmill.formats import prefixes
@@ -37,21 +37,17 @@ from pipelines import parameters
 
 @dataclass
 class TaskRun:
-    """What one task did: its stage, exit code, seconds, and the executor output that it wrote."""
+    """A task that ended: its stage, exit code, seconds, and the executor output that it wrote."""
 
     stage: str
     exit_code: int
     seconds: float
     output: dict[str, Any] = field(default_factory=dict)
 
-    def metadata(self, artifact: str) -> dict[str, Any]:
-        """Metadata of an output artifact."""
-        found: dict[str, Any] = self.output["artifacts"][artifact]["artifacts"][0].get("metadata", {})
+    def artifact(self, name: str) -> dict[str, Any]:
+        """An output artifact: its uri and its metadata."""
+        found: dict[str, Any] = self.output["artifacts"][name]["artifacts"][0]
         return found
-
-    def uri(self, artifact: str) -> str:
-        """URI of an output artifact."""
-        return str(self.output["artifacts"][artifact]["artifacts"][0]["uri"])
 
 
 class PipelineFailure(PairmillError):
@@ -60,7 +56,7 @@ class PipelineFailure(PairmillError):
     def __init__(self, runs: list[TaskRun]) -> None:
         failed = runs[-1]
         super().__init__(
-            f"task {failed.stage} failed", got=f"exit code {failed.exit_code}", hint="its message stands above"
+            f"task {failed.stage} failed", got=f"exit code {failed.exit_code}", hint="see its message above"
         )
         self.exit_code = failed.exit_code if 0 < failed.exit_code < 128 else 5
 
@@ -74,7 +70,7 @@ def run(pipeline: Callable[..., Any], arguments: Mapping[str, Any], pipeline_roo
         pipeline_root: local folder for the small artifacts (manifests, metrics, reports).
 
     Raises:
-        PipelineFailure: a task ended with another code than 0, or without its outputs.
+        PipelineFailure: a task ended with an exit code other than 0, or without its outputs.
     """
     from kfp import local
 
@@ -117,12 +113,12 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
             runs.append(record)
             if done.returncode:
                 return status.Status.FAILURE
-            task = launcher.Task.parse(command[command.index(launcher.FLAG) + 1 :])
-            # A cluster fails a task that leaves a declared output unwritten; kfp.local lets it pass.
+            task = launcher.ExecutorInput.parse(command[command.index(launcher.FLAG) + 1 :])
+            # A cluster fails a task that does not write a declared output; kfp.local accepts it.
             missing = [name for name, path in task.output_parameters.items() if not path.exists()]
             if missing or not task.output_file.exists():
                 record.exit_code = 5
-                log.logger().error("task %s wrote no %s", record.stage, ", ".join(missing) or "executor output")
+                log.logger().error("task %s did not write %s", record.stage, ", ".join(missing) or "executor output")
                 return status.Status.FAILURE
             record.output = json.loads(task.output_file.read_text())
             return status.Status.SUCCESS
@@ -136,28 +132,28 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    # kfp prints a rule and a line for every event; the stages and the summary say the same better.
+    # kfp prints a line for every event; the stages and the summary tell the same.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*have no effect in the current local runner", category=UserWarning)
         yield
 
 
-def main() -> int:
-    """Command line."""
-    given = sys.argv[1:]
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    given = list(sys.argv[1:] if argv is None else argv)
 
     def work() -> None:
         start = time.monotonic()
         arguments = dataclasses.asdict(cli.build(parameters.Parameters, cli.split(given)))
         for name in parameters.PLACES:
-            # The default may be absent. As an absolute path it would be one that somebody gave, which may not.
+            # The default file may be absent. As an absolute path it would look like one that was given, which may not.
             if arguments[name] and arguments[name] != prefixes.DEFAULT:
                 arguments[name] = storage.normalise(arguments[name], name)
         parameters.stage_configs(arguments)
         from pipelines.placement import Placement
         from pipelines.pretraining import build
 
-        # Processes share the work here, and kfp's local loops hand every value of a task before them the loop's item.
+        # No fan-out: processes share the work here, and kfp's local loops replace the outputs of tasks before them.
         pipeline = build(Placement(retries=0))
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))
@@ -168,14 +164,13 @@ def main() -> int:
 
 def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> None:
     lines = []
+    reused = True
     for task in runs:
-        metadata = task.metadata(launcher.MANIFEST)
-        state = "reused" if metadata.get("reused") == "true" else "made"
-        lines.append(f"  {task.stage:16} {state:7} {task.seconds:6.1f} s  {metadata['data']}")
-    final = runs[-1].metadata(launcher.MANIFEST)
-    reused = all(task.metadata(launcher.MANIFEST).get("reused") == "true" for task in runs)
-    lines.append("")
-    lines.append(f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s")
+        final = task.artifact(launcher.MANIFEST)["metadata"]
+        state = "reused" if final["reused"] == "true" else "made"
+        reused = reused and state == "reused"
+        lines.append(f"  {task.stage:16} {state:7} {task.seconds:6.1f} s  {final['data']}")
+    lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
     if arguments["output_path"]:
         lines.append(f"  arrays: {arguments['output_path'].replace(FINGERPRINT, final['fingerprint'])}")
     lines.append(f"  report: {final['data']}/report.html")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pairmill.engine.stage import option
 from pairmill.errors import UsageError
+from pipelines.stages import STAGES
 
 SCRATCH = "/scratch"
-"""Where tasks spill: the one folder of a pod that is a volume with a limit. Everything else is the node's own disk."""
+"""Folder for temporary files: the one volume of a pod that has a limit. Everything else is the node's own disk."""
 
 SECRETS = "/var/run/secrets/pairmill"
 
-# Read from the secret where it has them. None is part of any result, as Kubeflow's cache does not see them.
+# Read from the secret, if it has them. No result depends on them: Kubeflow's cache does not see them.
 _VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -26,36 +26,47 @@ _VARIABLES = (
     "GOOGLE_CLOUD_PROJECT",
     "STORAGE_EMULATOR_HOST",
 )
-# Only these ask the Hub, and its token is in a secret of its own: a secret that is mounted shows all of its keys.
+# The stages that ask the Hub. Its token is in a secret of its own, because a mounted secret shows all of its keys.
 _OF_THE_HUB = ("fetch",)
 _HUB_VARIABLE = "HF_TOKEN"
-# Kubeflow's own store, for minio://; not as AWS_*, which would go before a pod's own identity.
+# Kubeflow's own store, for minio://. Not as AWS_*, which would take precedence over a pod's own identity.
 _KUBEFLOWS = "mlpipeline-minio-artifact"
 _KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
 _SIZED = ("cpu", "memory", "scratch")
 _CORES = re.compile("[1-9][0-9]*m?")
 _BYTES = re.compile("[1-9][0-9]*[KMGTP]i?")
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_EFFECTS = "NoSchedule|PreferNoSchedule|NoExecute"
+_FORMS = {
+    "resources": (
+        re.compile(r"(\w+)\.(cpu|memory|scratch)=(.*)"),
+        "resource of a stage",
+        "<stage>.<cpu|memory|scratch>=<quantity>",
+    ),
+    "node_selector": (re.compile("([^=]+)=(.*)"), "node label", "key=value"),
+    "tolerations": (re.compile(f"([^=:]+)(?:=([^:]*))?:({_EFFECTS})"), "toleration", f"key=value:<{_EFFECTS}>"),
+}
+"""Of list options: the form of an item, what it is, and how it is written."""
 
 
 @dataclass(kw_only=True)
 class Placement:
-    """What a cluster gives the tasks. Nothing of it changes a result."""
+    """What a cluster gives the tasks. It changes no result."""
 
     # Without a limit a stage would start a process for every core of the node, and run out of memory.
     cpu: str = option("2", help="cores of a pod, which starts as many processes; a quarter of them is asked for")
     memory: str = option("4Gi", help="memory limit of a pod, 400 MB a process; a quarter of it is asked for")
     scratch: str = option(
-        "50Gi", help=f"limit of the volume at {SCRATCH}, where a shard's files stand until they are stored"
+        "50Gi", help=f"limit of the volume at {SCRATCH}, which holds a shard's files until they are stored"
     )
     resources: list[str] = option([], help="of single stages, as tokenize.memory=16Gi,clean.cpu=4")
     retries: int = option(
         2,
-        help="times that a failed task is tried again, 30 s later, then 60 s; stock Kubeflow: only where its pod was "
-        "deleted",
+        help="more attempts of a failed task, after 30 s, then 60 s; stock Kubeflow: only if its pod was deleted",
     )
-    timeout_hours: int = option(24, help="hours after which a pod is ended, pulling its image included")
-    parallelism: int = option(16, help="pods of a stage at the same time, where it is shared out")
+    timeout_hours: int = option(
+        24, help="hours after which a pod is ended, counted from its start, image pull included"
+    )
+    parallelism: int = option(16, help="pods of a stage at the same time, if its work is shared out")
     node_selector: list[str] = option([], help="labels of the nodes to run on, as key=value")
     tolerations: list[str] = option(
         [], help="taints of nodes to run on nevertheless, as key=value:NoSchedule or key:NoSchedule"
@@ -71,10 +82,10 @@ class Placement:
         for name in ("retries", "timeout_hours", "parallelism"):
             least = 0 if name == "retries" else 1
             if getattr(self, name) < least:
-                raise UsageError("is too small", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+                raise UsageError("too small", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         self._of_stages()
-        list(self._selected())
-        list(self._tolerated())
+        self._items("node_selector")
+        self._items("tolerations")
 
     def apply(self, task: Any, stage: str) -> Any:
         """Give a task of the pipeline what this says; returns it."""
@@ -83,11 +94,11 @@ class Placement:
         sizes = self._of_stages().get(stage, {})
         cpu, memory, scratch = (sizes.get(name, getattr(self, name)) for name in _SIZED)
         seconds = self.timeout_hours * 3600
-        # Kubeflow's cache never looks whether data behind a URI changed or is still there; every stage does, and one
-        # whose result stands already ends in about a second: docs/decisions/0003-kubeflow-cache-off.md
+        # Kubeflow's cache never looks whether the data at a URI changed or is still there. Every stage does, and ends
+        # in about a second if its result exists: docs/decisions/0003-kubeflow-cache-off.md
         task.set_caching_options(False)
-        # Argo takes the longest wait for the longest time of all attempts together, and kfp puts one hour where none
-        # is given: a task that failed later than that would never be tried again.
+        # Argo takes the longest wait for the time of all attempts together, and kfp's default is one hour: a task that
+        # failed later than that would never be tried again.
         every = (self.retries + 1) * seconds
         task.set_retry(self.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration=f"{every}s")
         task.set_cpu_request(_quarter(cpu)).set_cpu_limit(cpu)
@@ -102,9 +113,9 @@ class Placement:
             kubernetes.use_secret_as_volume(task, self.secret, SECRETS, optional=True)
         if self.hub_secret and stage in _OF_THE_HUB:
             kubernetes.use_secret_as_env(task, self.hub_secret, {_HUB_VARIABLE: _HUB_VARIABLE}, optional=True)
-        for key, value in self._selected():
+        for key, value in self._items("node_selector"):
             kubernetes.add_node_selector(task, key, value)
-        for key, value, effect in self._tolerated():
+        for key, value, effect in self._items("tolerations"):
             kubernetes.add_toleration(
                 task, key=key, operator="Equal" if value else "Exists", value=value or None, effect=effect
             )
@@ -112,37 +123,29 @@ class Placement:
 
     def _of_stages(self) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
-        for item in self.resources:
-            path, separator, value = item.partition("=")
-            stage, _, name = path.partition(".")
-            if not separator or name not in _SIZED or not re.fullmatch("[a-z_]+", stage):
-                expected = f"<stage>.<{'|'.join(_SIZED)}>=<size>"
-                raise UsageError("is no resource of a stage", where="resources", got=item, expected=expected)
-            _quantity(path, value)
+        for stage, name, value in self._items("resources"):
+            if stage not in STAGES:
+                raise UsageError("unknown stage", where="resources", got=stage, expected=", ".join(STAGES))
+            _quantity(f"{stage}.{name}", value)
             found.setdefault(stage, {})[name] = value
         return found
 
-    def _selected(self) -> Iterator[tuple[str, str]]:
-        for item in self.node_selector:
-            key, separator, value = item.partition("=")
-            if not separator or not key:
-                raise UsageError("is no label", where="node_selector", got=item, expected="key=value")
-            yield key, value
-
-    def _tolerated(self) -> Iterator[tuple[str, str, str]]:
-        for item in self.tolerations:
-            taint, _, effect = item.rpartition(":")
-            key, _, value = taint.partition("=")
-            if not key or effect not in _EFFECTS:
-                expected = f"key=value:<{'|'.join(_EFFECTS)}>"
-                raise UsageError("is no toleration", where="tolerations", got=item, expected=expected)
-            yield key, value, effect
+    def _items(self, name: str) -> list[tuple[str, ...]]:
+        """The parts of each item of a list option."""
+        form, what, expected = _FORMS[name]
+        found = []
+        for item in getattr(self, name):
+            match = form.fullmatch(item)
+            if match is None:
+                raise UsageError(f"not a {what}", where=name, got=item, expected=expected)
+            found.append(match.groups(default=""))
+        return found
 
 
 def _quantity(where: str, text: str) -> None:
-    form, example = (_CORES, "2 or 500m") if where.endswith("cpu") else (_BYTES, "16Gi")
+    form, expected = (_CORES, "such as 2 or 500m") if where.endswith("cpu") else (_BYTES, "such as 16Gi")
     if not form.fullmatch(text):
-        raise UsageError("is no size", where=where, got=text, expected=f"a whole number with its unit, as {example}")
+        raise UsageError("not a valid quantity", where=where, got=repr(text), expected=expected)
 
 
 def _quarter(size: str) -> str:

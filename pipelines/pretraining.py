@@ -9,14 +9,11 @@ from typing import Any, get_type_hints
 
 from kfp import dsl
 
-from components.clean.component import clean
-from components.fetch.component import fetch
-from components.sample.component import sample
-from components.tokenize.component import tokenize
-from components.train_tokenizer.component import train_tokenizer
 from pairmill.engine.stage import default_of
+from pairmill.interface import kfp, launcher
 from pipelines import parameters
 from pipelines.placement import Placement
+from pipelines.stages import STAGES
 
 NAME = "pairmill-pretraining"
 _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
@@ -30,11 +27,12 @@ _GROUPS = {
 _PAGES = {"Operating it": "docs/operations.md", "Sources": "docs/sources.md", "What it writes": "docs/format.md"}
 
 
-def build(placement: Placement, *, fan_out: bool = False, docs: str = "") -> Any:
+def build(placement: Placement, *, image: str = "", fan_out: bool = False, docs: str = "") -> Any:
     """The pipeline as kfp knows it.
 
     Args:
         placement: what the cluster gives its tasks.
+        image: of every stage; empty = that of the environment, or a placeholder.
         fan_out: whether a parameter of the run, ``workers``, says how many pods share the work of a stage. Kubeflow
             cannot leave a loop out of a run, and an empty one costs a pod as well, so that the line without loops is
             another pipeline.
@@ -55,7 +53,7 @@ def build(placement: Placement, *, fan_out: bool = False, docs: str = "") -> Any
     )
 
     def line(*values: Any) -> None:
-        _line(placement, SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments}))
+        _line(placement, image, SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments}))
 
     # kfp reads both.
     line.__signature__ = signature  # type: ignore[attr-defined]
@@ -73,7 +71,8 @@ def _documentation(given: type[Any]) -> str:
 
 def _description(given: type[Any], docs: str) -> str:
     """What the interface shows beside the graph, in Markdown: the parameters by groups, and where to read on."""
-    texts = {item.name: item.metadata["help"] for item in dataclasses.fields(given)}
+    # In Markdown <root> would be a tag.
+    texts = {item.name: item.metadata["help"].replace("<", "&lt;") for item in dataclasses.fields(given)}
     lines = [_PURPOSE]
     for group, names in _GROUPS.items():
         lines.append(f"\n**{group}**\n")
@@ -82,37 +81,37 @@ def _description(given: type[Any], docs: str) -> str:
     return "\n".join([*lines, "", ", ".join(pages)])
 
 
-def _line(placement: Placement, given: Any) -> None:
+def _line(placement: Placement, image: str, given: Any) -> None:
     """Every stage; ``given`` has the parameters."""
+    components = {name: kfp.component(stage, image) for name, stage in STAGES.items()}
     # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
     alone = isinstance(given.workers, int)
 
-    def placed(component: Any, suffix: str = "", **inputs: Any) -> Any:
-        stage = component.name.replace("-", "_")
-        taken = {name: getattr(given, name) for name in parameters.TAKEN[stage]}
-        task = placement.apply(component(**taken, **inputs), stage)
-        return task.set_display_name(component.name.replace("-", " ").capitalize() + suffix)
+    def placed(stage: str, made: dict[str, Any], **inputs: Any) -> Any:
+        """A task of a stage, which reads what the tasks ``made`` put out and takes the parameters that it knows."""
+        folders = {name: task.outputs["output"] for name, task in made.items()}
+        # A share gets no artifacts: no run of 2.17 that brought one into a loop is on record.
+        sharing = "share" in inputs
+        manifests = {} if sharing else {launcher.lineage(name): task.outputs["manifest"] for name, task in made.items()}
+        taken = {name: getattr(given, name) for name in parameters.taken(stage)}
+        task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)
+        return task.set_display_name(stage.replace("_", " ").capitalize() + (": a share" if sharing else ""))
 
-    fetched = placed(fetch, split=given.workers)
+    fetched = placed("fetch", {}, split=given.workers)
 
-    def shared(component: Any, lineage: dict[str, Any], **inputs: Any) -> Any:
+    def shared(stage: str, **made: Any) -> Any:
         # It finds the shares done; what one of them left undone it does itself.
-        task = placed(component, **inputs, **lineage)
+        task = placed(stage, made)
         if not alone:
             with dsl.ParallelFor(fetched.outputs["shares"], parallelism=placement.parallelism) as share:
-                worker = placed(component, ": a share", **inputs, share=share)
+                worker = placed(stage, made, share=share)
             task.after(worker)
         return task
 
-    cleaned = shared(clean, {"raw_manifest": fetched.outputs["manifest"]}, raw=fetched.outputs["output"])
-    trained = shared(train_tokenizer, {"rows_manifest": cleaned.outputs["manifest"]}, rows=cleaned.outputs["output"])
-    tokenized = shared(
-        tokenize,
-        {"rows_manifest": cleaned.outputs["manifest"], "tokenizer_manifest": trained.outputs["manifest"]},
-        rows=cleaned.outputs["output"],
-        tokenizer=trained.outputs["output"],
-    )
-    placed(sample, tokenized_path=tokenized.outputs["output"], tokenized_manifest=tokenized.outputs["manifest"])
+    cleaned = shared("clean", raw=fetched)
+    trained = shared("train_tokenizer", rows=cleaned)
+    tokenized = shared("tokenize", rows=cleaned, tokenizer=trained)
+    placed("sample", {"tokenized_path": tokenized})
 
 
 pretraining = build(Placement())

@@ -1,21 +1,13 @@
-"""What every test can import: this folder's modules and the toy stage beside the unit tests."""
+"""What holds for every test."""
 
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pairmill import log
 
-_TESTS = Path(__file__).resolve().parent
-# Worker processes inherit sys.path, so a stage defined in a test module can be found by them.
-for _folder in (_TESTS, _TESTS / "unit"):
-    if str(_folder) not in sys.path:
-        sys.path.insert(0, str(_folder))
-
-pytest_plugins = ["objectstores.fixtures"]
+pytest_plugins = ["tests.support.objectstores.fixtures"]
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C could not be tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

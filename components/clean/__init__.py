@@ -1,0 +1,1 @@
+"""clean: raw records become rows."""

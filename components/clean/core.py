@@ -7,95 +7,51 @@ several labels, share outputs, shards write segments and a second round of shard
 
 from __future__ import annotations
 
-import json
 import logging
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from components.clean import merge
+from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources
 from components.clean.config import CleanConfig, build_options
 from components.clean.report import report_of
-from components.clean.sink import SEGMENTS, Sink
+from components.clean.sink import SEGMENTS
 from pairmill import storage
-from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, Writer
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
-from pairmill.formats.rows import Row
 from pairmill.log import event
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from sources import raw
-from sources.card import suffix_of
-from sources.missing_paths import Watch, refuse_missed
+from sources.missing_paths import refuse_missed
 from sources.origin import Given, HubRows
 from sources.raw import RawFolder
-from sources.readers import count
 from sources.registry import chosen, is_file
 from sources.slices import PIECE_BYTES, Piece, grouped, pieces_of
-from sources.source import (
-    WITHHELD,
-    Context,
-    Finding,
-    Malformed,
-    Note,
-    Source,
-    Unit,
-    checked,
-    parts_of,
-    whole,
-)
+from sources.source import WITHHELD, Source, Unit
 
 _REASONS = 10
 _FILES_NAMED = 3
-_SAMPLES = 3
-_SAMPLE_TEXT = 600
 _FILES_PER_SHARD = 4096
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Pieces of one unit, in order; ``withheld`` are counted and dropped."""
+@dataclass(frozen=True, kw_only=True)
+class CleanPlan(StagePlan[Sources]):
+    """Args: about: what manifests say of each source."""
 
-    source: str
-    output: str
-    tag: str
-    pieces: tuple[Piece, ...]
-    withheld: tuple[Piece, ...]
-    segmented: bool
-    rejects: str
-    labels: tuple[str, ...]
+    shards: list[CleanPieces]
+    about: dict[str, dict[str, Any]]
 
 
-@dataclass
-class _Tally:
-    """What a shard says of its rows: lengths in characters by power of two, and a few rows to look at."""
-
-    instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
-    response_bits: list[int] = field(default_factory=lambda: [0] * 40)
-    samples: list[dict[str, str]] = field(default_factory=list)
-    _next_sample: int = 1
-
-    def add(self, number: int, row: Row) -> int:
-        """Count the ``number``-th row; returns its characters."""
-        instruction, response = len(row.instruction or ""), len(row.response or "")
-        self.instruction_bits[instruction.bit_length()] += 1
-        self.response_bits[response.bit_length()] += 1
-        if number == self._next_sample:
-            # Rows 1, 4, 13, 40, …: spread over a file of any length without a draw per row, odd and even in turn.
-            self._next_sample = 3 * self._next_sample + 1
-            self.samples.append({name: (text or "")[:_SAMPLE_TEXT] for name, text in row._asdict().items()})
-            del self.samples[:-_SAMPLES]
-        return instruction + response
-
-
-class Clean(Stage[CleanConfig]):
-    """One shard cleans about 64 MiB of one source's raw files."""
+class Clean(Stage[CleanConfig, CleanPlan]):
+    """Round 1 cleans raw files, about 64 MiB to a shard; round 2 merges what several shards wrote of one output."""
 
     name: ClassVar[str] = "clean"
-    feeds_lists: ClassVar[bool] = True
+    output_in_list: ClassVar[bool] = True
+    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
     version: ClassVar[int] = 3
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
@@ -104,8 +60,8 @@ class Clean(Stage[CleanConfig]):
     }
     config = CleanConfig
 
-    def plan(self, config: CleanConfig) -> Plan:
-        shards: list[Shard] = []
+    def plan(self, config: CleanConfig) -> CleanPlan:
+        shards: list[CleanPieces] = []
         refs: list[InputRef] = []
         sources: dict[str, Source] = {}
         about: dict[str, dict[str, Any]] = {}
@@ -151,10 +107,16 @@ class Clean(Stage[CleanConfig]):
             about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
-        options = {"sources": list(sources)}  # by name: a YAML file's path is a place
-        return Plan(shards, refs, context=(sources, about), says=about, options=options)
+        return CleanPlan(
+            inputs=refs,
+            build_context=lambda: Sources(config, sources),
+            says=about,
+            options={"sources": list(sources)},  # by name: a YAML file's path is a place
+            shards=shards,
+            about=about,
+        )
 
-    def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[Shard]:
+    def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[CleanPieces]:
         def pieces(paths: Iterable[str]) -> list[Piece]:
             return [
                 piece
@@ -177,16 +139,6 @@ class Clean(Stage[CleanConfig]):
             aside = withheld if index == 0 else ()
             part = f"{index:05}" if len(groups) > 1 else ""
             rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
-            work = _Work(
-                source.name,
-                unit.output if unit.files else "",
-                unit.tag,
-                tuple(group),
-                aside,
-                segmented,
-                rejects,
-                unit.labels,
-            )
             identity = [
                 [piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first]
                 for piece in (*group, *aside)
@@ -200,114 +152,47 @@ class Clean(Stage[CleanConfig]):
                 identity,
             )
             size = sum(piece.size for piece in (*group, *aside))
-            yield Shard(f"{name} {part}".strip(), key, work, size)
-
-    def scattered(self, shard: Shard) -> Mapping[str, Content]:
-        if isinstance(shard.payload, merge.Work):
-            return {}
-        pieces = (*shard.payload.pieces, *shard.payload.withheld)
-        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
-
-    def process(
-        self, config: CleanConfig, plan_context: Any, shard: Shard, out: Writer
-    ) -> tuple[Ledger, dict[str, Any]]:
-        if isinstance(shard.payload, merge.Work):
-            return merge.process(shard.payload, out)
-        work: _Work = shard.payload
-        source: Source = plan_context[0][work.source]
-        ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
-        rejects = _Rejects(out, work, source)
-        context = Context(config.profile, work.tag)
-        for piece in work.withheld:
-            ledger.rows_in += count(piece, source, config.profile)
-        if ledger.rows_in:
-            ledger.drop(WITHHELD, ledger.rows_in)
-        data: dict[str, Any] = {"source": work.source, "output": work.output}
-        with ExitStack() as stack:
-            stack.enter_context(rejects)
-            if work.output:
-                path, task = (SEGMENTS, "") if work.segmented else (work.output, merge.task_of(work.output))
-                sink = stack.enter_context(
-                    Sink(
-                        stack.enter_context(out.create(path, task=task, scratch=work.segmented)),
-                        work.output,
-                        source.layout,
-                        segmented=work.segmented,
-                        null_type_if_empty=context.data_io and not source.layout.large,
-                        labels=work.labels,
-                    )
-                )
-                for piece in work.pieces:
-                    _clean(source, piece, context, sink, ledger, tally, watch, rejects)
-        if work.output:
-            # Pairs, because a record's keys are sorted, and the order in which labels were first seen counts.
-            data |= (
-                {"segments": list(sink.segments.items())}
-                if work.segmented
-                else {"outputs": {work.output: ledger.rows_out}}
+            yield CleanPieces(
+                f"{name} {part}".strip(),
+                key,
+                size,
+                source.name,
+                unit.output if unit.files else "",
+                unit.tag,
+                tuple(group),
+                aside,
+                segmented,
+                rejects,
+                unit.labels,
             )
-        data |= {
-            "rejects": rejects.count,
-            "refused": rejects.refused,
-            "reject_file": work.rejects,
-            "reasons": rejects.reasons,
-            "samples": tally.samples,
-            "missed": watch.missed(),
-        }
-        data |= {"instruction_bits": tally.instruction_bits, "response_bits": tally.response_bits}
-        return ledger, data
 
-    def accept(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> None:
-        allowed = 0.0 if config.profile == "data_io" else config.max_reject_fraction
-        sources, _ = plan.context
-        for source, ledger in _by_source(records).items():
-            mine = [record for record in records if record.data["source"] == source]
-            refuse_missed(source, sources[source].watched, [record.data["missed"] for record in mine], ledger.rows_in)
-            refused = sum(record.data["refused"] for record in mine)
-            looked_at = ledger.rows_in - ledger.dropped.get(WITHHELD, 0)
-            if refused > allowed * looked_at:
-                raise self._too_many(config, sources[source], mine, refused, looked_at)
-            if ledger.rows_in == 0 and config.profile == "pairmill":
-                raise InputError(f"the files of {source} hold no record", where=self.name, hint="check the raw data")
+    def rounds(self, config: CleanConfig, plan: CleanPlan) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        cleaned = yield plan.shards
+        sources = plan.context.by_name
+        _refuse_malformed(config, sources, cleaned)
+        yield merge.shards(cleaned, sources, config.profile, self.version)
 
-    def _too_many(
-        self, config: CleanConfig, source: Source, records: list[ShardRecord], refused: int, looked_at: int
-    ) -> InputError:
-        reasons = [one for one in _reasons(record.data for record in records) if one["refused"]]
-        doubt = " or in doubt" if refused > sum(record.data["rejects"] for record in records) else ""
-        more = "" if config.profile == "data_io" else f", more than {config.max_reject_fraction:g} of them"
-        # A refused run publishes nothing: what its shards put aside is in their cache.
-        shards = storage.join(storage.normalise(config.root, "root"), self.folder or self.name, "shards")
-        files = [
-            storage.join(shards, record.key, record.data["reject_file"]) for record in records if record.data["rejects"]
-        ]
-        writes = list(dict.fromkeys(one["write"] for one in reasons if one["write"]))
-        mend = [f"write in {source.described_in}: {' or '.join(writes[:_REASONS])}"] if writes else []
-        mend += ["mend the raw data"] if len(writes) < len(reasons) else []
-        mend += [] if config.profile == "data_io" else ["raise max_reject_fraction= to go on without them"]
-        return InputError(
-            f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}",
-            where=self.name,
-            got="; ".join(map(_said, reasons[:_REASONS])) + ("; …" if len(reasons) > _REASONS else ""),
-            hint=f"each of them is in {_named(files)}; " + ", or ".join(mend),
-        )
+    def ledger(self, plan: CleanPlan, rounds: Rounds) -> Ledger:
+        cleaned, merged = (Ledger.sum(record.ledger for record in records) for records in rounds)
+        # What a merge drops are rows of records that were kept, so it is noted.
+        cleaned.rows_out += merged.rows_out - merged.rows_in
+        for reason, count in merged.dropped.items():
+            cleaned.note(reason, count)
+        return cleaned
 
-    def gather(self, config: CleanConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
-        sources, _ = plan.context
-        return merge.shards(records, sources, config.profile, self.version)
-
-    def finish(
-        self, config: CleanConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
-    ) -> dict[str, Any]:
-        for record in records:
+    def finish(self, config: CleanConfig, plan: CleanPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        cleaned, merged = rounds
+        found = [Cleaned(**record.data) for record in cleaned]
+        outputs: dict[str, int] = {}
+        for rows in (*(one.outputs for one in found), *(record.data["outputs"] for record in merged)):
+            outputs |= rows
+        for record in (*cleaned, *merged):
             for file in record.files:
                 if file.path != SEGMENTS:
-                    out.adopt(storage.join(shards, record.key), file)
-        cleaned = [record for record in records if "source" in record.data]
-        outputs = {path: rows for record in records for path, rows in record.data.get("outputs", {}).items()}
+                    out.link(record.folder, file)
         ledgers = _by_source(cleaned)
-        for record in records:
-            for name, lost in record.data.get("overwritten", {}).items():
+        for record in merged:
+            for name, lost in record.data["overwritten"].items():
                 ledgers[name].rows_out -= lost
         written = sum(ledger.rows_out for ledger in ledgers.values())
         if written != sum(outputs.values()):
@@ -318,22 +203,21 @@ class Clean(Stage[CleanConfig]):
                 expected=f"{written} rows",
                 hint="this is a defect of pairmill, please report it",
             )
-        _, about = plan.context
         sources = {}
         for name, ledger in ledgers.items():
-            mine = [record.data for record in cleaned if record.data["source"] == name]
+            mine = [one for one in found if one.source == name]
             sources[name] = {
                 "ledger": ledger.__dict__,
-                "rejects": sum(data["rejects"] for data in mine),
+                "rejects": sum(one.rejects for one in mine),
                 "reject_reasons": _reasons(mine),
-                "reject_files": [data["reject_file"] for data in mine if data["rejects"]],
-                "instruction_bits": _sums(data["instruction_bits"] for data in mine),
-                "response_bits": _sums(data["response_bits"] for data in mine),
+                "reject_files": [one.reject_file for one in mine if one.rejects],
+                "instruction_bits": _sums(one.instruction_bits for one in mine),
+                "response_bits": _sums(one.response_bits for one in mine),
                 # One of each shard first, so that they come from all over the source.
-                "samples": [
-                    data["samples"][turn] for turn in range(_SAMPLES) for data in mine if turn < len(data["samples"])
-                ][:_SAMPLES],
-                "about": about[name],
+                "samples": [one.samples[turn] for turn in range(SAMPLES) for one in mine if turn < len(one.samples)][
+                    :SAMPLES
+                ],
+                "about": plan.about[name],
             }
         return {"sources": sources, "outputs": dict(sorted(outputs.items()))}
 
@@ -344,98 +228,6 @@ class Clean(Stage[CleanConfig]):
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
-
-
-def _clean(
-    source: Source,
-    piece: Piece,
-    context: Context,
-    sink: Sink,
-    ledger: Ledger,
-    tally: _Tally,
-    watch: Watch,
-    rejects: _Rejects,
-) -> None:
-    parse, profile, add, measure = source.parse, context.profile, sink.add, tally.add
-    look, sought = watch.look, watch.open
-    for place, record in source.read(piece, profile):
-        ledger.rows_in += 1
-        if sought:
-            look(record)
-        parsed = record if isinstance(record, Malformed) else parse(record, context)
-        if type(parsed) is Row and whole(parsed):  # most records: this is the inner loop of the stage
-            ledger.rows_kept += 1
-            ledger.rows_out += 1
-            add("", parsed, measure(ledger.rows_out, parsed))
-            continue
-        found, drops = checked(parsed, profile)
-        if found:
-            ledger.rows_kept += 1
-            for label, row in found:
-                ledger.rows_out += 1
-                add(label, row, measure(ledger.rows_out, row))
-            for drop in drops:
-                ledger.note(f"{drop.reason} (one answer left out)")
-            for part in parts_of(parsed):
-                if isinstance(part, Note):
-                    ledger.note(part.what, part.times)
-        else:
-            drop = drops[0]
-            ledger.drop(drop.reason)
-            if isinstance(drop, Malformed):
-                rejects.add(piece, place, drop, record)
-
-
-class _Rejects:
-    """The file of malformed records, made when the first one comes."""
-
-    def __init__(self, out: Writer, work: _Work, source: Source) -> None:
-        self._out, self._work, self._source = out, work, source
-        self._stack = ExitStack()
-        self._file: Any = None
-        self.count = self.refused = 0
-        self.reasons: dict[str, dict[str, Any]] = {}
-        """By reason: how many, for how many they count, and the first one with what was found."""
-
-    def add(self, piece: Piece, place: int | str, why: Malformed, record: Any) -> None:
-        """Put a record aside."""
-        if self._file is None:
-            local = self._stack.enter_context(self._out.create(self._work.rejects))
-            self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
-        path = f"{self._work.source}/{piece.path}"
-        # Readers count from 0; a person, and whatever shows the file to one, counts from 1.
-        row = place + 1 if isinstance(place, int) else None
-        where = _writable(f"member {place}" if row is None else f"row {row}")
-        unread = isinstance(record, Malformed)
-        self.count += 1
-        self.refused += why.weight
-        if why.reason not in self.reasons:
-            finding = Finding("") if unread else self._source.explain(record, why)
-            self.reasons[why.reason] = {
-                "count": 0,
-                "refused": 0,
-                "file": path,
-                "place": where,
-                "found": _writable(finding.found),
-                "write": _writable(finding.write),
-            }
-        self.reasons[why.reason]["count"] += 1
-        self.reasons[why.reason]["refused"] += why.weight
-        line = {
-            "file": path,
-            "row": row,
-            "place": where,
-            "reason": why.reason,
-            "record": None if unread else repr(record)[:2000],
-        }
-        # Escapes keep what is no Unicode writable.
-        self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
-
-    def __enter__(self) -> _Rejects:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
 
 
 def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
@@ -468,16 +260,45 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     return [(source, fetched[source.name]) for source in sources]
 
 
-def _writable(text: str) -> str:
-    """Text with escapes for what is not Unicode."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _refuse_malformed(config: CleanConfig, sources: Mapping[str, Source], records: list[ShardRecord]) -> None:
+    """Raise InputError if a source lacks what its description reads, has too many malformed records, or none."""
+    allowed = 0.0 if config.profile == "data_io" else config.max_reject_fraction
+    for name, ledger in _by_source(records).items():
+        mine = [(record, Cleaned(**record.data)) for record in records if record.data["source"] == name]
+        refuse_missed(name, sources[name].watched, [one.missed for _, one in mine], ledger.rows_in)
+        refused = sum(one.refused for _, one in mine)
+        looked_at = ledger.rows_in - ledger.dropped.get(WITHHELD, 0)
+        if refused > allowed * looked_at:
+            raise _too_many(config, sources[name], mine, refused, looked_at)
+        if ledger.rows_in == 0 and config.profile == "pairmill":
+            raise InputError(f"the files of {name} hold no record", where=Clean.name, hint="check the raw data")
 
 
-def _reasons(shards: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _too_many(
+    config: CleanConfig, source: Source, mine: list[tuple[ShardRecord, Cleaned]], refused: int, looked_at: int
+) -> InputError:
+    reasons = [one for one in _reasons(cleaned for _, cleaned in mine) if one["refused"]]
+    doubt = " or in doubt" if refused > sum(cleaned.rejects for _, cleaned in mine) else ""
+    more = "" if config.profile == "data_io" else f", more than {config.max_reject_fraction:g} of them"
+    # A refused run publishes nothing: what its shards put aside is in their cache.
+    files = [record.uri(cleaned.reject_file) for record, cleaned in mine if cleaned.rejects]
+    writes = list(dict.fromkeys(one["write"] for one in reasons if one["write"]))
+    mend = [f"write in {source.described_in}: {' or '.join(writes[:_REASONS])}"] if writes else []
+    mend += ["mend the raw data"] if len(writes) < len(reasons) else []
+    mend += [] if config.profile == "data_io" else ["raise max_reject_fraction= to go on without them"]
+    return InputError(
+        f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}",
+        where=Clean.name,
+        got="; ".join(map(_said, reasons[:_REASONS])) + ("; …" if len(reasons) > _REASONS else ""),
+        hint=f"each of them is in {_named(files)}; " + ", or ".join(mend),
+    )
+
+
+def _reasons(shards: Iterable[Cleaned]) -> list[dict[str, Any]]:
     """Why records of some shards are malformed: each reason with its counts and its first record; most come first."""
     found: dict[str, dict[str, Any]] = {}
-    for data in shards:
-        for reason, one in data["reasons"].items():
+    for cleaned in shards:
+        for reason, one in cleaned.reasons.items():
             known = found.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0})
             known["count"] += one["count"]
             known["refused"] += one["refused"]
@@ -495,11 +316,10 @@ def _named(files: list[str]) -> str:
     return ", ".join(files[:_FILES_NAMED]) + (f" and {rest} files of other shards" if rest > 0 else "")
 
 
-def _by_source(records: list[ShardRecord]) -> dict[str, Ledger]:
+def _by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
     found: dict[str, Ledger] = {}
     for record in records:
-        if "source" in record.data:
-            found.setdefault(record.data["source"], Ledger()).add(record.ledger)
+        found.setdefault(record.data["source"], Ledger()).add(record.ledger)
     return found
 
 

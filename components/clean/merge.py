@@ -7,6 +7,7 @@ segment.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,11 +17,12 @@ from components.clean.sink import SEGMENTS, Segment
 from pairmill import storage
 from pairmill.engine import inputs
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Profile, Shard, ShardRecord, Writer
+from pairmill.engine.options import Profile
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
-from sources.slices import grouped
 from sources.source import Layout, Source
 
 _FOLDERS = ("data/", "data_clustered/")
@@ -34,9 +36,10 @@ _LONGEST_NAME = 160
 
 
 class _Part(NamedTuple):
-    """Segments of one shard, in order."""
+    """Segments of one shard, in order; ``folder`` is the shard's."""
 
-    shard: str
+    folder: str
+    key: str
     segments: tuple[Segment, ...]
 
 
@@ -51,7 +54,9 @@ class _Output:
 
     @property
     def identity(self) -> list[object]:
-        return [self.source, self.path, asdict(self.layout), self.parts, self.overwritten]
+        """What its bytes follow from: those of its segments, whichever shard wrote them."""
+        digests = [one.sha256 or [part.key, *one] for part in self.parts for one in part.segments]
+        return [self.source, self.path, asdict(self.layout), digests, self.overwritten]
 
     @property
     def size(self) -> int:
@@ -63,10 +68,26 @@ class _Output:
 
 
 @dataclass(frozen=True)
-class Work:
-    """Outputs that one shard of the second round makes."""
+class MergeSegments(Shard[object]):
+    """Puts outputs together from the segments of several shards."""
 
     outputs: tuple[_Output, ...]
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        ledger = Ledger()
+        overwritten: dict[str, int] = {}
+        for output in self.outputs:
+            with out.create(output.path, task=task_of(output.path)) as local:
+                write = _write_lines if output.path.endswith(".jsonl") else _write_parquet
+                write(output, local)
+            ledger.rows_in += output.rows + output.overwritten
+            ledger.rows_kept += output.rows
+            ledger.rows_out += output.rows
+            if output.overwritten:
+                ledger.drop("overwritten_by_a_task_of_the_same_file_name", output.overwritten)
+            overwritten[output.source] = overwritten.get(output.source, 0) + output.overwritten
+        rows = {output.path: output.rows for output in self.outputs}
+        return ShardResult(ledger, {"outputs": rows, "overwritten": overwritten})
 
 
 def task_of(path: str) -> str:
@@ -76,30 +97,44 @@ def task_of(path: str) -> str:
     return inputs.task_name(path)
 
 
-def shards(records: list[ShardRecord], sources: Mapping[str, Source], profile: Profile, version: int) -> list[Shard]:
-    """The second round's shards, made from the records of the first."""
+def shards(
+    records: list[ShardRecord], sources: Mapping[str, Source], profile: Profile, version: int
+) -> list[MergeSegments]:
+    """The shards that merge the segments of these records."""
     found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
     for record in records:
-        labels = found.setdefault((record.data["source"], record.data["output"]), {})
-        for label, segments in record.data.get("segments", []):
-            parts = tuple(Segment(*one) for one in segments)
-            labels.setdefault(label, []).append(_Part(record.key, parts))
-    segmented = {(record.data["source"], record.data["output"]) for record in records if "segments" in record.data}
+        if record.data.get("segments") is not None:
+            labels = found.setdefault((record.data["source"], record.data["output"]), {})
+            for label, segments in record.data["segments"]:
+                part = _Part(record.folder, record.key, tuple(Segment(*one) for one in segments))
+                labels.setdefault(label, []).append(part)
     made = []
     for (name, output), labels in found.items():
-        if labels:
-            made += list(_outputs(sources[name], output, labels, profile))
-        elif (name, output) in segmented and "{}" not in output:  # several shards, and not one row
-            made.append(_Output(name, output, sources[name].layout, ()))
-    return [
-        Shard(
-            group[0].path + (f" and {len(group) - 1} more" if len(group) > 1 else ""),
-            content_key("clean gather", version, [item.identity for item in group]),
-            Work(tuple(group)),
-            sum(item.size for item in group),
-        )
-        for group in grouped(made, lambda item: item.size, _SHARD_BYTES, _SHARD_OUTPUTS)
-    ]
+        outputs = list(_outputs(sources[name], output, labels, profile))
+        if not outputs and "{}" not in output:  # several shards, and not one row
+            outputs = [_Output(name, output, sources[name].layout, ())]
+        for group_name, group in _groups(output.replace("{}", "*"), outputs):
+            key = content_key("clean merge", version, [item.identity for item in group])
+            made.append(MergeSegments(group_name, key, sum(item.size for item in group), tuple(group)))
+    return made
+
+
+def _groups(name: str, outputs: list[_Output]) -> Iterator[tuple[str, list[_Output]]]:
+    """Outputs that a shard makes together: large ones by themselves, small ones by a hash of their names.
+
+    So an output that changes leaves all others in the groups that they were in, and those are reused.
+    """
+    small = [output for output in outputs if output.size < _SHARD_BYTES]
+    wanted = max(sum(output.size for output in small) / _SHARD_BYTES, len(small) / _SHARD_OUTPUTS, 1)
+    count = 1 << math.ceil(math.log2(wanted))
+    buckets: dict[int, list[_Output]] = {}
+    for output in small:
+        buckets.setdefault(int(_digest(output.path), 16) % count, []).append(output)
+    for number, bucket in sorted(buckets.items()):
+        yield bucket[0].path if len(bucket) == 1 else f"{name} {number:05}", bucket
+    for output in outputs:
+        if output.size >= _SHARD_BYTES:
+            yield output.path, [output]
 
 
 def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], profile: Profile) -> Iterator[_Output]:
@@ -135,28 +170,9 @@ def _digest(label: str) -> str:
     return hashlib.sha256(label.encode()).hexdigest()[:8]
 
 
-def process(work: Work, out: Writer) -> tuple[Ledger, dict[str, Any]]:
-    """Put outputs together from the segments of shards that stand beside ``out``'s folder."""
-    ledger = Ledger()
-    shards_folder = storage.parent_of(out.folder)
-    for output in work.outputs:
-        with out.create(output.path, task=task_of(output.path)) as local:
-            write = _write_lines if output.path.endswith(".jsonl") else _write_parquet
-            write(output, shards_folder, local)
-        ledger.rows_in += output.rows + output.overwritten
-        ledger.rows_kept += output.rows
-        ledger.rows_out += output.rows
-        if output.overwritten:
-            ledger.drop("overwritten_by_a_task_of_the_same_file_name", output.overwritten)
-    overwritten: dict[str, int] = {}
-    for output in work.outputs:
-        overwritten[output.source] = overwritten.get(output.source, 0) + output.overwritten
-    return ledger, {"outputs": {output.path: output.rows for output in work.outputs}, "overwritten": overwritten}
-
-
-def _segments(output: _Output, shards_folder: str) -> Iterator[tuple[Segment, bytes]]:
+def _segments(output: _Output) -> Iterator[tuple[Segment, bytes]]:
     for part in output.parts:
-        uri = storage.join(shards_folder, part.shard, SEGMENTS)
+        uri = storage.join(part.folder, SEGMENTS)
         with storage.store_for(uri).open(uri) as file:
             for segment in part.segments:
                 file.seek(segment.offset)
@@ -166,17 +182,17 @@ def _segments(output: _Output, shards_folder: str) -> Iterator[tuple[Segment, by
                 yield segment, data
 
 
-def _write_lines(output: _Output, shards_folder: str, local: Path) -> None:
+def _write_lines(output: _Output, local: Path) -> None:
     with local.open("wb") as file:
-        for _, data in _segments(output, shards_folder):
+        for _, data in _segments(output):
             file.write(data)
 
 
-def _write_parquet(output: _Output, shards_folder: str, local: Path) -> None:
+def _write_parquet(output: _Output, local: Path) -> None:
     with local.open("wb") as file, ParquetWriter(file, **_layout(output.layout)) as writer:
         run: list[bytes] = []
         size = rows = 0
-        for segment, data in _segments(output, shards_folder):
+        for segment, data in _segments(output):
             if segment.size >= _SMALL or size + segment.size > BATCH_BYTES or rows + segment.rows > BATCH_ROWS:
                 _write_group(writer, run)
                 run, size, rows = [], 0, 0

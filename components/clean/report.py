@@ -7,19 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.report.page import (
-    Bars,
-    Block,
-    Histogram,
-    Percent,
-    Report,
-    Samples,
-    Section,
-    Stacked,
-    Table,
-    names_said,
-    rows_said,
-)
+from pairmill.report.charts import Bars, Histogram, Stacked
+from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 from sources.source import FURTHER_TURNS, WITHHELD
 
 _UNFOLDED = 4
@@ -46,10 +35,13 @@ def report_of(manifest: Manifest) -> Report:
     look_at = [
         said
         for names, said in (
-            (empty, f"Nothing is kept of {names_said(empty)}."),
-            (few, f"Less than half is kept of {names_said(few)}."),
-            (odd, f"Malformed records: {names_said(odd)}. They are put aside in rejects/."),
-            (chats, f"Further turns of conversations are left out: {names_said(chats)}. A row is made of the first."),
+            (empty, f"Nothing is kept of {describe_names(empty)}."),
+            (few, f"Less than half is kept of {describe_names(few)}."),
+            (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
+            (
+                chats,
+                f"Further turns of conversations are left out: {describe_names(chats)}. A row is made of the first.",
+            ),
         )
         if names
     ]
@@ -100,7 +92,7 @@ def report_of(manifest: Manifest) -> Report:
             _licences(sources),
             _files(outputs),
         ],
-        verdict=f"Records: {rows_said(ledger)}; {ledger.rows_out:,} rows out.",
+        verdict=f"Records: {describe_rows(ledger)}; {ledger.rows_out:,} rows out.",
         look_at=look_at,
     )
 

@@ -6,13 +6,14 @@ after another in one object, so that a shard which meets a thousand labels still
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self, TypeAlias
 
 from pairmill.formats import rows
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, Row
@@ -26,11 +27,16 @@ _HELD_ROWS = 400_000
 
 
 class Segment(NamedTuple):
-    """Bytes [offset, offset + size) of a shard's segments, which hold ``rows`` rows."""
+    """Bytes [offset, offset + size) of a shard's segments: ``rows`` rows, and the digest of the bytes."""
 
     offset: int
     size: int
     rows: int
+    sha256: str = ""
+    """Empty in records of versions that took none."""
+
+
+Segments: TypeAlias = "list[Segment]"
 
 
 @dataclass
@@ -110,7 +116,8 @@ class Sink:
         with self._open(buffer) as writer:
             writer.write(held.rows)
         data = buffer.getbuffer()
-        self.segments[label].append(Segment(self._file.tell(), len(data), len(held.rows)))
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.segments[label].append(Segment(self._file.tell(), len(data), len(held.rows), sha256))
         self._file.write(data)
 
     def __enter__(self) -> Self:

@@ -1,0 +1,1 @@
+"""fetch: the published files of data sets, at locked revisions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairmill.engine.stage import MOST_SHARES, RunConfig, option
+from pairmill.engine.options import MAX_SHARES, RunConfig, option
 from pairmill.errors import UsageError
 
 
@@ -29,7 +29,9 @@ class FetchConfig(RunConfig):
         changes_bytes=False,
     )
     split: int = option(
-        1, help="shares in which later stages are to do their work; Kubeflow loops over them", changes_bytes=False
+        1,
+        help=f"shares in which later stages are to do their work, at most {MAX_SHARES}; Kubeflow loops over them",
+        changes_bytes=False,
     )
     update: list[str] = option(
         [], help="sources whose lock is moved to what is published now; all = every one", changes_bytes=False
@@ -37,7 +39,7 @@ class FetchConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.split <= MOST_SHARES:
-            raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MOST_SHARES}")
+        if not 1 <= self.split <= MAX_SHARES:
+            raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
         if not self.sources:
             raise UsageError("is empty", where="sources", expected="all, or names joined by commas")

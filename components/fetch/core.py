@@ -12,26 +12,30 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from components.fetch import archive, hub_rows, lock, scratch
 from components.fetch.config import FetchConfig
 from components.fetch.lock import Pin
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine import runner
 from pairmill.engine.content import Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
-from pairmill.engine.stage import Plan, Profile, Shard, ShardRecord, Share, Stage, Writer
+from pairmill.engine.options import Profile, WorkerSlice
+from pairmill.engine.shards import RECORD
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.log import event
 from pairmill.net import http, hub
-from pairmill.report.page import Bars, Report, Table, names_said
+from pairmill.report.charts import Bars
+from pairmill.report.model import Report, Table, describe_names
 from sources import raw
 from sources.card import CARD, matching
 from sources.origin import Git, Given, Hub, HubRows, Manual, Web
@@ -43,26 +47,64 @@ _RAW = "raw"
 _SHOWN = 10
 
 # Names that have a meaning in our folders.
-_OURS = frozenset({MANIFEST, STARTED, runner.RECORD})
+_OURS = frozenset({MANIFEST, STARTED, RECORD})
 
 
 @dataclass(frozen=True)
-class _HubFile:
+class _FetchShard(Shard[FetchConfig]):
+    """Brings some files of one source."""
+
+    source: str
+
+    def run(self, context: FetchConfig, out: Writer) -> ShardResult:
+        data = {"source": self.source, **self.bring(context, out)}
+        ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(one.size for one in out.files)})
+        return ShardResult(ledger, {**data, "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+
+    @abstractmethod
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
+        """Write the files; returns what else the record says."""
+
+
+@dataclass(frozen=True)
+class _HubFile(_FetchShard):
+    """A file of the Hub."""
+
     repo: str
     commit: str
     file: hub.RemoteFile
 
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
+        with scratch.folder(config.root, self.key) as folder:
+            path = _safe(self.file.path, self.repo)
+            content = folder / scratch.CONTENT / path
+            sha256 = hub.download(
+                _data_set(self.repo, self.source), self.commit, self.file, content, folder / "version"
+            )
+            _finished(content)
+            out.link(str(folder / scratch.CONTENT), File(path, self.file.size, sha256, self.source))
+            out.flush()
+        return {}
+
 
 @dataclass(frozen=True)
-class _HubSplit:
+class _HubSplit(_FetchShard):
+    """A split of a data set, streamed through ``datasets``."""
+
     origin: HubRows
     commit: str
     split: str
     fields: tuple[str, ...]
 
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
+        repo = self.origin.repo
+        create = _creator(out, self.source, repo)
+        hub_rows.stream(self.origin, self.commit, self.split, _data_set(repo, self.source), self.fields, create)
+        return {}
+
 
 @dataclass(frozen=True)
-class _Archive:
+class _Archive(_FetchShard):
     """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
 
     ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known it alone decides:
@@ -76,14 +118,16 @@ class _Archive:
     version: str = ""
     sha256: str = ""
 
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
+        if self.uri:
+            with whole(self.uri, Content(self.sha256)) as file:
+                _unpack(file, self.uri, self, out)
+            return {"sha256": self.sha256}
+        with scratch.folder(config.root, self.key) as folder:
+            return {"sha256": _download(self, folder, out)}
+
 
 @dataclass(frozen=True)
-class _Work:
-    source: str
-    kind: _HubFile | _HubSplit | _Archive
-
-
-@dataclass
 class _Fetch:
     """What is known of a source before anything is downloaded.
 
@@ -128,7 +172,22 @@ class _Fetch:
         }
 
 
-class Fetch(Stage[FetchConfig]):
+@dataclass(frozen=True, kw_only=True)
+class FetchPlan(StagePlan[FetchConfig]):
+    """Args: shards: only of what is not there yet, so they say nothing of the result: inputs and ``says`` do."""
+
+    shards: list[_FetchShard]
+    fetches: list[_Fetch]
+    root: str
+
+    def described(self, fetches: list[_Fetch]) -> Self:
+        """The plan with all that its manifest will say of these; the order of sources is not content."""
+        ordered = sorted(fetches, key=lambda one: one.source.name)
+        said = {one.source.name: one.about for one in ordered}
+        return replace(self, fetches=fetches, inputs=[one.ref for one in ordered], says=said)
+
+
+class Fetch(Stage[FetchConfig, FetchPlan]):
     """Downloads, resumes and indexes raw data."""
 
     name: ClassVar[str] = FETCH
@@ -140,12 +199,11 @@ class Fetch(Stage[FetchConfig]):
     config = FetchConfig
 
     def parameters(self, config: FetchConfig) -> dict[str, list[str]]:
-        return {"shares": Share.all(config.split)}
+        return {"shares": WorkerSlice.all(config.split)}
 
-    def plan(self, config: FetchConfig) -> Plan:
-        root = storage.normalise(config.root, "root")
+    def plan(self, config: FetchConfig) -> FetchPlan:
         given = storage.normalise(config.raw, "raw") if config.raw else ""
-        lock_of(config, root)  # a place that no storage serves is refused, needed or not
+        lock_of(config)  # a place that no storage serves is refused, needed or not
         there = raw.folders(given) if given else set()
         sources = chosen(config.sources, there if given else None, f"raw={given}", given)
         _refuse_manual(sources, there, "all" in config.sources)
@@ -158,37 +216,50 @@ class Fetch(Stage[FetchConfig]):
             raise UsageError(what, where="update", got=unknown[0])
         found = [self._plan_given(source, given if source.name in there else "") for source in have]
         if missing:
-            found += self._plan_locked(missing, config, root)
+            found += self._plan_locked(missing, config)
         for one, _ in found if config.verify else ():
             if one.pin is None and one.given is None:
-                _standing(one, root, verify=True)
+                _standing(one, config.root, verify=True)
         found.sort(key=lambda pair: sources.index(pair[0].source))
         fetches = [one for one, _ in found]
         shards = [shard for _, shards in found for shard in shards]
         options = {"sources": sorted(source.name for source in sources)}  # a YAML file's path is a place
-        return _said(Plan(shards, [], context=fetches, options=options, remnant=True))
+        plan = FetchPlan(
+            inputs=[],
+            build_context=lambda: config,
+            options=options,
+            shards=shards,
+            fetches=fetches,
+            root=config.root,
+        )
+        return plan.described(fetches)
 
-    def stands(self, config: FetchConfig, plan: Plan, folder: str) -> bool:
-        root = storage.normalise(config.root, "root")
-        fetches: list[_Fetch] = plan.context
-        gone = [one.source.name for one in fetches if one.given is None and _standing(one, root) is None]
+    def rounds(
+        self, config: FetchConfig, plan: FetchPlan
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], FetchPlan]:
+        records = yield plan.shards
+        digests = {record.data["source"]: record.data.get("sha256", "") for record in records}
+        return plan.described(
+            [
+                one if one.revision or one.given is not None else replace(one, revision=digests[one.source.name])
+                for one in plan.fetches
+            ]
+        )
+
+    def fingerprint(self, config: FetchConfig, plan: FetchPlan, shards: Sequence[Shard[Any]]) -> str:
+        return super().fingerprint(config, plan, [])
+
+    def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
+        gone = [one.source.name for one in plan.fetches if one.given is None and _standing(one, config.root) is None]
         if gone:
             event(f"fetch: raw data of {', '.join(gone)} is gone or changed; bringing it again")
         # Equal files at two places are the same data, and the index names one place.
-        moved = [one.source.name for one in fetches if one.given and not _indexed(folder, one)]
+        moved = [one.source.name for one in plan.fetches if one.given and not _indexed(folder, one)]
         if moved:
             event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
         return not gone and not moved
 
-    def settle(self, config: FetchConfig, plan: Plan, records: list[ShardRecord]) -> Plan:
-        for one in plan.context:
-            if not one.revision and one.given is None:
-                (one.revision,) = {
-                    record.data["sha256"] for record in records if record.data["source"] == one.source.name
-                }
-        return _said(plan)
-
-    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[Shard]]:
+    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[_FetchShard]]:
         origin = source.origin
         if given:
             folder = raw.folder_of(source, given)
@@ -221,14 +292,12 @@ class Fetch(Stage[FetchConfig]):
         uri = storage.join(folder.uri, *archives[0].split("/"))
         folder.digest(archives)
         sha256 = folder.digests[archives[0]]
-        work = _Archive(patterns, strip, uri=uri, sha256=sha256)
-        shard = self._shard(source, archives[0], [sha256, patterns, strip], work, folder.sizes[archives[0]])
+        named = self._named(source, archives[0], [sha256, patterns, strip], folder.sizes[archives[0]])
+        shard = _Archive(*named, patterns, strip, uri=uri, sha256=sha256)
         return _Fetch(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
 
-    def _plan_locked(
-        self, sources: Sequence[Source], config: FetchConfig, root: str
-    ) -> list[tuple[_Fetch, list[Shard]]]:
-        uri = lock_of(config, root)
+    def _plan_locked(self, sources: Sequence[Source], config: FetchConfig) -> list[tuple[_Fetch, list[_FetchShard]]]:
+        uri = lock_of(config)
         found = []
         with lock.held(uri):
             pins = lock.read(uri)
@@ -249,7 +318,7 @@ class Fetch(Stage[FetchConfig]):
                     new[source.name] = pin
                 identity = content_key(pin.origin, pin.revision, *_declared(source))[:16]
                 one = _Fetch(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
-                there = bool(one.revision) and _standing(one, root, verify=config.verify) is not None
+                there = bool(one.revision) and _standing(one, config.root, verify=config.verify) is not None
                 found.append((one, [] if there else self._shards(source, pin)))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
@@ -257,16 +326,18 @@ class Fetch(Stage[FetchConfig]):
                 event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
         return found
 
-    def _shards(self, source: Source, pin: Pin) -> list[Shard]:
+    def _shards(self, source: Source, pin: Pin) -> list[_FetchShard]:
         """What has to be fetched of a source."""
         origin = source.origin
         if isinstance(origin, HubRows):
+            fields = (*source.fields, *source.optional)
             return [
-                self._shard(
-                    source,
-                    f"split {split}",
-                    [pin.revision, split, *_declared(source)],
-                    _HubSplit(origin, pin.revision, split, (*source.fields, *source.optional)),
+                _HubSplit(
+                    *self._named(source, f"split {split}", [pin.revision, split, *_declared(source)]),
+                    origin,
+                    pin.revision,
+                    split,
+                    fields,
                 )
                 for split in origin.splits
             ]
@@ -282,9 +353,7 @@ class Fetch(Stage[FetchConfig]):
                 )
             card = [CARD] if CARD in files else []
             return [
-                self._shard(
-                    source, path, asdict(file), _HubFile(origin.repo, pin.revision, file), size=max(file.size, 1)
-                )
+                _HubFile(*self._named(source, path, asdict(file), max(file.size, 1)), origin.repo, pin.revision, file)
                 for path, file in ((path, files[path]) for path in dict.fromkeys((*wanted, *card)))
             ]
         patterns, strip = _members(source)
@@ -293,78 +362,50 @@ class Fetch(Stage[FetchConfig]):
         else:
             assert isinstance(origin, Web)
             url, version = origin.url, pin.revision
-        work = _Archive(patterns, strip, url=url, version=version, sha256=pin.sha256)
-        return [self._shard(source, url, [pin.origin, pin.revision, patterns, strip], work)]
+        named = self._named(source, url, [pin.origin, pin.revision, patterns, strip])
+        return [_Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256)]
 
-    def _shard(
-        self, source: Source, name: str, identity: object, kind: _HubFile | _HubSplit | _Archive, size: int = 1
-    ) -> Shard:
-        key = content_key(self.name, self.version, source.name, identity)
-        return Shard(f"{source.name} {name}", key, _Work(source.name, kind), size)
+    def _named(self, source: Source, name: str, identity: object, size: int = 1) -> tuple[str, str, int, str]:
+        """Name, key, size and source of a shard."""
+        return f"{source.name} {name}", content_key(self.name, self.version, source.name, identity), size, source.name
 
-    def process(
-        self, config: FetchConfig, plan_context: Any, shard: Shard, out: Writer
-    ) -> tuple[Ledger, dict[str, Any]]:
-        work: _Work = shard.payload
-        kind, source = work.kind, work.source
-        root = storage.normalise(config.root, "root")
-        data: dict[str, Any] = {"source": source}
-        if isinstance(kind, _HubFile):
-            with scratch.folder(root, shard.key) as folder:
-                path = _safe(kind.file.path, kind.repo)
-                content, version = folder / scratch.CONTENT / path, folder / "version"
-                sha256 = hub.download(_data_set(kind.repo, source), kind.commit, kind.file, content, version)
-                _finished(content)
-                out.adopt(str(folder / scratch.CONTENT), File(path, kind.file.size, sha256, source))
-                out.settle()
-        elif isinstance(kind, _HubSplit):
-            create = _creator(out, source, kind.origin.repo)
-            repository = _data_set(kind.origin.repo, source)
-            hub_rows.stream(kind.origin, kind.commit, kind.split, repository, kind.fields, create)
-        elif kind.uri:
-            with whole(kind.uri, Content(kind.sha256)) as file:
-                _unpack(file, kind.uri, kind, source, out)
-            data["sha256"] = kind.sha256
-        else:
-            with scratch.folder(root, shard.key) as folder:
-                data["sha256"] = _download(kind, source, folder, out)
-        ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(one.size for one in out.files)})
-        return ledger, {**data, "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    def parts(self, plan: FetchPlan, rounds: Rounds) -> dict[str, Ledger]:
+        """By source, whatever of it was there already."""
+        found = {}
+        for one in plan.fetches:
+            files = _files(one, plan.root, _of_source(one, rounds[0]))
+            measures = {"files": len(files), "raw_bytes": sum(file.size for file in files)}
+            found[one.source.name] = Ledger(measures=measures)
+        return found
 
-    def finish(
-        self, config: FetchConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
-    ) -> dict[str, Any]:
-        root = storage.normalise(config.root, "root")
-        scratch.clear(root, [shard.key for shard in plan.shards])
-        found: list[_Fetch] = plan.context
-        index: dict[str, Any] = {}
-        for one in found:
-            mine = [record for record in records if record.data["source"] == one.source.name]
-            index[one.source.name] = self._publish(one, root, mine, shards, out)
-        seen = {one.source.name: one for one in found if one.pin and not one.pin.of_commit and not one.pin.sha256}
+    def ledger(self, plan: FetchPlan, rounds: Rounds) -> Ledger:
+        return Ledger.sum(self.parts(plan, rounds).values())
+
+    def finish(self, config: FetchConfig, plan: FetchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        scratch.clear(config.root, [shard.key for shard in plan.shards])
+        index = {
+            one.source.name: self._publish(one, config.root, _of_source(one, rounds[0]), out) for one in plan.fetches
+        }
+        seen = {
+            one.source.name: one for one in plan.fetches if one.pin and not one.pin.of_commit and not one.pin.sha256
+        }
         if seen:
-            _lock_digests(lock_of(config, root), seen)
+            _lock_digests(lock_of(config), seen)
         return {"sources": index}
 
-    def _publish(self, one: _Fetch, root: str, records: list[ShardRecord], shards: str, out: Writer) -> dict[str, Any]:
+    def _publish(self, one: _Fetch, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
         """Finish the raw folder of a source and put it into the index; returns what the manifest says of it."""
         source, about = one.source, one.about
         entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
         if one.given is not None:
             entry["uri"] = one.given.uri
-            files: Sequence[File] = [
-                File(path, size, one.given.digests[path]) for path, size in one.given.sizes.items()
-            ]
+            files = _files(one, root, records)
         else:
             entry["path"] = one.path
-            files = _finish_raw(one, root, about, records, shards)
+            files = _finish_raw(one, root, about, records)
         entry["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
         out.write(f"sources/{source.name}.json", canonical(entry))
         return {**about, "files": len(files), "bytes": sum(file.size for file in files)}
-
-    def ledgers(self, manifest: Manifest) -> dict[str, Ledger]:
-        sources = manifest.data["sources"].items()
-        return {name: Ledger(measures={"files": one["files"], "raw_bytes": one["bytes"]}) for name, one in sources}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()
@@ -378,7 +419,7 @@ class Fetch(Stage[FetchConfig]):
         unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
         look_at = []
         if unlocked:
-            look_at.append(f"No revision is known of {names_said(unlocked)}: the files were given, not fetched.")
+            look_at.append(f"No revision is known of {describe_names(unlocked)}: the files were given, not fetched.")
         return Report(
             "fetch",
             {"Sources": len(sources), "Files": count, "Bytes": size, "Fingerprint": manifest.fingerprint},
@@ -425,16 +466,29 @@ def _declared(source: Source) -> list[object]:
     return [asdict(source.origin)]
 
 
-def _said(plan: Plan) -> Plan:
-    """The plan with all that its manifest will say, as far as it is known; the order of sources is not content."""
-    fetches: list[_Fetch] = sorted(plan.context, key=lambda one: one.source.name)
-    said = {one.source.name: one.about for one in fetches}
-    return replace(plan, inputs=[one.ref for one in fetches], says=said)
-
-
-def lock_of(config: FetchConfig, root: str) -> str:
+def lock_of(config: FetchConfig) -> str:
     """URI of the lock file."""
-    return storage.normalise(config.lock, "lock") if config.lock else storage.join(root, "sources.lock.yaml")
+    return storage.normalise(config.lock, "lock") if config.lock else storage.join(config.root, "sources.lock.yaml")
+
+
+def _of_source(one: _Fetch, records: Sequence[ShardRecord]) -> list[ShardRecord]:
+    return [record for record in records if record.data["source"] == one.source.name]
+
+
+def _files(one: _Fetch, root: str, records: Sequence[ShardRecord]) -> Sequence[File]:
+    """The raw files of a source: given ones, those that its shards brought, or those of its finished raw folder."""
+    if one.given is not None:
+        return [File(path, size, one.given.digests[path]) for path, size in one.given.sizes.items()]
+    if records:
+        return [file for record in records for file in record.files]
+    finished = _standing(one, root)
+    if finished is None:
+        raise InputError(
+            f"the raw data of {one.source.name} was removed or changed while fetch ran",
+            where=_folder(one, root),
+            hint="run the same command again",
+        )
+    return finished.files
 
 
 def _data_set(repo: str, source: str) -> hub.Repository:
@@ -515,9 +569,7 @@ def _folder(one: _Fetch, root: str) -> str:
     return storage.join(root, *one.path.split("/"))
 
 
-def _finish_raw(
-    one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord], shards: str
-) -> Sequence[File]:
+def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]) -> Sequence[File]:
     folder = _folder(one, root)
     # One of an older declaration goes, and its files stay: older indexes name them.
     standing = manifests.reusable(folder, lambda found: found.fingerprint == one.identity)
@@ -531,8 +583,8 @@ def _finish_raw(
     out = Writer(folder)
     for record in records:
         for file in record.files:
-            out.adopt(storage.join(shards, record.key), file)
-    out.settle()
+            out.link(record.folder, file)
+    out.flush()
     files = sorted(out.files, key=lambda file: file.path)
     fetched = max(record.data["fetched"] for record in records)
     ledger = Ledger.sum(record.ledger for record in records)
@@ -541,8 +593,9 @@ def _finish_raw(
     return manifests.finish(folder, made).files
 
 
-def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
+def _download(work: _Archive, folder: Path, out: Writer) -> str:
     """Fetch an archive and take from it what is wanted; returns its sha256."""
+    source = work.source
     hint = f"update={source} takes what is published now; raw= what you have"
     name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
     local, note = folder / scratch.CONTENT / name, folder / "version"
@@ -566,12 +619,12 @@ def _download(work: _Archive, source: str, folder: Path, out: Writer) -> str:
         event(f"fetch: {work.url}: sha256 {sha256}, expected {work.sha256}; fetching it once more")
     if not work.patterns:
         _finished(local)
-        out.adopt(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
-        out.settle()
+        out.link(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
+        out.flush()
         return sha256
     try:
         with local.open("rb") as file:
-            _unpack(file, work.url, work, source, out)
+            _unpack(file, work.url, work, out)
     except PairmillError:
         local.unlink()  # the same bytes would fail again
         raise
@@ -584,9 +637,9 @@ def _finished(local: Path) -> None:
         local.chmod(local.stat().st_mode & 0o7555)
 
 
-def _unpack(file: Any, where: str, work: _Archive, source: str, out: Writer) -> None:
-    if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, source, where)):
-        raise InputError(f"no file of {source} in it", where=where, expected=", ".join(work.patterns))
+def _unpack(file: Any, where: str, work: _Archive, out: Writer) -> None:
+    if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, work.source, where)):
+        raise InputError(f"no file of {work.source} in it", where=where, expected=", ".join(work.patterns))
 
 
 def _creator(out: Writer, source: str, where: str) -> Callable[[str], AbstractContextManager[Path]]:

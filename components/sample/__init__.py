@@ -1,0 +1,1 @@
+"""sample: which rows each epoch has; carried out on GPU nodes."""

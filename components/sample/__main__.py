@@ -7,8 +7,8 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
 from components.sample.commands import COMMANDS
 from components.sample.config import SampleConfig
-from components.sample.core import run
 from components.sample.node.folder import NAME
+from components.sample.run import run
 from pairmill.interface import cli
 
 if __name__ == "__main__":

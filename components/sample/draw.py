@@ -1,28 +1,41 @@
-"""Which rows of a task make which epoch. Pure: arrays in, arrays out.
+"""Draws a plan: which rows of a data set make which epoch. Pure: arrays in, arrays out.
 
-``profile="data_io"`` draws exactly as data_io's sampler does, from one stream; the default profile gives each task, and
-each epoch's order, a stream of its own, so that another task changes none of their rows.
+``profile="data_io"`` draws exactly as data_io's sampler does, from one stream. The default profile gives each data set,
+and the order of each epoch, a stream of its own, so that adding a data set changes none of the other rows.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.row_filter import TaskRows
+from components.sample.analytics import Stats
+from components.sample.config import SampleConfig
+from components.sample.node.plan import PlannedDataset, SamplePlan
+from components.sample.row_filter import TaskRows, by_size
+from pairmill import log
 from pairmill._native import Philox
+from pairmill.engine.manifest import Ledger
+from pairmill.errors import InputError
+from pairmill.formats.prefixes import Rule
+from pairmill.formats.tokens import INDEX
 
+T = TypeVar("T")
 Rows = NDArray[np.uint32]
+ReadRows = Callable[[], TaskRows]
 
 
 class Stream:
     """Random numbers: numpy's Philox of a seed, or of a seed and a name.
 
-    The generator is our own, bit for bit numpy's: its draws are part of what a sample is, and numpy promises them for
-    no other version than its own.
+    The generator is our own, bit for bit numpy's: its draws are part of what a sample is, and numpy promises them only
+    for one version.
     """
 
     def __init__(self, seed: int, name: str = "") -> None:
@@ -42,7 +55,7 @@ class Stream:
 
 
 class Walk:
-    """A task's way through its rows: one permutation after another, read on from epoch to epoch."""
+    """A walk through the rows of a data set: one permutation after another, continued from epoch to epoch."""
 
     def __init__(self, rows: TaskRows, stream: Stream) -> None:
         self._rows, self._stream = rows, stream
@@ -72,11 +85,138 @@ class Walk:
                     budget -= int(spent[-1])
             self._cursor += len(rows)
             left -= len(rows)
-            self.coverage[rows] += 1  # a stretch of one permutation names no row twice
+            self.coverage[rows] += 1  # part of one permutation: no row comes twice
             taken.append(rows)
-        return np.concatenate(taken) if taken else np.empty(0, np.uint32)
+        return _joined(taken)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What drawing finds out about a data set, for the report and the ledger."""
+
+    name: str
+    rule: Rule
+    ledger: Ledger
+    stats: Stats
+    lengths: NDArray[np.int64]
+    """Rows over all epochs by tokens, as :func:`components.sample.row_filter.by_size` counts."""
+    cuts: NDArray[np.int64]
+    """Rows that may be sampled by tokens cut off."""
+    least_context: int
+    """As :class:`components.sample.row_filter.TaskRows` has it."""
+
+
+def draw_plan(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[SamplePlan, list[Findings]]:
+    """Draw the epochs.
+
+    Args:
+        datasets: read the rows of each data set, in the order of their names.
+        config: seed, epochs, profile.
+        workers: threads.
+
+    Raises:
+        InputError: with ``profile="data_io"``, if the reference would overflow its buffers.
+    """
+    drawn, epochs = (_one_stream if config.profile == "data_io" else _own_streams)(datasets, config, workers)
+    # Columns are freed as they are joined: two copies would be most of the memory that planning takes.
+    columns = {name: np.concatenate([one.rows.pop(name) for one in drawn]) for name in INDEX}
+    return SamplePlan([one.dataset for one in drawn], columns, epochs), [one.findings for one in drawn]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    dataset: PlannedDataset
+    rows: dict[str, NDArray[Any]]
+    findings: Findings
+
+    @classmethod
+    def of(cls, rows: TaskRows, coverage: NDArray[np.uint32]) -> _Drawn:
+        taken = np.flatnonzero(coverage)
+        columns = {name: getattr(rows, name)[taken] for name in INDEX}
+        times = coverage[taken].astype(np.int64)
+        lengths = columns["inst_len"].astype(np.int64) + columns["resp_len"]
+        ledger = Ledger(rows.total, len(taken), int(times.sum()), dict(rows.dropped))
+        if len(taken) < len(rows):
+            ledger.drop("not_sampled", len(rows) - len(taken))
+        if rows.truncated:
+            ledger.note("truncated", rows.truncated)
+            ledger.measures["truncated_tokens"] = rows.cut_tokens
+        stats = Stats(
+            rows=len(rows),
+            itoks=int(rows.inst_len.sum(dtype=np.int64)),
+            rtoks=int(rows.resp_len.sum(dtype=np.int64)),
+            cov_rows=int(times.sum()),
+            cov_itoks=int((columns["inst_len"] * times).sum()),
+            cov_rtoks=int((columns["resp_len"] * times).sum()),
+            unique_rows=len(taken),
+            unique_toks=int(lengths.sum()),
+        )
+        findings = Findings(rows.name, rows.rule, ledger, stats, by_size(lengths, times), rows.cuts, rows.least_context)
+        return cls(PlannedDataset(rows.name, rows.length, len(taken)), columns, findings)
+
+
+def _own_streams(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[list[_Drawn], list[Rows]]:
+    def draw(read: ReadRows) -> tuple[_Drawn, list[Rows]]:
+        rows = read()
+        walk = Walk(rows, Stream(config.seed, f"task\0{rows.name}"))
+        epochs = [walk.epoch() for _ in range(config.epochs)]
+        place = ranks(walk.coverage)
+        return _Drawn.of(rows, walk.coverage), [place[epoch] for epoch in epochs]
+
+    with ThreadPoolExecutor(workers) as pool:
+        drawn, epochs = [], [list[Rows]() for _ in range(config.epochs)]
+        first = 0
+        for one, taken in _watched(pool.map(draw, datasets), len(datasets), lambda it: it[0].findings.ledger.rows_in):
+            drawn.append(one)
+            for epoch, places in zip(epochs, taken, strict=True):
+                epoch.append(places + np.uint32(first))
+            first += one.dataset.rows
+
+        def order(number: int) -> Rows:
+            places, epochs[number] = _joined(epochs[number]), []
+            Stream(config.seed, f"epoch\0{number}").shuffle(places)
+            return places
+
+        return drawn, list(pool.map(order, range(config.epochs)))
+
+
+def _one_stream(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[list[_Drawn], list[Rows]]:
+    with ThreadPoolExecutor(workers) as pool:
+        rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda one: one.total))
+    stream = Stream(config.seed)
+    walks = [Walk(one, stream) for one in rows]
+    capacity = sum(map(len, rows))
+    first = np.cumsum([0, *map(len, rows)], dtype=np.uint32)
+    orders = []
+    for number in range(config.epochs):
+        places = _joined([walk.epoch() + start for walk, start in zip(walks, first, strict=False)])
+        if len(places) > capacity:
+            raise InputError(
+                "the rules ask for more rows than the reference's buffers hold",
+                where=f"epoch {number}",
+                got=str(len(places)),
+                expected=f"at most {capacity}",
+                hint="lower repeat, or use the default profile",
+            )
+        stream.shuffle(places)
+        orders.append(places)
+    place = ranks(_joined([walk.coverage for walk in walks]))
+    drawn = [_Drawn.of(one, walk.coverage) for one, walk in zip(rows, walks, strict=True)]
+    return drawn, [place[order] for order in orders]
 
 
 def ranks(coverage: NDArray[Any]) -> Rows:
-    """For each row that was taken its place among those that were; for others no number that means anything."""
+    """For each row that was taken, its rank among those that were; values of other rows mean nothing."""
     return np.cumsum(coverage > 0, dtype=np.uint32) - np.uint32(1)
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def _watched(datasets: Iterable[T], total: int, rows: Callable[[T], int]) -> Iterator[T]:
+    """The data sets as they come, with a progress bar."""
+    with log.progress("plan", total) as progress:
+        for one in datasets:
+            progress.advance(1, rows(one), 0)
+            yield one

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from components.sample import analytics
 from components.sample.analytics import Stats
 from pairmill.engine.manifest import Manifest
-from pairmill.report.page import Bars, Histogram, Percent, Report, Section, Stacked, Table, names_said, rows_said
+from pairmill.report.charts import Bars, Histogram, Stacked
+from pairmill.report.model import Percent, Report, Section, Table, describe_names, describe_rows
 
 _PARTS = ("instruction", "response")
+
+
+@dataclass
+class PlanReport(Report):
+    """The report in the plan's folder; its text is the analytics."""
+
+    analytics: str = ""
+
+    def markdown(self) -> str:
+        """The analytics."""
+        return self.analytics
 
 
 def report_of(manifest: Manifest) -> Report:
@@ -36,7 +49,7 @@ def report_of(manifest: Manifest) -> Report:
     unused = [name for name, one in tasks.items() if one.rows and not one.unique_rows]
     look_at = []
     if unused:
-        look_at.append(f"No row is sampled of {names_said(unused)}.")
+        look_at.append(f"No row is sampled of {describe_names(unused)}.")
     if truncated:
         look_at.append(
             f"{truncated:,} rows ({Percent.of(truncated, whole.rows)}) are longer than the context and were cut: "
@@ -100,7 +113,7 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Table("What was left out or cut", ("Task", "Reason", "Rows", "Tokens cut off"), left_out),
         ],
-        verdict=f"Rows: {rows_said(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
+        verdict=f"Rows: {describe_rows(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
         f"{measures['tokens_sampled']:,} tokens over {epochs:,} epochs.",
         look_at=look_at,
     )

@@ -14,17 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.sample.config import SampleConfig
+from components.sample.node.plan import narrowest
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX, Ints
 
 NEVER = 2**63 - 1
 """A context that no row has."""
 REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
-
-
-def narrowest(most: int) -> np.dtype[Any]:
-    """int32 where it holds numbers of 0 to ``most``, else int64."""
-    return np.dtype(np.int32 if most < 2**31 else np.int64)
 
 
 def by_size(sizes: NDArray[Any], weights: NDArray[Any] | None = None) -> NDArray[np.int64]:

@@ -1,0 +1,1 @@
+"""tokenize: rows become token arrays."""

@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from components.tokenize import merge
 from components.tokenize.config import TokenizeConfig
-from pairmill import storage
+from components.tokenize.merge import MergeArrays
+from pairmill import _native
+from pairmill.encoder import Encoder
 from pairmill.engine import inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Plan, Shard, ShardRecord, Stage, Writer
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats import rows, tokens
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
-from pairmill.report.page import Bars, Report, Table, names_said, rows_said
+from pairmill.report.charts import Bars
+from pairmill.report.model import Report, Table, describe_names, describe_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pairmill import _native
-    from pairmill.encoder import Encoder
     from pairmill.engine.content import Content
 
 # Bytes of a piece before compression: enough work to be worth a shard and a copy, little enough that sixteen cores
@@ -41,132 +42,103 @@ _SMALL = _PIECE_BYTES // 4
 
 
 @dataclass(frozen=True)
-class _Work:
-    """A row file, or a part of one."""
+class Vocabulary:
+    """The tokenizer, with the ids of delimiters and condition tags.
 
-    file: inputs.InputFile
-    part: rows.Part | None = None
+    Args:
+        config: the stage's.
+        uri: of the tokenizer, for messages.
+        text: the tokenizer.json.
+        boq: id of the token before a question; ``eoq`` and ``eoa`` of those after a question and an answer.
+        conditions: id by condition tag.
+        size: number of tokens.
+        native: whether our own encoder takes this tokenizer; if not, the library does the work.
+    """
 
-
-@dataclass(frozen=True)
-class _Given:
-    """The tokenizer as it was found."""
-
-    uri: str
-    data: bytes
-
-
-@dataclass
-class _Context:
-    """The tokenizer, and the ids of delimiters and condition tags."""
-
+    config: TokenizeConfig
     uri: str
     text: str
     boq: int
     eoq: int
     eoa: int
     conditions: dict[str, int]
-    vocab_size: int
+    size: int
     native: bool
-    loaded: Encoder | None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "loaded": None}
+    @classmethod
+    def of(cls, config: TokenizeConfig, uri: str, data: bytes) -> Self:
+        """Load the tokenizer, and have the library check it: a third of a second.
 
-    @property
-    def encoder(self) -> Encoder:
-        """Each process makes it once; whether the library agrees with it was found out when this was made."""
-        from pairmill.encoder import Encoder
-
-        self.loaded = self.loaded or Encoder.from_json(self.text, where=self.uri, checked=self.native)
-        return self.loaded
-
-
-class Tokenize(Stage[TokenizeConfig]):
-    """One shard makes one task, the five arrays of one row file; or a piece of one."""
-
-    name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 2
-    history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
-    config = TokenizeConfig
-
-    def plan(self, config: TokenizeConfig) -> Plan:
-        uri = locate(config.tokenizer, storage.normalise(config.root, "root"))
-        given = _Given(uri, read(uri))
-        digest = hashlib.sha256(given.data).hexdigest()
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
-        identity = [self.name, self.version, config.profile, digest]
-        identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
-        shards = [shard for file in found.files for shard in _shards(file, identity)]
-        refs = [*found.refs, InputRef("tokenizer", digest[:16])]
-        if config.profile == "data_io":
-            # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
-            refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
-        return Plan(shards, refs, found.rows, given)
-
-    def prepare(self, config: TokenizeConfig, plan: Plan) -> Plan:
-        """Load the tokenizer, which has the library look at it: a third of a second."""
-        from pairmill.encoder import Encoder
-
-        given: _Given = plan.context
+        Raises:
+            InputError: not a tokenizer, or it lacks a token that the options name.
+        """
         try:
-            text = given.data.decode()
+            text = data.decode()
         except UnicodeDecodeError as error:
-            raise InputError("not a tokenizer", where=given.uri, got=str(error), expected="UTF-8 text") from error
-        encoder = Encoder.from_json(text, where=given.uri)
-        event(f"tokenize: {given.uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
+            raise InputError("not a tokenizer", where=uri, got=str(error), expected="UTF-8 text") from error
+        encoder = Encoder.from_json(text, where=uri)
+        event(f"tokenize: {uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
+        conditions = config.condition_tokens()
         ids = {
-            token: encoder.token_to_id(token)
-            for token in (config.boq, config.eoq, config.eoa, *config.condition_tokens().values())
+            token: encoder.token_to_id(token) for token in (config.boq, config.eoq, config.eoa, *conditions.values())
         }
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
-                where=given.uri,
+                where=uri,
                 got=", ".join(missing),
                 expected="tokens of its vocabulary",
                 hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
             )
         number = {token: value for token, value in ids.items() if value is not None}
-        context = _Context(
-            given.uri,
+        made = cls(
+            config,
+            uri,
             text,
             number[config.boq],
             number[config.eoq],
             number[config.eoa],
-            {tag: number[token] for tag, token in config.condition_tokens().items()},
+            {tag: number[token] for tag, token in conditions.items()},
             encoder.vocab_size,
             encoder.native is not None,
-            encoder,
         )
-        return replace(plan, context=context)
+        vars(made)["encoder"] = encoder
+        return made
 
-    def scattered(self, shard: Shard) -> Mapping[str, Content]:
-        return {} if isinstance(shard.payload, merge.Work) else shard.payload.file.scattered
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "encoder"}
 
-    def process(
-        self, config: TokenizeConfig, plan_context: Any, shard: Shard, out: Writer
-    ) -> tuple[Ledger, dict[str, Any]]:
-        from pairmill import _native
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Each worker builds its own, without the check that :meth:`of` made."""
+        return Encoder.from_json(self.text, where=self.uri, checked=self.native)
 
-        if isinstance(shard.payload, merge.Work):
-            return merge.process(shard.payload, out), {}
-        context: _Context = plan_context
-        work: _Work = shard.payload
-        uri = work.file.uri
+
+@dataclass(frozen=True)
+class EncodeRows(Shard[Vocabulary]):
+    """Makes the arrays of a row file, or of some of its row groups."""
+
+    file: inputs.InputFile
+    part: rows.Part | None = None
+
+    def random_access(self) -> Mapping[str, Content]:
+        return self.file.random_access
+
+    def run(self, context: Vocabulary, out: Writer) -> ShardResult:
+        config, uri = context.config, self.file.uri
         encoder = context.encoder
         layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions)
         ledger = Ledger()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
-        with tokens.writers(partial(out.create, scratch=work.part is not None)) as arrays:
+        with tokens.writers(partial(out.create, scratch=self.part is not None)) as arrays:
             for batch in rows.read(
                 uri,
-                work.part,
+                self.part,
                 checked=not context.native,
-                content=work.file.content,
+                content=self.file.content,
                 longest=config.max_record_bytes,
             ):
                 if config.profile == "data_io":
@@ -184,49 +156,104 @@ class Tokenize(Stage[TokenizeConfig]):
                     totals["dropped_bytes"] += dropped
         ledger.rows_kept = ledger.rows_out = ledger.rows_in
         ledger.measures = totals
-        return ledger, {}
+        return ShardResult(ledger)
 
-    def gather(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
-        by_name = {record.name: record for record in records}
-        return [merge.shard(task, [by_name[name] for name in names]) for task, names in _pieces(plan).items()]
 
-    def accept(self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class TokenizePlan(StagePlan[Vocabulary]):
+    """Args: files: each row file with its parts, none of one that is a single shard."""
+
+    files: list[tuple[inputs.InputFile, list[rows.Part]]]
+    identity: list[Any]
+
+    def pieces(self) -> dict[str, list[str]]:
+        """The names of the shards of each task that is made of several, in order."""
+        return {file.task: [shard.name for shard in self.shards_of(file, parts)] for file, parts in self.files if parts}
+
+    def shards_of(self, file: inputs.InputFile, parts: list[rows.Part]) -> list[EncodeRows]:
+        """The shards that encode a file."""
+        if not parts:
+            return [EncodeRows(file.task, content_key(*self.identity, file.sha256, file.kind), file.size, file)]
+        return [
+            EncodeRows(
+                f"{file.task} {index:05}",
+                content_key(*self.identity, file.sha256, file.kind, [part.start, part.stop]),
+                part.size,
+                file,
+                part,
+            )
+            for index, part in enumerate(parts)
+        ]
+
+
+class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
+    """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
+
+    name: ClassVar[str] = "tokenize"
+    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
+    config = TokenizeConfig
+
+    def plan(self, config: TokenizeConfig) -> TokenizePlan:
+        uri = locate(config.tokenizer, config.root)
+        data = read(uri)
+        digest = hashlib.sha256(data).hexdigest()
+        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
+        identity = [self.name, self.version, config.profile, digest]
+        identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
+        refs = [*found.refs, InputRef("tokenizer", digest[:16])]
+        if config.profile == "data_io":
+            # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
+            refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
+        return TokenizePlan(
+            inputs=refs,
+            rows_expected=found.rows,
+            build_context=lambda: Vocabulary.of(config, uri, data),
+            files=[(file, _parts(file)) for file in found.files],
+            identity=identity,
+        )
+
+    def rounds(
+        self, config: TokenizeConfig, plan: TokenizePlan
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        records = yield [shard for file, parts in plan.files for shard in plan.shards_of(file, parts)]
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
             raise InputError(
                 "the row files hold no row", where=f"rows={','.join(config.rows)}", hint="check the stage before"
             )
-        dropped = sum(record.ledger.measures.get("dropped_bytes", 0) for record in records)
+        by_name = {record.name: record for record in records}
+        yield [MergeArrays.of(task, [by_name[name] for name in names]) for task, names in plan.pieces().items()]
+
+    def finish(self, config: TokenizeConfig, plan: TokenizePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        encoded, merged = rounds
+        dropped = sum(record.ledger.measures.get("dropped_bytes", 0) for record in encoded)
         if dropped:
             event(
                 f"tokenize: {dropped:,} bytes of text have no symbol in this tokenizer's vocabulary and are left out",
                 dropped_bytes=dropped,
             )
-
-    def finish(
-        self, config: TokenizeConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
-    ) -> dict[str, Any]:
-        context: _Context = plan.context
-        pieces = _pieces(plan)
-        parts = {name for names in pieces.values() for name in names}
-        for record in records:
-            if record.name not in parts:
+        pieces = plan.pieces()
+        in_pieces = {name for names in pieces.values() for name in names}
+        for record in (*encoded, *merged):
+            if record.name not in in_pieces:
                 for file in record.files:
-                    out.adopt(storage.join(shards, record.key), file, task=record.name)
+                    out.link(record.folder, file, task=record.name)
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
             path = NAME
-            out.write(NAME, context.text.encode())
+            out.write(NAME, plan.context.text.encode())
         info = {
             "tokenizer_path": path,
             "boq": config.boq,
             "eoq": config.eoq,
             "eoa": config.eoa,
             "condition_mapping": config.condition_tokens(),
-            "vocab_size": context.vocab_size,
+            "vocab_size": plan.context.size,
         }
         out.write(tokens.INFO, json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode())
-        return {"vocab_size": context.vocab_size, **({"pieces": pieces} if pieces else {})}
+        return {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sums, per_byte = _sums(manifest)
@@ -255,7 +282,7 @@ class Tokenize(Stage[TokenizeConfig]):
         if measures.get("dropped_bytes"):
             look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")
         if empty:
-            look_at.append(f"No row is in {names_said(empty)}.")
+            look_at.append(f"No row is in {describe_names(empty)}.")
         return Report(
             "tokenize",
             {
@@ -271,7 +298,7 @@ class Tokenize(Stage[TokenizeConfig]):
                 Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
                 Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
             ],
-            verdict=f"Rows: {rows_said(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
+            verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
             look_at=look_at,
         )
 
@@ -282,27 +309,14 @@ def _sums(manifest: Manifest) -> tuple[dict[str, int], float]:
     return sums, sums["tokens"] / sums["text_bytes"] if sums["text_bytes"] else 0.0
 
 
-def _shards(file: inputs.InputFile, identity: list[Any]) -> Iterator[Shard]:
+def _parts(file: inputs.InputFile) -> list[rows.Part]:
+    """Where to cut a file; empty = it is one shard."""
     parts: list[rows.Part] = []
     if file.kind == "parquet" and file.size >= _SMALL:
         # A damaged file is its shard's to name, so that all others are committed.
         with suppress(InputError):
             parts = rows.parts(file.uri, _PIECE_BYTES, file.content)
-    if len(parts) < 2 or sum(part.size for part in parts) < 2 * _PIECE_BYTES:
-        yield Shard(file.task, content_key(*identity, file.sha256, file.kind), _Work(file), file.size)
-        return
-    for index, part in enumerate(parts):
-        key = content_key(*identity, file.sha256, file.kind, [part.start, part.stop])
-        yield Shard(f"{file.task} {index:05}", key, _Work(file, part), part.size)
-
-
-def _pieces(plan: Plan) -> dict[str, list[str]]:
-    """The names of the shards of each task that is made of several, in order."""
-    found: dict[str, list[str]] = {}
-    for shard in plan.shards:
-        if shard.payload.part is not None:
-            found.setdefault(shard.payload.file.task, []).append(shard.name)
-    return found
+    return parts if len(parts) > 1 and sum(part.size for part in parts) >= 2 * _PIECE_BYTES else []
 
 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
@@ -321,10 +335,8 @@ def _spans(
 
 
 @contextmanager
-def _rows_named(uri: str, start: int, context: _Context) -> Iterator[None]:
+def _rows_named(uri: str, start: int, context: Vocabulary) -> Iterator[None]:
     """Errors of the Rust module about a row name the file and the row within it; ``start`` is the batch's first."""
-    from pairmill import _native
-
     try:
         yield
     except _native.UnknownTagError as error:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, Writer
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
 from pairmill.formats import tokens
 
 if TYPE_CHECKING:
@@ -19,39 +20,38 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
-    """The pieces of a task in order: the key of each one's shard, and its tokens. ``rows`` are those of all."""
+class MergeArrays(Shard[object]):
+    """Makes the arrays of a task from those of its pieces, in order: (URI of the folder, tokens) of each piece.
+
+    Pieces are scratch without digests of their own; their keys stand for what is in them.
+    """
 
     pieces: tuple[tuple[str, int], ...]
     rows: int
 
+    @classmethod
+    def of(cls, task: str, pieces: Sequence[ShardRecord]) -> Self:
+        """The shard that makes a task of its pieces' records."""
+        return cls(
+            task,
+            content_key("tokenize gather", [piece.key for piece in pieces]),
+            sum(file.size for piece in pieces for file in piece.files),
+            tuple((piece.folder, piece.ledger.measures["tokens"]) for piece in pieces),
+            sum(piece.ledger.rows_out for piece in pieces),
+        )
 
-def shard(task: str, pieces: Sequence[ShardRecord]) -> Shard:
-    """The shard that makes a task of its pieces' records."""
-    keys = [piece.key for piece in pieces]
-    work = Work(
-        tuple((piece.key, piece.ledger.measures["tokens"]) for piece in pieces),
-        sum(piece.ledger.rows_out for piece in pieces),
-    )
-    size = sum(file.size for piece in pieces for file in piece.files)
-    return Shard(task, content_key("tokenize gather", keys), work, size)
+    def run(self, context: object, out: Writer) -> ShardResult:
+        for name, dtype in tokens.DTYPES.items():
+            length = sum(count for _, count in self.pieces) if name == "tokens" else self.rows
+            digests: list[str] = []
+            with out.create(f"{name}.npy", digest=digests.pop) as path:
+                digests.append(tokens.write_npy(path, dtype, length, self._values(name)))
+        return ShardResult(Ledger(self.rows, self.rows, self.rows))
 
-
-def process(work: Work, out: Writer) -> Ledger:
-    """Put a task together from shards that stand beside ``out``'s folder."""
-    shards = storage.parent_of(out.folder)
-    for name, dtype in tokens.DTYPES.items():
-        length = sum(count for _, count in work.pieces) if name == "tokens" else work.rows
-        digests: list[str] = []
-        with out.create(f"{name}.npy", digest=digests.pop) as path:
-            digests.append(tokens.write_npy(path, dtype, length, _values(work, shards, name)))
-    return Ledger(work.rows, work.rows, work.rows)
-
-
-def _values(work: Work, shards: str, name: str) -> Iterator[NDArray[Any]]:
-    before = 0
-    for key, count in work.pieces:
-        shift = before if name.endswith("_start") else 0
-        for values in tokens.Array.of(storage.join(shards, key, f"{name}.npy")).pieces():
-            yield values + values.dtype.type(shift) if shift else values
-        before += count
+    def _values(self, name: str) -> Iterator[NDArray[Any]]:
+        before = 0
+        for folder, count in self.pieces:
+            shift = before if name.endswith("_start") else 0
+            for values in tokens.Array.of(storage.join(folder, f"{name}.npy")).pieces():
+                yield values + values.dtype.type(shift) if shift else values
+            before += count

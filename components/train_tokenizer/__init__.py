@@ -1,0 +1,1 @@
+"""train_tokenizer: a byte-level tokenizer is learned from rows."""

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.report import report_of
-from pairmill import storage
 from pairmill.encoder import SPLIT
 from pairmill.engine import inputs
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Plan, Profile, Shard, ShardRecord, Stage, Writer
+from pairmill.engine.options import Profile
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows
 from pairmill.formats.prefixes import Rules
 from pairmill.log import event
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 
 _WORDS, _HELD_OUT = "words", "held_out"
 _TASK = ("rows", "rows_read", "text_bytes")
@@ -41,23 +42,81 @@ _FAN_IN = 32
 
 
 @dataclass(frozen=True)
-class _Work:
+class CountWords(Shard[TrainTokenizerConfig]):
+    """Counts the words of one row file, or of some row groups of a large one.
+
+    ``limit``: texts (data_io) or rows (pairmill) to read of the file; None = all.
+    """
+
     file: inputs.InputFile
     part: rows.Part | None
     limit: int | None
-    """Texts (data_io) or rows (pairmill) to read of the file; None = all."""
+
+    def random_access(self) -> Mapping[str, Content]:
+        return self.file.random_access
+
+    def run(self, context: TrainTokenizerConfig, out: Writer) -> ShardResult:
+        ledger = Ledger()
+        kept, held = (runs.Counter(out, name) for name in (_WORDS, _HELD_OUT))
+        every = _HELD_OUT_OF * -(-self.file.size // _PART_BYTES)
+        texts = text_bytes = held_rows = 0
+        for batch, chosen in self.sampled(context, ledger):
+            aside = _held_out(batch.start, len(batch), every)
+            held_rows += int((aside & chosen.any(axis=1)).sum())
+            for column, read in ((batch.instruction, chosen[:, 0]), (batch.response, chosen[:, 1])):
+                if column.null_count:  # with data_io alone, where they are empty texts
+                    read = read & column.is_valid().to_numpy(zero_copy_only=False)
+                    column = column.fill_null("")
+                texts += int(read.sum())
+                text_bytes += kept.add(column, context.truncate_len, read & ~aside)
+                text_bytes += held.add(column, context.truncate_len, read & aside)
+        kept.close()
+        held.close()
+        ledger.rows_out = ledger.rows_kept
+        ledger.measures = {"texts": texts, "text_bytes": text_bytes, "held_out_rows": held_rows}
+        return ShardResult(ledger)
+
+    def sampled(self, config: TrainTokenizerConfig, ledger: Ledger) -> Iterator[tuple[rows.Batch, NDArray[np.bool_]]]:
+        """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
+        uri, content = self.file.uri, self.file.content
+        chosen: NDArray[np.bool_] | None = None
+        if self.limit is not None:
+            count = rows.count(uri, content, config.max_record_bytes)
+            chosen = _chosen_texts(config.profile, config.seed, self.file.task, count, self.limit)
+        for batch in rows.read(uri, self.part, content=content, longest=config.max_record_bytes):
+            if config.profile == "pairmill":
+                rows.refuse_nulls(batch, uri, ("instruction", "response"))
+            stop = batch.start + len(batch)
+            both = np.ones((len(batch), 2), np.bool_) if chosen is None else chosen[batch.start : stop]
+            read = int(both.any(axis=1).sum())
+            ledger.rows_in += len(batch)
+            ledger.rows_kept += read
+            if read < len(batch):
+                ledger.drop("over_file_limit", len(batch) - read)
+            yield batch, both
 
 
 @dataclass(frozen=True)
-class _Merge:
-    """Runs, by shard and path, that become one."""
+class MergeRuns(Shard[object]):
+    """Makes one run, ``path``, of several."""
 
-    name: str
-    runs: tuple[tuple[str, str], ...]
+    path: str
+    runs: tuple[str, ...]
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        runs.write(out, self.path, runs.merged(self.runs))
+        return ShardResult(Ledger())
 
 
-class TrainTokenizer(Stage[TrainTokenizerConfig]):
-    """One shard counts the words of one row file, or of some row groups of a large one."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(StagePlan[TrainTokenizerConfig]):
+    """Args: shards: those of the first round."""
+
+    shards: list[CountWords]
+
+
+class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
+    """Round 1 counts words; round 2 merges the runs of counts in groups, where there are many."""
 
     name: ClassVar[str] = "train_tokenizer"
     folder: ClassVar[str] = "tokenizer"
@@ -69,7 +128,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
     }
     config = TrainTokenizerConfig
 
-    def plan(self, config: TrainTokenizerConfig) -> Plan:
+    def plan(self, config: TrainTokenizerConfig) -> TrainingPlan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
         rules.warn_of_idle(file.task for file in found.files)
@@ -85,90 +144,63 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
             parts = rows.parts(file.uri, _PART_BYTES, file.content) if large else []
             if len(parts) < 2:
                 key = content_key(self.name, self.version, *identity)
-                shards.append(Shard(file.task, key, _Work(file, None, limit), file.size))
+                shards.append(CountWords(file.task, key, file.size, file, None, limit))
             for index, part in enumerate(parts if len(parts) > 1 else []):
                 key = content_key(self.name, self.version, *identity, part.start, part.stop)
-                shards.append(Shard(f"{file.task} {index:05}", key, _Work(file, part, limit), part.size))
+                shards.append(CountWords(f"{file.task} {index:05}", key, part.size, file, part, limit))
             limits.append([file.task, limit])
-        refs = [*found.refs, InputRef("limits", content_key(limits)[:16])]
-        # Which characters of the longest tokens can be printed is Python's to say.
-        return Plan(shards, refs, found.rows, says={"unicode": unicodedata.unidata_version})
+        return TrainingPlan(
+            inputs=[*found.refs, InputRef("limits", content_key(limits)[:16])],
+            rows_expected=found.rows,
+            # Which characters of the longest tokens can be printed is Python's to say.
+            says={"unicode": unicodedata.unidata_version},
+            build_context=lambda: config,
+            shards=shards,
+        )
 
-    def scattered(self, shard: Shard) -> Mapping[str, Content]:
-        return {} if isinstance(shard.payload, _Merge) else shard.payload.file.scattered
-
-    def process(
-        self, config: TrainTokenizerConfig, plan_context: Any, shard: Shard, out: Writer
-    ) -> tuple[Ledger, dict[str, Any]]:
-        if isinstance(shard.payload, _Merge):
-            folder = storage.parent_of(out.folder)
-            uris = [storage.join(folder, key, path) for key, path in shard.payload.runs]
-            runs.write(out, f"{shard.payload.name}-00000.parquet", runs.merged(uris))
-            return Ledger(), {}
-        work: _Work = shard.payload
-        ledger = Ledger()
-        kept, held = (runs.Counter(out, name) for name in (_WORDS, _HELD_OUT))
-        every = _HELD_OUT_OF * -(-work.file.size // _PART_BYTES)
-        texts = text_bytes = held_rows = 0
-        for batch, chosen in _sampled(config, work, ledger):
-            aside = _held_out(batch.start, len(batch), every)
-            held_rows += int((aside & chosen.any(axis=1)).sum())
-            for column, read in ((batch.instruction, chosen[:, 0]), (batch.response, chosen[:, 1])):
-                if column.null_count:  # with data_io alone, where they are empty texts
-                    read = read & column.is_valid().to_numpy(zero_copy_only=False)
-                    column = column.fill_null("")
-                texts += int(read.sum())
-                text_bytes += kept.add(column, config.truncate_len, read & ~aside)
-                text_bytes += held.add(column, config.truncate_len, read & aside)
-        kept.close()
-        held.close()
-        ledger.rows_out = ledger.rows_kept
-        ledger.measures = {"texts": texts, "text_bytes": text_bytes, "held_out_rows": held_rows}
-        return ledger, {}
-
-    def gather(self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord]) -> list[Shard]:
-        """More runs than can be merged at once are merged in groups first."""
-        shards = []
-        for name in (_WORDS, _HELD_OUT):
-            found = [(record.key, path) for record in records for path in runs.paths(record, name)]
-            if len(found) > _FAN_IN:
-                size = max(_FAN_IN, math.isqrt(len(found)))
-                for start in range(0, len(found), size):
-                    group = tuple(found[start : start + size])
-                    key = content_key(self.name, self.version, "merge", name, group)
-                    shards.append(Shard(f"{name} {start // size:05}", key, _Merge(name, group), len(group)))
-        return shards
-
-    def accept(self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord]) -> None:
-        if not sum(record.ledger.measures["texts"] for record in records):
+    def rounds(
+        self, config: TrainTokenizerConfig, plan: TrainingPlan
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        counted = yield plan.shards
+        if not sum(record.ledger.measures["texts"] for record in counted):
             raise InputError(
                 "the row files hold no text", where=f"rows={','.join(config.rows)}", hint="check the stage before"
             )
+        yield [shard for name in (_WORDS, _HELD_OUT) for shard in self._merges(name, counted)]
 
-    def finish(
-        self, config: TrainTokenizerConfig, plan: Plan, records: list[ShardRecord], shards: str, out: Writer
-    ) -> dict[str, Any]:
-        counted, merged = records[: len(plan.shards)], records[len(plan.shards) :]
+    def _merges(self, name: str, counted: list[ShardRecord]) -> Iterator[MergeRuns]:
+        """More runs than can be merged at once are merged in groups first."""
+        found = [(record, path) for record in counted for path in runs.paths(record, name)]
+        if len(found) <= _FAN_IN:
+            return
+        size = max(_FAN_IN, math.isqrt(len(found)))
+        for start in range(0, len(found), size):
+            group = found[start : start + size]
+            key = content_key(self.name, self.version, "merge", name, [(record.key, path) for record, path in group])
+            uris = tuple(record.uri(path) for record, path in group)
+            yield MergeRuns(f"{name} {start // size:05}", key, len(group), f"{name}-00000.parquet", uris)
+
+    def finish(self, config: TrainTokenizerConfig, plan: TrainingPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        counted, merged = rounds
         tasks: dict[str, dict[str, int]] = {}
+        held_out_of: dict[str, list[str]] = {}
         for shard, record in zip(plan.shards, counted, strict=True):
-            task = tasks.setdefault(shard.payload.file.task, dict.fromkeys(_TASK, 0))
-            ledger = record.ledger
+            name, ledger = shard.file.task, record.ledger
+            task = tasks.setdefault(name, dict.fromkeys(_TASK, 0))
             for key, value in zip(
                 _TASK, (ledger.rows_in, ledger.rows_kept, ledger.measures["text_bytes"]), strict=True
             ):
                 task[key] += value
+            held_out_of.setdefault(name, []).extend(runs.uris(_HELD_OUT, [record]))
         data = {"asked": config.vocab_size, "tasks": tasks}
         if config.tokenizer_type == "unigram":
-            text, vocab = _unigram(config, plan)
+            text, vocab = _unigram(config, plan.shards)
             out.write("tokenizer.json", text.encode())
             longest = learn.longest(vocab, config.special_tokens)
             _say_size(config, len(vocab))
             return data | {"vocab_size": len(vocab), "longest": longest, "metrics": {"vocab_size": len(vocab)}}
 
-        def uris(name: str, some: Sequence[ShardRecord]) -> list[str]:
-            return [storage.join(shards, one.key, path) for one in some for path in runs.paths(one, name)]
-
-        words, held_out = (uris(name, merged) or uris(name, counted) for name in (_WORDS, _HELD_OUT))
+        words, held_out = (runs.uris(name, merged) or runs.uris(name, counted) for name in (_WORDS, _HELD_OUT))
         learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
         with out.create("tokenizer.json") as local, local.open("w", encoding="utf-8", newline="") as file:
             file.writelines(learn.tokenizer_json(config, learned))
@@ -194,11 +226,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig]):
         del learned
         if config.evaluate and held_out:
             unseen = learn.learn(config, words, full_alphabet=True)
-            by_task: dict[str, list[str]] = {}
-            for shard, record in zip(plan.shards, counted, strict=True):
-                by_task.setdefault(shard.payload.file.task, []).extend(uris(_HELD_OUT, [record]))
             total = np.zeros(2, np.int64)
-            for name, text_bytes, tokens in learn.encode(unseen, by_task.items()):
+            for name, text_bytes, tokens in learn.encode(unseen, held_out_of.items()):
                 tasks[name] |= {"held_out_bytes": text_bytes, "held_out_tokens": tokens}
                 total += text_bytes, tokens
             metrics["held_out_tokens_per_byte"] = int(total[1]) / int(total[0])
@@ -217,27 +246,6 @@ def _say_size(config: TrainTokenizerConfig, size: int) -> None:
         return
     what = f"the rows give {size:,} tokens only" if size < config.vocab_size else f"the alphabet alone makes {size:,}"
     event(f"train_tokenizer: {what}, vocab_size={config.vocab_size} was asked for", level=logging.WARNING)
-
-
-def _sampled(
-    config: TrainTokenizerConfig, work: _Work, ledger: Ledger
-) -> Iterator[tuple[rows.Batch, NDArray[np.bool_]]]:
-    """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
-    uri, content = work.file.uri, work.file.content
-    chosen: NDArray[np.bool_] | None = None
-    if work.limit is not None:
-        count = rows.count(uri, content, config.max_record_bytes)
-        chosen = _chosen_texts(config.profile, config.seed, work.file.task, count, work.limit)
-    for batch in rows.read(uri, work.part, content=content, longest=config.max_record_bytes):
-        if config.profile == "pairmill":
-            rows.refuse_nulls(batch, uri, ("instruction", "response"))
-        ledger.rows_in += len(batch)
-        both = np.ones((len(batch), 2), np.bool_) if chosen is None else chosen[batch.start : batch.start + len(batch)]
-        read = int(both.any(axis=1).sum())
-        ledger.rows_kept += read
-        if read < len(batch):
-            ledger.drop("over_file_limit", len(batch) - read)
-        yield batch, both
 
 
 def _held_out(start: int, count: int, every: int) -> NDArray[np.bool_]:
@@ -269,14 +277,14 @@ def _chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int
     return np.repeat(mask[:, None], 2, axis=1)
 
 
-def _unigram(config: TrainTokenizerConfig, plan: Plan) -> tuple[str, dict[str, int]]:
+def _unigram(config: TrainTokenizerConfig, shards: Sequence[CountWords]) -> tuple[str, dict[str, int]]:
     """The tokenizer.json of the library, and its vocabulary."""
     # The library holds all texts in memory while it trains; the BPE path does not.
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
     def texts() -> Iterator[str]:
-        for shard in plan.shards:
-            for batch, chosen in _sampled(config, shard.payload, Ledger()):
+        for shard in shards:
+            for batch, chosen in shard.sampled(config, Ledger()):
                 for column, read in zip((batch.instruction, batch.response), chosen.T, strict=True):
                     for row in np.flatnonzero(read).tolist():
                         if (text := column[row].as_py()) is not None:

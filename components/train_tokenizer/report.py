@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 
 from pairmill.engine.manifest import Manifest
-from pairmill.report.page import Bars, Block, Cell, Curve, Report, Table, rows_said
+from pairmill.report.charts import Bars, Curve
+from pairmill.report.model import Block, Cell, Report, Table, describe_rows
 
 _NOT_MEASURED = "not measured"
 
@@ -69,7 +70,7 @@ def report_of(manifest: Manifest) -> Report:
         "train_tokenizer",
         figures,
         blocks,
-        verdict=f"Rows: {rows_said(ledger, 'read')}; {size:,} tokens of vocabulary{per_byte}.",
+        verdict=f"Rows: {describe_rows(ledger, 'read')}; {size:,} tokens of vocabulary{per_byte}.",
         look_at=look_at,
     )
 

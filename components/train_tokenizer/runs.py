@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from pairmill.engine.stage import ShardRecord, Writer
+from pairmill.engine.stage import ShardRecord
+from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ def _counter() -> _native.WordCounter:
 def paths(record: ShardRecord, name: str) -> list[str]:
     """The runs of this name below a shard's folder."""
     return [file.path for file in record.files if file.path.startswith(f"{name}-")]
+
+
+def uris(name: str, records: Iterable[ShardRecord]) -> list[str]:
+    """The URIs of the runs of this name of some shards."""
+    return [record.uri(path) for record in records for path in paths(record, name)]
 
 
 def values(counts: pa.Array) -> NDArray[np.int64]:

@@ -1,9 +1,8 @@
-"""HRM-Text's own loader (its commit da566c9), bit for bit, its odd cases included: what ours is measured against.
+"""HRM-Text's own loader (its commit da566c9), bit for bit, odd cases included: ours is compared with it.
 
-Nothing is checked and nothing can be resumed. A row longer than a rank's slots ends the epoch, in silence, on more than
-one rank, and is handed out alone on one; rows that have an empty text or do not lie in the tokens shift what comes
-after them. Loads are added in 64 bits; the original adds them in the type of the index files, and lets 16-bit ones
-overflow.
+Nothing is checked and nothing can be resumed. A row longer than a rank's slots silently ends the epoch on several
+ranks, and is handed out alone on one rank. Rows with an empty text, or that point outside the tokens, shift what comes
+after them. Loads are added in 64 bits; the original adds them in the type of the index files, where 16 bits overflow.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from pairmill._native import Numbers, fill_prefixlm, pack_rows
 from pairmill.formats.tokens import INDEX
-from pairmill.loader.arrays import mapped, numbers
+from pairmill.loader.arrays import map_array, numbers
 from pairmill.loader.batch import IGNORED, PREFIXLM, SCALARS
 from pairmill.loader.folder import TOKENS, Epoch, Metadata
 
@@ -31,13 +30,13 @@ class HrmDataset:
     Args:
         dataset_path: the folder.
         batch_max_length: slots of a rank.
-        drop_last_batch: an epoch's last batch is not handed out.
+        drop_last_batch: drop an epoch's last batch.
         target_only: only responses are supervised.
         rank: from 0.
         num_replicas: ranks.
 
     Raises:
-        InputError: the folder's metadata are not what they should be.
+        InputError: the folder's metadata are wrong.
     """
 
     def __init__(
@@ -56,15 +55,15 @@ class HrmDataset:
         self._epoch = 0
 
     def __iter__(self) -> Iterator[Parity]:
-        """The next epoch, even if the one before was left midway.
+        """The next epoch, even if the epoch before was left midway.
 
         Yields:
             The arrays of :data:`PREFIXLM`, int32 [slots] (the first three are longer where one row is), and the scalars
             of :data:`SCALARS`.
 
         Raises:
-            FileNotFoundError: there is no such epoch.
-            ValueError: a row makes no batch (:meth:`_odd`).
+            FileNotFoundError: no such epoch.
+            ValueError: a row cannot make a batch (:meth:`_odd`).
         """
         folder = self.path / f"epoch_{self._epoch}"
         for name in INDEX:
@@ -77,7 +76,7 @@ class HrmDataset:
     @cached_property
     def _tokens(self) -> NDArray[Any]:
         """Mapped at the first batch, and kept."""
-        return mapped(self.path / TOKENS)
+        return map_array(self.path / TOKENS)
 
     @cached_property
     def _numbers(self) -> Numbers:
@@ -93,7 +92,7 @@ class HrmDataset:
         return dict(zip(PREFIXLM, out, strict=True)), dict(zip(SCALARS, sizes, strict=True))
 
     def _odd(self, tokens: NDArray[np.generic], rows: NDArray[np.int64]) -> Parity:
-        """Rows that native code refuses, as NumPy's slices and padding take them.
+        """Rows that native code refuses, as the original's slices and padding in NumPy treat them.
 
         Raises:
             ValueError: an instruction is empty and only responses are supervised; or there are as many rows as slots.
@@ -127,8 +126,8 @@ def global_batches(
     """An epoch's global batches.
 
     Yields:
-        The first row, the window of rows that begins there (:meth:`pairmill._native.RowIndex.window`), and each rank's
-        places in it.
+        The first row, the window of rows from it on (:meth:`pairmill._native.RowIndex.window`), and each rank's places
+        in it.
     """
     start = 0
     while start < epoch.rows:

@@ -51,8 +51,8 @@ class InputFile:
         return Content(self.sha256, self.stamp, self.promised)
 
     @property
-    def scattered(self) -> dict[str, Content]:
-        """Itself, if it is read here and there, so that nothing is compared on the way."""
+    def random_access(self) -> dict[str, Content]:
+        """Itself, if it is read in parts, so that its digest cannot be compared on the way."""
         return {self.uri: self.content} if self.kind == "parquet" else {}
 
 
@@ -121,9 +121,11 @@ def _discover_one(uri: str, endings: set[str], role: str, verify: bool) -> tuple
                 InputFile(target, file.task, file.size, file.sha256, promised=True)
                 for target, file in zip(targets, chosen, strict=True)
             ]
-            if any(file.scattered for file in files):
+            if any(file.random_access for file in files):
                 stamps = {storage.join(uri, entry.path): entry.stamp for entry in store.list(uri)}
-                files = [replace(file, stamp=stamps.get(file.uri, "")) if file.scattered else file for file in files]
+                files = [
+                    replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
+                ]
         return files, InputRef(role, manifest.fingerprint), manifest.ledger.rows_out
     promises = _promises_above(uri)
     paths = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]

@@ -99,6 +99,41 @@ class Ledger:
                 hint="this is a defect of pairmill, please report it",
             )
 
+    def then(self, later: Ledger) -> Ledger:
+        """The ledger of two rounds, where ``later`` reads the rows that this one wrote, one of each row kept."""
+        total = Ledger.sum([self, later])
+        total.rows_in, total.rows_kept = self.rows_in, self.rows_kept - sum(later.dropped.values())
+        total.rows_out = self.rows_out - later.rows_in + later.rows_out
+        return total
+
+    def reconcile_rounds(self, rounds: Sequence[Ledger], where: str) -> None:
+        """Raise InternalError unless this ledger of a stage accounts for every row of all its rounds.
+
+        The first round that counts rows reads the stage's rows. A later one reads some of the rows that are left, and
+        what it does not write is gone: it has to be among the rows dropped, or be noted of rows that were kept.
+        """
+        self.reconcile(where)
+        counting = [ledger for ledger in rounds if ledger.rows_in or ledger.rows_out] or [Ledger()]
+        rows_out = counting[0].rows_out + sum(ledger.rows_out - ledger.rows_in for ledger in counting[1:])
+        if (self.rows_in, self.rows_out) != (counting[0].rows_in, rows_out):
+            raise InternalError(
+                "the ledger does not reconcile with its rounds",
+                where=where,
+                got=f"{self.rows_in} rows in, {self.rows_out} rows out",
+                expected=f"{counting[0].rows_in} rows in, {rows_out} rows out",
+                hint="this is a defect of pairmill, please report it",
+            )
+        for reason, count in Ledger.sum(rounds).dropped.items():
+            counted = self.dropped.get(reason, 0) + self.notes.get(reason, 0)
+            if counted < count:
+                raise InternalError(
+                    "the ledger lacks rows that a round dropped",
+                    where=where,
+                    got=f"{counted} {reason}",
+                    expected=f"{count} {reason}",
+                    hint="this is a defect of pairmill, please report it",
+                )
+
     @classmethod
     def sum(cls, ledgers: Iterable[Ledger]) -> Self:
         """The sum of several ledgers."""

@@ -27,7 +27,7 @@ from pairmill.interface import interrupt, launcher
 from pairmill.redact import escaped, scrubbed
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 C = TypeVar("C")
 
@@ -83,7 +83,7 @@ def main(
 
     def work() -> None:
         refuse_unknown(arguments, commands or {})
-        task = launcher.Task.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
+        task = launcher.ExecutorInput.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
         outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
         report = outcome.report()
         if task is not None:

@@ -1,40 +1,81 @@
-"""A stage as a Kubeflow container component. The only module of the library that imports kfp.
+"""A stage as a Kubeflow container component, made from its dataclass. The only module of the library that imports kfp.
 
-What a component's container is given is one argument, the executor input (:mod:`pairmill.interface.launcher`): it
-holds every value, defaults included. Values put into ``args`` one by one would fail where a component's default is used
-(kubeflow/pipelines#14175) and count twice against the size of a pod's template.
+The container gets one argument, the executor input (:mod:`pairmill.interface.launcher`): it holds every value, defaults
+included. Values in ``args`` one by one would fail where a component's default is used (kubeflow/pipelines#14175) and
+count twice against the size of a pod's template.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
-from typing import Any
+from typing import Any, get_type_hints
 
 from kfp import dsl
 
 from pairmill.engine.stage import default_of
 from pairmill.interface import launcher
 
-# No image is published yet. The name is one that no registry can answer to (RFC 2606), so that a forgotten image=
-# fails at once; `python -m pipelines.compile image=…` puts the real one in.
+# No image is published yet. No registry can answer to this name (RFC 2606), so a forgotten image= fails at once.
 PLACEHOLDER_IMAGE = "registry.invalid/pairmill/pipeline@sha256:" + "0" * 64
 
 IMAGE_VARIABLE = "PAIRMILL_IMAGE"
 
+_PARAMETERS = {"output": (str, "URI of the finished folder"), "fingerprint": (str, "identity of its content")}
+_ARTIFACTS = {
+    launcher.MANIFEST: (dsl.Dataset, "what the folder holds, and what became of every row"),
+    launcher.METRICS: (dsl.Metrics, "numbers to compare between runs"),
+    launcher.REPORT: (dsl.HTML, "report for people"),
+}
 
-def container(stage: str) -> dsl.ContainerSpec:
-    """The container of a stage's component: the image, the stage's module, and the executor input."""
-    return dsl.ContainerSpec(
-        image=os.environ.get(IMAGE_VARIABLE, PLACEHOLDER_IMAGE),
-        command=["python", "-m", f"components.{stage}"],
-        args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
+
+def component(stage: launcher.Component, image: str = "") -> Any:
+    """The component of a stage, as kfp knows it.
+
+    Args:
+        stage: what Kubeflow is told of the stage.
+        image: image of the container; empty = that of the environment, or a placeholder.
+    """
+    hints = get_type_hints(stage.config)
+    given: dict[str, tuple[Any, Any, str]] = {}
+    for item in dataclasses.fields(stage.config):
+        default = default_of(item)
+        if default is dataclasses.MISSING or item.name in stage.required:
+            default = inspect.Parameter.empty
+        given[item.name] = (_kind(hints[item.name]), default, item.metadata["help"])
+    for name in stage.reads:
+        text = f"manifest of the stage that made {name}, for lineage"
+        given[launcher.lineage(name)] = (dsl.Input[dsl.Dataset], None, text)
+    for name, (kind, text) in {**_PARAMETERS, **stage.outputs}.items():
+        given[name] = (dsl.OutputPath(kind), inspect.Parameter.empty, text)
+    for name, (artifact, text) in _ARTIFACTS.items():
+        given[name] = (dsl.Output[artifact], inspect.Parameter.empty, text)
+
+    def container(*_: Any) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(
+            image=image or os.environ.get(IMAGE_VARIABLE, PLACEHOLDER_IMAGE),
+            command=["python", "-m", f"components.{stage.name}"],
+            args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
+        )
+
+    # kfp reads name, docstring and signature of a function.
+    container.__name__ = stage.name
+    summary = (stage.config.__doc__ or "").strip().splitlines()[0]
+    container.__doc__ = f"{summary}\n\nDocumentation: components/{stage.name}/README.md"
+    container.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for name, (kind, default, _) in given.items()
+        ]
     )
+    made = dsl.container_component(container)
+    specification = made.component_spec
+    for name, described in {**specification.inputs, **specification.outputs}.items():
+        described.description = given[name][2]
+    return made
 
 
-def default(config_class: type[Any], name: str) -> Any:
-    """The default of an option as a component's signature takes it: lists joined by commas."""
-    found = {item.name: default_of(item) for item in dataclasses.fields(config_class)}
-    if found.get(name, dataclasses.MISSING) is dataclasses.MISSING:
-        raise KeyError(f"{config_class.__name__} has no option {name} with a default")
-    return found[name]
+def _kind(hint: Any) -> type:
+    """The type of a parameter: text for lists (joined by commas) and choices, the option's own for the others."""
+    return hint if hint in {int, float, bool} else str

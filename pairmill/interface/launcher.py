@@ -1,8 +1,8 @@
 """The contract between a program and Kubeflow's launcher, without kfp (stage images have none).
 
-A component's only arguments are ``--executor-input {{$}}``: the placeholder becomes one JSON object that names every
-input value (defaults included, which ``{{$.inputs…}}`` placeholders of Kubeflow Pipelines 2.17.0 are not) and where
-every output is expected. Source: kubeflow/pipelines, ``api/v2alpha1/pipeline_spec.proto``, messages ExecutorInput and
+A component's only arguments are ``--executor-input {{$}}``. The placeholder becomes one JSON object with every input
+value, defaults included (which the ``{{$.inputs…}}`` placeholders of Kubeflow Pipelines 2.17.0 lack), and the place of
+every output. Source: kubeflow/pipelines, ``api/v2alpha1/pipeline_spec.proto``, messages ExecutorInput and
 ExecutorOutput; artifact URIs are mounted as in ``backend/src/v2/component/launcher_v2.go``.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +19,7 @@ from pairmill import storage
 from pairmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 FLAG = "--executor-input"
 
@@ -29,8 +29,32 @@ Value = str | int | list[str]
 # The launcher copies these schemes to and from folders of the same name at the top of the file system.
 _MOUNTS = {"gs": "/gcs", "s3": "/s3", "minio": "/minio"}
 
-# What a component declares beside its output parameters; pairmill.interface.kfp and every component.py use these names.
 MANIFEST, METRICS, REPORT = "manifest", "metrics", "report"
+"""The artifacts that every component puts out."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """What Kubeflow is told of a stage: its options, and what follows from them.
+
+    Args:
+        name: of its folder in ``components``.
+        config: its options, each a parameter of the component.
+        reads: options that take the URI of what another stage made. Each has an artifact for lineage beside it.
+        required: options that a pipeline must give although the command line has a default.
+        outputs: output parameters beside ``output`` and ``fingerprint``: type and meaning by name.
+    """
+
+    name: str
+    config: type[Any]
+    reads: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    outputs: Mapping[str, tuple[type, str]] = field(default_factory=lambda: {"rows_out": (int, "rows in the result")})
+
+
+def lineage(option: str) -> str:
+    """The name of the manifest artifact beside an option that takes another stage's result."""
+    return f"{option.removesuffix('_path')}_manifest"
 
 
 def artifact_path(uri: str) -> Path:
@@ -41,13 +65,13 @@ def artifact_path(uri: str) -> Path:
     if head == "file":
         return storage.local_path(uri)
     if head not in _MOUNTS:
-        raise UsageError("the launcher mounts no such scheme", where=uri, expected=", ".join(_MOUNTS))
+        raise UsageError("the launcher does not mount this scheme", where=uri, expected=", ".join(_MOUNTS))
     return Path(_MOUNTS[head]) / rest
 
 
 @dataclass(frozen=True)
-class Task:
-    """One task as the launcher describes it."""
+class ExecutorInput:
+    """The inputs and outputs of one task, as the launcher gives them."""
 
     parameters: dict[str, Any]
     output_parameters: dict[str, Path]
@@ -56,7 +80,7 @@ class Task:
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Self:
-        """From the arguments behind the flag.
+        """From the arguments after the flag.
 
         Raises:
             UsageError: not the JSON object that the launcher passes.
@@ -68,7 +92,7 @@ class Task:
             raw = json.loads(arguments[0])
             outputs = raw["outputs"]
             return cls(
-                # Where a pipeline builds a text of an upstream output, that output is among the values as well.
+                # If a pipeline builds a text from an upstream output, that output is among the values as well.
                 parameters={
                     name: value
                     for name, value in raw.get("inputs", {}).get("parameterValues", {}).items()
@@ -83,7 +107,7 @@ class Task:
                 output_file=Path(outputs["outputFile"]),
             )
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise UsageError("unreadable", where=FLAG, got=repr(error), expected=expected) from error
+            raise UsageError("not a valid executor input", where=FLAG, got=repr(error), expected=expected) from error
 
     def write(
         self,
@@ -95,9 +119,9 @@ class Task:
     ) -> None:
         """Write every declared output, and the executor output that repeats them.
 
-        The executor output wins on a cluster and the parameter file wins locally: both are written, identical.
-        Metrics reach the interface through artifact metadata alone. Metadata holds no null and nests nothing: the
-        launcher fails on the one and mangles the other.
+        On a cluster the executor output wins, locally the parameter file: they are identical. Only artifact metadata
+        brings metrics to the interface. Metadata has no null, on which the launcher fails, and no nesting, which it
+        mangles.
         """
         contents = {
             MANIFEST: (manifest, dict(metadata)),
@@ -107,7 +131,8 @@ class Task:
         values: dict[str, Value] = {}
         for name, path in self.output_parameters.items():
             if name not in parameters:
-                raise UsageError("the component declares an unknown output", where=name)
+                expected = ", ".join(parameters)
+                raise UsageError("the component declares an unknown output", where=name, expected=expected)
             value = values[name] = parameters[name]
             _put(path, (json.dumps(value) if isinstance(value, list) else str(value)).encode())
         artifacts: dict[str, Any] = {}

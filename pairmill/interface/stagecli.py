@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
-from pairmill.engine.stage import RunConfig, Share, Stage, list_item
+from pairmill.engine.options import RunConfig, WorkerSlice, list_item
+from pairmill.engine.stage import Stage
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
-from pairmill.report.page import Report, Table
+from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
 
 
-def main(stage: Stage[C]) -> int:
+def main(stage: Stage[C, Any]) -> int:
     """Run a stage from ``sys.argv``; returns the exit code."""
     return cli.main(stage.name, stage.config, lambda config: run(stage, config))
 
 
-def run(stage: Stage[C], config: C) -> Outcome:
+def run(stage: Stage[C, Any], config: C) -> Outcome:
     """Run a stage, or a share of one; its result is the URI of the folder, which a share leaves unfinished."""
-    share = Share.parse(config.share) if config.share else None
+    share = WorkerSlice.parse(config.share) if config.share else None
     result = runner.run_share(stage, config, share) if share else runner.run(stage, config)
     manifest = result.manifest
     ledger = manifest.ledger
@@ -31,7 +32,7 @@ def run(stage: Stage[C], config: C) -> Outcome:
     return Outcome(
         stdout=f"{result.uri}\n",
         parameters={
-            "output": list_item(result.uri) if stage.feeds_lists else result.uri,
+            "output": list_item(result.uri) if stage.output_in_list else result.uri,
             "fingerprint": manifest.fingerprint,
             "rows_out": ledger.rows_out,
             **stage.parameters(config),
@@ -57,5 +58,5 @@ def _report_of_share(share: str, manifest: Manifest) -> Report:
             "Fingerprint": manifest.fingerprint,
         },
         [Table("Shards", ("Shard", "Rows in", "Rows kept"), rows)],
-        verdict=f"{count:,} shards of share {share} are done; the task behind all shares finishes the stage.",
+        verdict=f"{count:,} shards of share {share} are done; the task after all shares finishes the stage.",
     )

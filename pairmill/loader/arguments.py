@@ -1,10 +1,10 @@
-"""What a caller gives, and what the system answers, in the package's own errors."""
+"""Checks of what a caller passes; all raise UsageError that names the argument and says what to pass instead."""
 
 from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -12,12 +12,12 @@ from pairmill.errors import UsageError, from_os_error
 
 T = TypeVar("T")
 
-MOST = 2**63 - 1
-"""The largest number that native code takes."""
+MAX = 2**63 - 1
+"""The largest integer that native code takes."""
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut to a line's length."""
+    """A value for a message, cut to the length of a line."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # of a foreign class
@@ -25,108 +25,84 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def whole(value: object, name: str, least: int = -MOST, most: int = MOST) -> int:
-    """An integer, of NumPy too.
-
-    Raises:
-        UsageError: it is another thing, or out of range.
-    """
+def integer(value: object, name: str, least: int = -MAX, most: int = MAX, hint: str = "") -> int:
+    """An integer in a range, of NumPy too. True is an integer to Python, and a mistake here."""
     try:
-        # True is an integer to Python, and a mistake here.
         found = None if type(value).__name__ in {"bool", "bool_"} else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         found = None
     if found is None:
-        hint = f"write {name}={value.strip()}" if isinstance(value, str) and value.strip().isdecimal() else ""
-        raise UsageError("is not an integer", where=name, got=shown(value), expected="an integer", hint=hint)
+        if isinstance(value, str) and value.strip().isdecimal():
+            hint = f"write {name}={value.strip()}"
+        raise UsageError("not an integer", where=name, got=shown(value), expected="an integer", hint=hint)
     if not least <= found <= most:
-        raise UsageError("is out of range", where=name, got=shown(found), expected=f"{least} to {most}")
+        expected = f"at least {least}" if most == MAX and least > -MAX else f"{least} to {most}"
+        raise UsageError("out of range", where=name, got=shown(found), expected=expected, hint=hint)
     return found
 
 
 def number(value: object, name: str) -> float:
-    """A number.
-
-    Raises:
-        UsageError: it is another thing.
-    """
     try:
         if isinstance(value, str | bytes | bool):
             raise TypeError
         return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise UsageError("is not a number", where=name, got=shown(value), expected="a number") from None
+        raise UsageError("not a number", where=name, got=shown(value), expected="a number") from None
 
 
-def flag(value: object, name: str) -> bool:
-    """True or False.
-
-    Raises:
-        UsageError: it is another thing.
-    """
+def boolean(value: object, name: str) -> bool:
     if type(value).__name__ not in {"bool", "bool_"}:
-        raise UsageError("is neither True nor False", where=name, got=shown(value), expected="True or False")
+        raise UsageError("not a boolean", where=name, got=shown(value), expected="True or False")
     return bool(value)
 
 
-def text(value: object, name: str) -> str:
-    """A text.
+def string(value: object, name: str) -> str:
+    return instance(value, str, name, "a string")
 
-    Raises:
-        UsageError: it is another thing.
-    """
-    return an(value, str, name, "a text")
+
+def choice(value: object, choices: Sequence[str], name: str) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise UsageError("unknown", where=name, got=shown(value), expected=f"one of {', '.join(choices)}")
+    return value
 
 
 def path(value: object, name: str) -> str:
-    """A path as text.
-
-    Raises:
-        UsageError: it is another thing, or empty.
-    """
+    """A path that is not empty, as a string."""
     try:
         found = os.fspath(value)  # type: ignore[call-overload]
     except TypeError:
         found = b""
     if not isinstance(found, str) or not found or "\0" in found:
-        raise UsageError("is not a path", where=name, got=shown(value), expected="a path, as text or Path")
+        raise UsageError("not a path", where=name, got=shown(value), expected="a path, as str or Path")
     return found
 
 
-def an(value: object, kind: type[T], name: str, expected: str, hint: str = "") -> T:
-    """A value of a class.
-
-    Raises:
-        UsageError: it is of another.
-    """
+def instance(value: object, kind: type[T], name: str, expected: str, hint: str = "") -> T:
     if not isinstance(value, kind):
-        raise UsageError("is of another type", where=name, got=shown(value), expected=expected, hint=hint)
+        raise UsageError("wrong type", where=name, got=shown(value), expected=expected, hint=hint)
     return value
 
 
-def several(value: Any, kind: type[T], name: str, expected: str) -> list[T]:
-    """Values of a class, one after another; one alone is a mistake.
-
-    Raises:
-        UsageError: it is another thing, or holds one.
-    """
+def instances(value: Any, kind: type[T], name: str, expected: str) -> list[T]:
+    """A list of objects of one class; a single object is refused."""
     if isinstance(value, str | bytes | Mapping | kind):
-        raise UsageError("is not a list", where=name, got=shown(value), expected=expected, hint=f"write {name}=[…]")
+        raise UsageError("not a list", where=name, got=shown(value), expected=expected, hint=f"write {name}=[…]")
     try:
         items = list(value)
     except TypeError:
-        raise UsageError("is not a list", where=name, got=shown(value), expected=expected) from None
-    return [an(item, kind, f"{name}[{number}]", expected) for number, item in enumerate(items)]
+        raise UsageError("not a list", where=name, got=shown(value), expected=expected) from None
+    return [instance(item, kind, f"{name}[{at}]", expected) for at, item in enumerate(items)]
+
+
+def weights(value: object, name: str) -> dict[str, float]:
+    """Numbers by the names of sources."""
+    given = instance(value, Mapping, name, "numbers by name")  # type: ignore[type-abstract]
+    return {string(source, name): number(weight, f"{name}: {source}") for source, weight in given.items()}
 
 
 @contextmanager
-def reading(where: object) -> Iterator[None]:
-    """What the operating system refuses is an error of ours that names the place.
-
-    Raises:
-        InputError: a file is not there.
-        StorageError: the system refuses.
-    """
+def os_errors(where: object) -> Iterator[None]:
+    """Turn an OSError into an error of ours that names the place: InputError if it is absent, else StorageError."""
     try:
         yield
     except OSError as error:

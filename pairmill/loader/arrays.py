@@ -1,8 +1,8 @@
-"""Arrays of files, mapped and never read as a whole, as native code reads them; and what is recorded of the files."""
+"""Files of arrays, mapped and never read as a whole; what pairmill recorded of them when it made them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill._native import Numbers
-from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, from_os_error
-from pairmill.loader.arguments import reading
+from pairmill.loader.arguments import os_errors
 
 
-def mapped(path: Path) -> NDArray[Any]:
+def map_array(path: Path) -> NDArray[Any]:
     """A one-dimensional ``.npy`` of numbers, any type, mapped read-only.
 
     Raises:
-        InputError: it is absent, cut off or no such array.
+        InputError: it is absent, truncated or not such an array.
         StorageError: it cannot be read.
     """
     try:
@@ -29,92 +29,80 @@ def mapped(path: Path) -> NDArray[Any]:
         raise from_os_error(error, str(path)) from error
     except Exception as error:  # numpy parses the header as Python: SyntaxError, TokenError, OverflowError and more
         raise InputError(
-            "is not a complete .npy file", where=str(path), got=str(error), hint="make the folder again"
+            "not a complete .npy file", where=str(path), got=str(error), hint="make the folder again"
         ) from error
     if not isinstance(array, np.ndarray):  # of several arrays in one file, which numpy opens too
-        raise InputError("is not a complete .npy file", where=str(path), got=type(array).__name__, expected="one array")
+        raise InputError("not a complete .npy file", where=str(path), got=type(array).__name__, expected="one array")
     if array.ndim != 1 or array.dtype.kind not in "uif":
-        raise InputError(
-            "is no array of numbers",
-            where=str(path),
-            got=f"{array.dtype} of shape {array.shape}",
-            expected="one dimension of integers",
-        )
+        got = f"dtype {array.dtype}, shape {array.shape}"
+        raise InputError("not an array of numbers", where=str(path), got=got, expected="integers, one dimension")
     return array
 
 
-class Mapped:
-    """Files that are mapped into memory, as large as they were before.
-
-    One that is made shorter in place ends the process that reads behind its new end (SIGBUS), and no error can be
-    raised there. One that is removed or replaced stays as it was where it is mapped.
-
-    Args:
-        paths: of the files, not mapped yet.
-
-    Raises:
-        InputError: one is not there.
-        StorageError: one cannot be seen.
-    """
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._found = {}
-        for path in paths:
-            with reading(path):
-                self._found[path] = path.stat()
-
-    def check(self) -> None:
-        """See that none was made shorter.
-
-        Raises:
-            InputError: one was.
-        """
-        for path, found in self._found.items():
-            try:
-                now = path.stat()
-            except OSError:
-                continue
-            if (now.st_dev, now.st_ino) == (found.st_dev, found.st_ino) and now.st_size < found.st_size:
-                raise InputError(
-                    "was made shorter while it was read",
-                    where=str(path),
-                    got=f"{now.st_size:,} bytes",
-                    expected=f"{found.st_size:,}",
-                    hint="make the folder again, and start anew: what is mapped of it cannot be read any more",
-                )
-
-
 def numbers(array: NDArray[Any]) -> Numbers:
-    """What native code reads of a one-dimensional array of numbers; a copy only where bytes stand in another order."""
+    """An array of numbers as native code reads it; copied only if its byte order is not little-endian."""
     little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     return Numbers(little.view(np.uint8), f"{little.dtype.kind}{little.dtype.itemsize}")
 
 
-def recorded(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Hexadecimal sha256 of those of a folder's files that pairmill recorded when it made them, by name.
+class MappedFiles:
+    """Files of a folder that are mapped into memory.
+
+    If one is truncated in place, reading past its new end kills the process (SIGBUS), and no error can be raised there.
+    If one is removed or replaced, what is mapped stays as it was.
+
+    Args:
+        folder: holds the files.
+        names: of the files to map, below the folder.
+        manifest: of the folder, if pairmill made it.
+        others: files that are digested too, and not mapped.
 
     Raises:
-        InputError: pairmill has not finished the folder, or such a file has another size by now.
+        InputError: a file is absent, or its size is not the one in the manifest.
+        StorageError: a file cannot be read.
     """
-    manifest = manifests.read(str(folder))
-    wanted = set(names)
-    known = [file for file in manifest.files if file.path in wanted] if manifest else []
-    for file in known:
-        size = (folder / file.path).stat().st_size
-        if size != file.size:
-            raise InputError(
-                "is not what its manifest says",
-                where=str(folder / file.path),
-                got=f"{size:,} bytes",
-                expected=f"{file.size:,}",
-                hint="it was changed after the folder was finished: remove the folder and make it again",
-            )
-    return {file.path: file.sha256 for file in known}
 
+    def __init__(
+        self, folder: Path, names: Sequence[str], manifest: Manifest | None, others: Iterable[str] = ()
+    ) -> None:
+        self._folder, self._names = folder, [*names, *others]
+        self._recorded = {file.path: file.sha256 for file in (manifest.files if manifest else ())}
+        sizes = {file.path: file.size for file in (manifest.files if manifest else ())}
+        self._mapped = {}
+        for number, name in enumerate(self._names):
+            path = folder / name
+            with os_errors(path):
+                stat = path.stat()
+            if number < len(names):
+                self._mapped[path] = stat
+            if stat.st_size != sizes.get(name, stat.st_size):
+                raise InputError(
+                    "size differs from the manifest",
+                    where=str(path),
+                    got=f"{stat.st_size:,} bytes",
+                    expected=f"{sizes[name]:,}",
+                    hint="the file was changed after the folder was finished: remove the folder and make it again",
+                )
 
-def digests(folder: Path, names: Sequence[str], known: Mapping[str, str]) -> list[str]:
-    """Hexadecimal sha256 of a folder's files, in the order of their names; those that are not known are read."""
-    others = [name for name in names if name not in known]
-    found = storage.store_for(str(folder)).digests([str(folder / name) for name in others])
-    every = {**known, **dict(zip(others, found, strict=True))}
-    return [every[name] for name in names]
+    def check(self) -> None:
+        """Raise InputError if a file was truncated since it was mapped."""
+        for path, before in self._mapped.items():
+            try:
+                now = path.stat()
+            except OSError:
+                continue
+            if (now.st_dev, now.st_ino) == (before.st_dev, before.st_ino) and now.st_size < before.st_size:
+                raise InputError(
+                    "truncated while it was in use",
+                    where=str(path),
+                    got=f"{now.st_size:,} bytes",
+                    expected=f"{before.st_size:,}",
+                    hint="make the folder again and start a new process: the mapped file cannot be read any more",
+                )
+
+    def digests(self) -> dict[str, str]:
+        """Hexadecimal sha256 of all files by name; those that no manifest lists are read."""
+        unknown = [name for name in self._names if name not in self._recorded]
+        read = storage.store_for(str(self._folder)).digests([str(self._folder / name) for name in unknown])
+        found = {**self._recorded, **dict(zip(unknown, read, strict=True))}
+        return {name: found[name] for name in self._names}

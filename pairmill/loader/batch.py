@@ -1,4 +1,4 @@
-"""A batch: what one rank trains on at one step, and the memory that it lies in."""
+"""A batch: what one rank trains on at one step, and the memory of its arrays."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ SCALARS = ("total_seqlen", "numseqs", "max_seqlen_prefix", "max_seqlen_causal", 
 
 @dataclass(frozen=True)
 class Batch(Mapping[str, NDArray[Any]]):
-    """Arrays by name, with what they are.
+    """Arrays by name, and what they are.
 
-    The arrays lie in memory that is used again as soon as nothing refers to it, no tensor and no slice either: to keep
-    an array is enough to keep what it holds.
+    The memory of the arrays is reused as soon as nothing refers to it, neither a tensor nor a slice: keep an array, and
+    its values stay.
 
     Attributes:
-        arrays: of a plan of rows those of :data:`PREFIXLM`, int32 [slots]; of a plan of windows ``input_ids`` and
-            ``labels``, int64 [samples, seq_len].
-        scalars: of a plan of rows those of :data:`SCALARS`.
+        arrays: for a plan of rows :data:`PREFIXLM`, int32 [slots]; for a plan of windows ``input_ids`` and ``labels``,
+            int64 [samples, seq_len].
+        scalars: for a plan of rows :data:`SCALARS`.
         rows: which rows (or samples) these are, in order; int64 [rows, 3]: number of the source, epoch, row in it.
         step: number of the global batch, from 0, over all epochs and phases.
         phase: number of the phase.
-        source: name of what the global batch is from.
+        source: name of the source of the global batch.
         epoch: of its first row.
-        start_row: that row in its epoch.
-        lr_scale: what the phase says for this very step.
+        start_row: number of its first row in the epoch.
+        lr_scale: factor of the learning rate for this step.
         global_rows: rows of all ranks.
         global_tokens: inputs of all ranks.
     """
@@ -92,37 +92,20 @@ class Batch(Mapping[str, NDArray[Any]]):
         return len(self.arrays)
 
 
-def windows_size(names: Sequence[str], samples: int, seq_len: int) -> int:
-    """Bytes of a batch of windows (:func:`windows_of`)."""
-    return ((len(names) - 1) * seq_len + 1) * samples * np.dtype(np.int64).itemsize
-
-
-def windows_of(
-    memory: NDArray[np.uint8], names: Sequence[str], samples: int, seq_len: int
-) -> dict[str, NDArray[np.int64]]:
-    """The arrays of a batch of windows in its memory: int64 [samples, seq_len], and the last one [samples]."""
-    slots = memory.view(np.int64)
-    size = samples * seq_len
-    ends = [number * size for number in range(1, len(names))]
-    *windows, last = np.split(slots, ends)
-    arrays = [array.reshape(samples, seq_len) for array in windows]
-    return dict(zip(names, (*arrays, last), strict=True))
-
-
 Allocate = Callable[[int], Any]
-"""Makes writable memory of so many bytes that lies there as long as somebody holds it."""
+"""Returns this many bytes of writable memory, which stays where it is as long as somebody holds it."""
 
 
 class Pool:
-    """Memory of batches, one size for all, that comes back by itself.
+    """Memory of batches, all of one size, that comes back by itself.
 
-    A new batch in fresh memory takes a page fault every 4 KiB, which is as long as to fill it. There is no lock: memory
-    may come back while the same thread takes some, when that collects garbage.
+    A new batch in fresh memory costs a page fault every 4 KiB, which takes as long as filling it. There is no lock:
+    memory may come back while the same thread takes some, if taking triggers a garbage collection.
 
     Args:
         size: bytes of a batch.
-        keep: how many that nobody uses are kept.
-        allocate: makes one; pinned memory, for instance.
+        keep: how many unused batches are kept.
+        allocate: makes the memory of one; pinned memory, for instance.
     """
 
     def __init__(self, size: int, keep: int, allocate: Allocate = bytearray) -> None:
@@ -135,7 +118,7 @@ class Pool:
             memory = self._free.pop()
         except IndexError:
             memory = self._allocate(self._size)
-        # Views refer to this array and not to what is behind it, which is no array: NumPy looks through arrays only.
+        # Views refer to this array, not to what is below it: NumPy looks through arrays only, and that is not an array.
         taken = np.frombuffer(memoryview(memory), np.uint8)
         weakref.finalize(taken, self._back, memory)
         return taken

@@ -1,9 +1,9 @@
-"""Plan → position → batch: the whole loader is that a batch follows from a plan, a position and a world.
+"""Plan → position → batch: the idea of the loader is that a batch follows from a plan, a position and a world.
 
-A *plan* says what there is to train on, in which order; it never changes. A *position* says how far training has come.
-A *world* is the ranks that read and what each has room for. ``plan.draw(position, world)`` gives the global batch at a
-position and the position behind it, ``plan.fill(draw, …)`` a rank's share of it. Neither remembers anything, so batches
-can be made ahead, by any number of threads, anew after a crash, and for another number of ranks.
+A *plan* says what there is to train on and in which order; it never changes. A *position* says how far training has
+come. A *world* is the ranks that read and the room that each has. ``plan.draw(position, world)`` gives the global batch
+at a position and the position after it; ``plan.fill(draw, …)`` gives one rank's share of it. Neither remembers
+anything. So batches can be made ahead, by any number of threads, again after a crash, and for another number of ranks.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pairmill.errors import InputError, UsageError
-from pairmill.loader.arguments import MOST, an, number, several, text, whole
+from pairmill.loader import arguments
+from pairmill.loader.arguments import MAX, instances, integer, number, string
 from pairmill.loader.batch import Batch
 
 STATE = 1
@@ -41,16 +42,14 @@ class World:
     batch_tokens: int
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "batch_tokens"):
-            object.__setattr__(self, name, whole(getattr(self, name), name))
-        if self.ranks < 1:
-            raise UsageError("is no number of ranks", where="ranks", got=str(self.ranks), expected="1 or more")
+        object.__setattr__(self, "ranks", integer(self.ranks, "ranks", 1))
+        object.__setattr__(self, "batch_tokens", integer(self.batch_tokens, "batch_tokens"))
         if self.batch_tokens % self.ranks or self.batch_tokens < 2 * self.ranks:
             raise UsageError(
-                "cannot be shared out equally",
+                "cannot be divided equally",
                 where="batch_tokens",
                 got=f"{self.batch_tokens:,} tokens for {self.ranks} ranks",
-                expected=f"a multiple of {self.ranks}, two tokens or more for each rank",
+                expected=f"a multiple of {self.ranks}, at least two tokens for each rank",
             )
 
     @property
@@ -61,11 +60,11 @@ class World:
 
 @dataclass(frozen=True)
 class Position:
-    """How far training has come; world size and batch size are no part of it.
+    """How far training has come; it does not depend on the number of ranks or the batch size.
 
     Attributes:
-        cursors: for each source of the plan its epoch and the first row that was not handed out (what else is needed to
-            go on follows).
+        cursors: for each source of the plan its epoch and its first row that was not handed out; for a stream, also how
+            many tokens of that document were.
         batches: global batches handed out.
         tokens: inputs of all ranks handed out, padding not counted.
     """
@@ -80,12 +79,12 @@ class Phase:
     """A part of training, from one global batch to another.
 
     Args:
-        source: the folder to read; of a mixture nothing.
-        step: it begins when so many global batches were handed out,
-        tokens: or so many tokens.
-        lr_scale: what the trainer multiplies the learning rate with, from this phase's first batch on.
-        weights: of a mixture, by name; a source that is not named keeps the weight that the plan gives it.
-        temperature: of a mixture: weights are raised to one over it; None = the plan's.
+        source: the folder to read; empty for a mixture.
+        step: start after this many global batches,
+        tokens: or after this many tokens.
+        lr_scale: factor of the learning rate, for the trainer, from this phase's first batch on.
+        weights: for a mixture, by name; a source that is not named keeps the weight that the plan gives it.
+        temperature: for a mixture: weights are raised to 1 / temperature; None = the plan's.
     """
 
     source: str = ""
@@ -101,9 +100,9 @@ class Draw:
     """A global batch that is decided and not yet filled.
 
     Attributes:
-        after: the position behind it.
+        after: the position after it.
         ends_epoch: whether an epoch ends with it.
-        detail: what :meth:`Plan.fill` needs.
+        detail: what :meth:`TrainingPlan.fill` needs.
     """
 
     after: Position
@@ -118,11 +117,11 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class End:
+class EpochEnd:
     """An epoch ends before the next batch.
 
     Attributes:
-        left: rows that nobody got.
+        left: rows that no rank got.
     """
 
     after: Position
@@ -131,12 +130,12 @@ class End:
     left: int
 
 
-class Plan(ABC):
-    """What there is to train on, in which order.
+class TrainingPlan(ABC):
+    """What there is to train on and in which order.
 
     Attributes:
         names: of its sources, in the order of :attr:`Position.cursors`.
-        phases: in order; the first begins at once.
+        phases: in order; the first starts at once.
     """
 
     names: tuple[str, ...]
@@ -145,7 +144,7 @@ class Plan(ABC):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """Hexadecimal sha256 of the data: of contents, never of paths or times. It can take long, the first time."""
+        """Hexadecimal sha256 of the data, not of paths or times. The first time, it may read all data."""
 
     @abstractmethod
     def begin(self) -> Position:
@@ -153,7 +152,7 @@ class Plan(ABC):
 
     @abstractmethod
     def check(self, world: World) -> None:
-        """See whether this world can read all of it.
+        """Check that this world can read all of the plan.
 
         Raises:
             UsageError: the world does not suit the plan.
@@ -161,8 +160,12 @@ class Plan(ABC):
         """
 
     @abstractmethod
-    def draw(self, position: Position, world: World) -> Draw | End | None:
-        """What comes at a position: a global batch, the end of an epoch, or nothing any more."""
+    def draw(self, position: Position, world: World) -> Draw | EpochEnd | None:
+        """The next global batch at a position, or the end of an epoch, or None at the end of the plan.
+
+        Raises:
+            InputError: the batch cannot be made of the data.
+        """
 
     @abstractmethod
     def size(self, world: World) -> int:
@@ -170,7 +173,10 @@ class Plan(ABC):
 
     @abstractmethod
     def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
-        """A rank's share of a global batch, in memory of :meth:`size` bytes. Threads may do it at once."""
+        """A rank's share of a global batch, in memory of :meth:`size` bytes. Threads may call it at the same time."""
+
+    def check_position(self, position: Position) -> None:
+        """Raise UsageError if the plan has no such position (saved states may say anything)."""
 
     def phase_at(self, position: Position) -> int:
         """Number of the phase that the batch at a position belongs to."""
@@ -182,7 +188,7 @@ class Plan(ABC):
         return number
 
     def cursor_at(self, position: Position) -> tuple[int, ...]:
-        """Epoch and first row that count for people: those of the source that is being read."""
+        """Epoch and first row for people to read: those of the source that is being read."""
         return position.cursors[self.names.index(self.phases[self.phase_at(position)].source)]
 
     def state(self, position: Position) -> dict[str, Any]:
@@ -200,112 +206,91 @@ class Plan(ABC):
         }
 
     def position(self, state: Mapping[str, Any], *, accept_other_data: bool = False) -> Position:
-        """The position that a state says.
+        """The position in a saved state.
 
         Args:
-            state: what :meth:`state` gave.
-            accept_other_data: go on although the data are not those that the state was saved with. Rows may then repeat
-                or be lost.
+            state: what :meth:`state` returned.
+            accept_other_data: continue although the data differ from those of the saved state. Rows may then repeat or
+                be lost.
 
         Raises:
-            UsageError: it is no such state.
-            InputError: it belongs to other data.
+            UsageError: not such a state, or it is past the end of the data.
+            InputError: it was saved with other data.
         """
         where = "state"
         if not isinstance(state, Mapping) or state.get("format") != STATE:
             got = repr(state.get("format")) if isinstance(state, Mapping) else type(state).__name__
-            raise UsageError("is no saved position", where=where, got=got, expected=f"format {STATE}")
+            raise UsageError("not a saved position", where=where, got=got, expected=f"format {STATE}")
         if state.get("plan") != self.digest and not accept_other_data:
             raise InputError(
-                "belongs to other data",
+                "saved with other data",
                 where=f"{where}: plan",
                 got=str(state.get("plan"))[:16],
                 expected=self.digest[:16],
-                hint="give the data that the run began with, or accept_other_data=True to go on at this place of these",
+                hint="use the data that the run began with, or accept_other_data=True to continue here with these",
             )
         sources = state.get("sources")
-        begin = self.begin()
         if not isinstance(sources, Mapping) or set(sources) != set(self.names):
             got = ", ".join(map(str, sources)) if isinstance(sources, Mapping) else repr(sources)
-            raise UsageError("has other sources", where=f"{where}: sources", got=got, expected=", ".join(self.names))
+            raise UsageError("wrong sources", where=f"{where}: sources", got=got, expected=", ".join(self.names))
         cursors = []
-        for name, first in zip(self.names, begin.cursors, strict=True):
+        for name, first in zip(self.names, self.begin().cursors, strict=True):
             cursor = sources[name]
             if not isinstance(cursor, Sequence) or len(cursor) != len(first) or not all(map(_is_count, cursor)):
+                expected = f"{len(first)} counts"
                 raise UsageError(
-                    "is no place", where=f"{where}: sources: {name}", got=repr(cursor), expected=f"{len(first)} counts"
+                    "not a position", where=f"{where}: sources: {name}", got=repr(cursor), expected=expected
                 )
             cursors.append(tuple(cursor))
         counts = state.get("batches"), state.get("tokens")
         if not all(map(_is_count, counts)):
-            raise UsageError("are no counts", where=f"{where}: batches, tokens", got=repr(counts))
-        return Position(tuple(cursors), *counts)  # type: ignore[arg-type]
+            raise UsageError("not counts", where=f"{where}: batches, tokens", got=repr(counts))
+        position = Position(tuple(cursors), *counts)  # type: ignore[arg-type]
+        self.check_position(position)
+        return position
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST
-
-
-def _checked(phase: Phase, where: str) -> Phase:
-    weights = phase.weights
-    if weights is not None:
-        weights = checked_weights(weights, f"{where}: weights")
-    return Phase(
-        source=text(phase.source, f"{where}: source"),
-        step=whole(phase.step, f"{where}: step"),
-        tokens=whole(phase.tokens, f"{where}: tokens"),
-        lr_scale=number(phase.lr_scale, f"{where}: lr_scale"),
-        weights=weights,
-        temperature=None if phase.temperature is None else number(phase.temperature, f"{where}: temperature"),
-    )
-
-
-def checked_weights(weights: object, where: str) -> dict[str, float]:
-    """Weights by name.
-
-    Raises:
-        UsageError: they are another thing.
-    """
-    given = an(weights, Mapping, where, "numbers by name")  # type: ignore[type-abstract]
-    return {text(name, where): number(value, f"{where}: {name}") for name, value in given.items()}
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX
 
 
 def checked_phases(phases: Sequence[Phase], names: Sequence[str]) -> tuple[Phase, ...]:
-    """Phases in order, each beginning after the one before.
+    """Phases in order, each starting after the one before.
 
     Args:
-        phases: as they are given.
-        names: what there is to read.
+        phases: as the caller passes them.
+        names: of the sources of the plan.
 
     Raises:
-        UsageError: there is none, the first does not begin at once, they are not in order, or a name is unknown.
+        UsageError: there is none, the first does not start at once, they are out of order, or a name is unknown.
     """
-    phases = several(phases, Phase, "phases", "Phase(…), one or more")
+    phases = instances(phases, Phase, "phases", "Phase(…), at least one")
     if not phases:
-        raise UsageError("are missing", where="phases", expected="one or more")
+        raise UsageError("missing", where="phases", expected="at least one")
     for at, phase in enumerate(phases):
         where = f"phases[{at}]"
-        phase = phases[at] = _checked(phase, where)
+        phase = phases[at] = replace(
+            phase,
+            source=string(phase.source, f"{where}: source"),
+            step=integer(phase.step, f"{where}: step", 0),
+            tokens=integer(phase.tokens, f"{where}: tokens", 0),
+            lr_scale=number(phase.lr_scale, f"{where}: lr_scale"),
+            weights=None if phase.weights is None else arguments.weights(phase.weights, f"{where}: weights"),
+            temperature=None if phase.temperature is None else number(phase.temperature, f"{where}: temperature"),
+        )
+        got = f"step={phase.step}, tokens={phase.tokens}"
         for name in phase.weights or ([phase.source] if phase.source else []):
             if name not in names:
-                raise UsageError("is unknown", where=where, got=repr(name), expected=f"one of {', '.join(names)}")
+                raise UsageError("unknown", where=where, got=repr(name), expected=f"one of {', '.join(names)}")
         if not math.isfinite(phase.lr_scale) or phase.lr_scale < 0:
-            raise UsageError("is no scale", where=f"{where}: lr_scale", got=str(phase.lr_scale), expected="0 or more")
-        if phase.step < 0 or phase.tokens < 0 or (phase.step and phase.tokens):
-            raise UsageError(
-                "has no clear beginning",
-                where=where,
-                got=f"step={phase.step}, tokens={phase.tokens}",
-                expected="one of them, 0 or more",
-            )
+            raise UsageError("out of range", where=f"{where}: lr_scale", got=str(phase.lr_scale), expected="at least 0")
+        if phase.step and phase.tokens:
+            raise UsageError("ambiguous start", where=where, got=got, expected="step or tokens, not both")
         if not at and (phase.step or phase.tokens):
-            raise UsageError("does not begin at once", where=where, expected="step=0", hint="say what comes first")
-        before = phases[at - 1] if at else Phase(step=-1)
+            hint = "add a phase before it"
+            raise UsageError("first phase must start at once", where=where, got=got, expected="step=0", hint=hint)
+        before = phases[at - 1]
         if at and not (phase.step > before.step or phase.tokens > before.tokens):
-            raise UsageError(
-                "does not begin after the one before",
-                where=where,
-                got=f"step={phase.step}, tokens={phase.tokens}",
-                expected=f"more than step={before.step}, tokens={before.tokens}",
-            )
+            expected = f"more than step={before.step}, tokens={before.tokens}"
+            raise UsageError("does not start after the phase before it", where=where, got=got, expected=expected)
     return tuple(phases)

@@ -1,8 +1,8 @@
 """Texts of the `datasets` library (written against 5.2) as token windows: a whole split at once, or a stream.
 
-The library is imported when a data set is asked for by name, and not before; the wheel does without it. A tokenizer is
-anything of the kinds that `eager` names, and the id that ends a document is always given: a tokenizer that has none
-must not silently end documents with token 0, as it does in the reference loader.
+The library is imported when a data set is named, and only then; the wheel does not depend on it. `eager` says what a
+tokenizer may be. The id that ends a document must always be given: a tokenizer without one must not silently end
+documents with token 0, as it does in the reference loader.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from numpy.typing import NDArray
 
 from pairmill.encoder import Encoder
 from pairmill.errors import InputError, PairmillError, UsageError
-from pairmill.loader.arguments import flag, shown, text, whole
+from pairmill.loader.arguments import boolean, integer, shown, string
 from pairmill.loader.windows import Windows
 
 Tokens = NDArray[np.int32]
+Encode = Callable[[list[str]], Sequence[Any]]
+"""Ids of each of several texts, without special tokens."""
 
-# Documents that are tokenized in one call, for tokenizers that are the faster for it.
 _TOGETHER = 64
+"""Documents that are tokenized in one call, as some tokenizers are faster then."""
 
 
 class Mark(NamedTuple):
-    """A place in a stream of documents: where the first token of the next chunk lies.
+    """A position in a stream of documents: the first token of the next chunk.
 
     Attributes:
         epoch: from 0.
-        document: of the epoch's order, from 0; those without tokens count.
-        offset: tokens of it that lie before.
+        document: in the order of the epoch, from 0; those without tokens count.
+        offset: tokens of it that come before.
     """
 
     epoch: int = 0
@@ -42,18 +44,15 @@ class Mark(NamedTuple):
     offset: int = 0
 
 
-START = Mark()
-
-
-class Piece(NamedTuple):
-    """Tokens of one document, from its token `mark.offset` to its end; the end-of-text id is the last."""
+class TokenizedDocument(NamedTuple):
+    """Tokens of one document, from its token `mark.offset` to its end; the last one is the end-of-text id."""
 
     mark: Mark
     ids: Tokens
 
 
 class Chunk(NamedTuple):
-    """Tokens cut off the front of pieces, where the rest begins (None: nothing is left), and the last piece by then."""
+    """Tokens cut off the front of documents, where the rest begins (None: nothing is left), and the last document."""
 
     tokens: Tokens
     front: Mark | None
@@ -75,28 +74,26 @@ def eager(
     """Tokenize a whole split into one int32 array, each document followed by `eos_id`, and cut it into windows.
 
     Args:
-        dataset: a `datasets.Dataset`, or the name of one, which `load_dataset` finds.
+        dataset: a `datasets.Dataset`, or the name of one, for `load_dataset`.
         tokenizer: a function of a text that returns its ids; a `tokenizers.Tokenizer`; a tokenizer of transformers; or
             a `pairmill.encoder.Encoder`. No special tokens are added.
-        eos_id: the id that ends a document. One without tokens is left out, its end too.
+        eos_id: the id that ends a document. A document without tokens is left out, and so is its end.
         seq_len: slots of a window.
         packed: number the documents of a window, and predict nothing from the end of one.
         text_field: the column of texts.
         split, config: of a data set given by name.
-        name: of the source; None = that of the data set, or "text".
+        name: of the source; None = the name of the data set, or "text".
 
     Raises:
-        UsageError: `eos_id` is None, no tokenizer, or `datasets` is not installed.
-        InputError: no column of that name, a value that is no text, an id outside int32, or no tokens at all.
+        UsageError: an argument is not as described, or `datasets` is not installed.
+        InputError: no such column, a value that is not text, an id outside int32, or no tokens at all.
     """
-    eos, seq_len = _require_eos(eos_id), whole(seq_len, "seq_len")
-    packed, title = flag(packed, "packed"), "text" if name is None else text(name, "name")
-    for given, option in ((text_field, "text_field"), (split, "split")):
-        text(given, option)
-    ids = tokenized(opened(dataset, config, split, text_field, streaming=False), tokenizer, eos, text_field)
-    title = title if name or not isinstance(dataset, str) else dataset
+    eos, seq_len, packed = _eos(eos_id), integer(seq_len, "seq_len", 1), boolean(packed, "packed")
+    title = string(name or (dataset if isinstance(dataset, str) else "text"), "name")
+    rows = open_dataset(dataset, config, split, text_field, streaming=False)
+    ids = tokenize_all(rows, tokenizer, eos, text_field)
     if not len(ids):
-        raise InputError("holds no tokens", where=title, hint="check text_field and the tokenizer")
+        raise InputError("no tokens", where=title, hint="check text_field and the tokenizer")
     return Windows.of_arrays([ids], seq_len=seq_len, eos_id=eos if packed else None, name=title)
 
 
@@ -104,29 +101,29 @@ class TextStream:
     """One endless stream of documents, tokenized on the way and cut into chunks, which a mark resumes exactly.
 
     Chunk k is tokens [k * seq_len, k * seq_len + seq_len] of all epochs' documents one after another, each followed by
-    `eos_id`: an epoch's last documents run on into the next, nothing is lost, and no token depends on how many ranks
-    there are. With n of them, chunk k is for rank k mod n, which the caller sees to; each rank reads and tokenizes all.
+    `eos_id`: an epoch's last documents continue into the next, nothing is lost, and no token depends on the number of
+    ranks. With n ranks, the caller gives chunk k to rank k mod n; each rank reads and tokenizes all.
 
-    Documents come in the order of the library: `shuffle(seed + epoch, buffer)`. So the seed 42 orders its epoch 1 as 43
-    does its epoch 0, and the order is that of one version of the library.
+    Documents come in the order of the library: `shuffle(seed + epoch, buffer)`. So seed 42 orders its epoch 1 as seed
+    43 orders its epoch 0, and the order depends on the version of the library.
 
-    What a resume costs: of a `datasets.Dataset` nothing, its shuffle being a permutation. Of an `IterableDataset`, all
-    of the epoch that lies before is read, decoded and shuffled again, and not tokenized: the library's own state would
-    drop what its shuffle buffer held and fill it with other documents ("examples from shuffle buffers are lost when
-    resuming", `IterableDataset.state_dict` of 5.2), which is not the same stream.
+    A resume of a `datasets.Dataset` costs nothing, as its shuffle is a permutation. For an `IterableDataset`, all of
+    the epoch before the mark is read, decoded and shuffled again, but not tokenized: the library's own state would drop
+    what its shuffle buffer held and fill it with other documents ("examples from shuffle buffers are lost when
+    resuming", `IterableDataset.state_dict` of 5.2), which is another stream.
 
     Args:
         dataset: a `datasets.IterableDataset` or `Dataset`, or the name of one, which is streamed.
         tokenizer: as for `eager`.
-        eos_id: the id that ends a document. One without tokens is left out, its end too.
-        seq_len: slots of a window; a chunk has a token more.
+        eos_id: as for `eager`.
+        seq_len: slots of a window; a chunk has one token more.
         seed: of the order.
-        buffer: documents among which an `IterableDataset` is shuffled; 0 = the order as it lies.
+        buffer: documents among which an `IterableDataset` is shuffled; 0 = no shuffle.
         text_field: the column of texts.
         split, config: of a data set given by name.
 
     Raises:
-        UsageError: an argument is none of these, or `datasets` is not installed.
+        UsageError: an argument is not as described, or `datasets` is not installed.
     """
 
     def __init__(
@@ -142,125 +139,110 @@ class TextStream:
         split: str = "train",
         config: str | None = None,
     ) -> None:
-        seq_len, buffer = whole(seq_len, "seq_len"), whole(buffer, "buffer")
-        for given, option in ((text_field, "text_field"), (split, "split")):
-            text(given, option)
-        if seq_len < 1:
-            raise UsageError("is no length of a window", where="seq_len", got=str(seq_len), expected=">= 1")
-        if buffer < 0:
-            raise UsageError("is no number of documents", where="buffer", got=str(buffer), expected=">= 0")
-        self.eos_id = _require_eos(eos_id)
-        self.seq_len = seq_len
-        self._dataset = opened(dataset, config, split, text_field, streaming=True)
-        self._encode = encoding(tokenizer)
+        self.eos_id, self.seq_len = _eos(eos_id), integer(seq_len, "seq_len", 1)
+        self._buffer, self._seed = integer(buffer, "buffer", 0), integer(seed, "seed", 0)
+        self._dataset = open_dataset(dataset, config, split, text_field, streaming=True)
+        self._encode, self._field = batch_encoder(tokenizer), text_field
         if not hasattr(self._dataset, "shuffle"):
-            raise UsageError(
-                "is of another type",
-                where="dataset",
-                got=shown(dataset),
-                expected="a Dataset or IterableDataset of the datasets library, or the name of one",
-            )
-        self._field, self._seed, self._buffer = text_field, whole(seed, "seed", least=0), buffer
+            expected = "a Dataset or IterableDataset of the datasets library, or the name of one"
+            raise UsageError("wrong type", where="dataset", got=shown(dataset), expected=expected)
 
-    def chunks(self, mark: Mark = START) -> Iterator[tuple[Tokens, Mark]]:
+    def chunks(self, mark: Mark = Mark()) -> Iterator[tuple[Tokens, Mark]]:  # noqa: B008 (immutable)
         """Yield chunks without end from a mark on: tokens int32 [seq_len + 1], and the mark of the chunk after it.
 
         Raises:
-            UsageError: no such mark can be.
-            InputError: the mark lies behind its epoch or document, so the data or the tokenizer is another one; an
-                epoch without tokens; or what `eager` raises of a row.
+            UsageError: not a mark.
+            InputError: the mark is past the end of its epoch or document, so the data or the tokenizer differ; an epoch
+                has no tokens; or what `eager` raises for a row.
         """
-        if any(whole(part, "mark") < 0 for part in mark):
-            raise UsageError("is no place in a stream", where="mark", got=str(mark), expected="numbers of 0 or more")
-        for chunk in cut(self._pieces(mark), self.seq_len + 1, self.seq_len):
+        for part in mark:
+            integer(part, "mark", 0)
+        for chunk in cut_chunks(self._documents(mark), self.seq_len + 1, self.seq_len):
             assert chunk.front is not None, "a chunk's last token is the first of the next"
             yield chunk.tokens, chunk.front
 
-    def _pieces(self, mark: Mark) -> Iterator[Piece]:
-        yield from self._from(mark)
+    def _documents(self, mark: Mark) -> Iterator[TokenizedDocument]:
+        yield from self._epoch(mark)
         epoch = mark.epoch
         while True:
             epoch += 1
-            pieces = self._from(Mark(epoch))
-            first = next(pieces, None)
+            documents = self._epoch(Mark(epoch))
+            first = next(documents, None)
             if first is None:
-                raise InputError("has no tokens", where=f"epoch {epoch} of the texts", hint="check the tokenizer")
+                raise InputError("no tokens", where=f"epoch {epoch} of the texts", hint="check the tokenizer")
             yield first
-            yield from pieces
+            yield from documents
 
-    def _from(self, mark: Mark) -> Iterator[Piece]:
-        rows = self._ordered(mark)
-        pieces = tokenized_pieces(rows, self._encode, self.eos_id, self._field, Mark(mark.epoch, mark.document))
-        if mark.offset or mark.document:
-            head = next(pieces, None)
-            if head is None or head.mark.document != mark.document or mark.offset >= len(head.ids):
-                raise InputError(
-                    "lies behind the end of its epoch or document",
-                    where=str(mark),
-                    hint="resume with the data, seed, buffer and tokenizer that the mark was made with",
-                )
-            pieces = chain([Piece(mark, head.ids[mark.offset :])], pieces)
-        return pieces
-
-    def _ordered(self, mark: Mark) -> Iterator[dict[str, Any]]:
-        rows = ordered(self._dataset, self._seed + mark.epoch, self._buffer)
+    def _epoch(self, mark: Mark) -> Iterator[TokenizedDocument]:
+        """The rest of an epoch."""
+        rows = shuffled(self._dataset, self._seed + mark.epoch, self._buffer)
         if _indexable(rows):
-            return iter(rows.select(range(mark.document, len(rows))) if mark.document < len(rows) else ())
-        return islice(rows, mark.document, None)
+            rows = rows.select(range(mark.document, len(rows))) if mark.document < len(rows) else ()
+        else:
+            rows = islice(rows, mark.document, None)
+        first = Mark(mark.epoch, mark.document)
+        documents = tokenize_documents(rows, self._encode, self.eos_id, self._field, first)
+        if mark == (mark.epoch, 0, 0):
+            return documents
+        head = next(documents, None)
+        if head is None or head.mark.document != mark.document or mark.offset >= len(head.ids):
+            raise InputError(
+                "past the end of its epoch or document",
+                where=str(mark),
+                hint="resume with the data, seed, buffer and tokenizer that the mark was made with",
+            )
+        return chain([TokenizedDocument(mark, head.ids[mark.offset :])], documents)
 
 
-def opened(dataset: Any, config: str | None, split: str, text_field: str, *, streaming: bool) -> Any:
-    """The data set of this name, or what is one already."""
+def open_dataset(dataset: Any, config: str | None, split: str, text_field: str, *, streaming: bool) -> Any:
+    """A data set, by name or as it is, without the columns that would be decoded in vain."""
+    string(text_field, "text_field")
+    string(split, "split")
     if isinstance(dataset, str):
         try:
             from datasets import load_dataset
         except ImportError as error:
-            raise UsageError(
-                "needs the datasets library", where=f"dataset={dataset}", hint="pip install datasets==5.2.0"
-            ) from error
-        with _foreign(f"dataset={dataset}", "cannot be had"):
+            hint = "pip install datasets==5.2.0"
+            raise UsageError("needs the datasets library", where=f"dataset={dataset}", hint=hint) from error
+        with _foreign(f"dataset={dataset}", "cannot be loaded"):
             dataset = load_dataset(dataset, config, split=split, streaming=streaming)
-    # Other columns would be decoded with every row.
-    return (
-        dataset.select_columns([text_field]) if _indexable(dataset) and text_field in dataset.column_names else dataset
-    )
+    if _indexable(dataset) and text_field in dataset.column_names:
+        return dataset.select_columns([text_field])
+    return dataset
 
 
-def ordered(dataset: Any, seed: int, buffer: int) -> Any:
+def shuffled(dataset: Any, seed: int, buffer: int) -> Any:
     """The rows as the library shuffles them."""
+    if not buffer:
+        return dataset
     if _indexable(dataset):
         # Not into the cache on disk: every epoch would leave a file of indices there.
-        return dataset.shuffle(seed=seed, keep_in_memory=True) if buffer else dataset
-    return dataset.shuffle(seed=seed, buffer_size=buffer) if buffer else dataset
+        return dataset.shuffle(seed=seed, keep_in_memory=True)
+    return dataset.shuffle(seed=seed, buffer_size=buffer)
 
 
 def _indexable(dataset: Any) -> bool:
     return hasattr(dataset, "to_iterable_dataset")
 
 
-def tokenized(rows: Iterable[dict[str, Any]], tokenizer: Any, eos_id: int, text_field: str) -> Tokens:
+def tokenize_all(rows: Iterable[dict[str, Any]], tokenizer: Any, eos_id: int, text_field: str) -> Tokens:
     """All tokens of all rows, int32 [tokens], each document followed by `eos_id`."""
-    # Grows as a list does, and takes four bytes a token where that takes some forty.
+    # It grows as a list does, and takes four bytes a token instead of some forty.
     ids = array("i")
-    for piece in tokenized_pieces(rows, encoding(tokenizer), eos_id, text_field, START):
-        ids.frombytes(piece.ids.tobytes())
+    for document in tokenize_documents(rows, batch_encoder(tokenizer), eos_id, text_field, Mark()):
+        ids.frombytes(document.ids.tobytes())
     return np.frombuffer(ids, np.int32)
 
 
-def tokenized_pieces(
-    rows: Iterable[dict[str, Any]],
-    encode: Callable[[list[str]], Sequence[Any]],
-    eos_id: int,
-    text_field: str,
-    first: Mark,
-) -> Iterator[Piece]:
-    """Each document's tokens and the end-of-text id; documents without tokens are left out. `first` marks the first."""
+def tokenize_documents(
+    rows: Iterable[dict[str, Any]], encode: Encode, eos_id: int, text_field: str, first: Mark
+) -> Iterator[TokenizedDocument]:
+    """Documents with the end-of-text id; those without tokens are left out. `first` is the mark of the first row."""
     try:
         given = iter(rows)
     except TypeError:
-        raise UsageError(
-            "is of another type", where="dataset", got=shown(rows), expected="rows, each a mapping with a text"
-        ) from None
+        expected = "rows, each a mapping with a text"
+        raise UsageError("wrong type", where="dataset", got=shown(rows), expected=expected) from None
     number = first.document
 
     def following() -> list[dict[str, Any]]:
@@ -273,113 +255,93 @@ def tokenized_pieces(
             encoded = [(ids, len(ids)) for ids in encode(texts)]
         for ids, length in encoded:
             if length:
-                yield Piece(Mark(first.epoch, number), _checked(ids, eos_id, f"document {number} of the texts"))
+                where = f"document {number} of the texts"
+                yield TokenizedDocument(Mark(first.epoch, number), _with_end(ids, eos_id, where))
             number += 1
 
 
-def cut(pieces: Iterable[Piece], size: int, step: int) -> Iterator[Chunk]:
-    """Chunks of `size` tokens off the front, each `step` after the one before; tokens that fill none are left."""
-    held: deque[Piece] = deque()
+def cut_chunks(documents: Iterable[TokenizedDocument], size: int, step: int) -> Iterator[Chunk]:
+    """Chunks of `size` tokens off the front, each `step` after the one before; an incomplete last one is left out."""
+    held: deque[TokenizedDocument] = deque()
     tokens = 0
-    for piece in pieces:
-        held.append(piece)
-        tokens += len(piece.ids)
+    for document in documents:
+        held.append(document)
+        tokens += len(document.ids)
         while tokens >= size:
             chunk = np.concatenate([part.ids[:size] for part in _front(held, size)])[:size]
             left = step
             while held and left >= len(held[0].ids):
                 left -= len(held.popleft().ids)
             if left:
-                (epoch, document, offset), ids = held[0]
-                held[0] = Piece(Mark(epoch, document, offset + left), ids[left:])
+                (epoch, number, offset), ids = held[0]
+                held[0] = TokenizedDocument(Mark(epoch, number, offset + left), ids[left:])
             tokens -= step
-            yield Chunk(chunk, held[0].mark if held else None, piece.mark)
+            yield Chunk(chunk, held[0].mark if held else None, document.mark)
 
 
-def _front(held: Iterable[Piece], size: int) -> Iterator[Piece]:
-    for piece in held:
+def _front(held: Iterable[TokenizedDocument], size: int) -> Iterator[TokenizedDocument]:
+    for document in held:
         if size <= 0:
             return
-        yield piece
-        size -= len(piece.ids)
+        yield document
+        size -= len(document.ids)
 
 
-def encoding(tokenizer: Any) -> Callable[[list[str]], Sequence[Any]]:
-    """A function of texts that returns the ids of each, without special tokens; see `eager` for what a tokenizer is."""
+def batch_encoder(tokenizer: Any) -> Encode:
+    """A function of texts for any tokenizer (see `eager`)."""
     if isinstance(tokenizer, Encoder):
 
-        def by_pairmill(texts: list[str]) -> Sequence[Any]:
+        def encode(texts: list[str]) -> Sequence[Any]:
             ids, offsets = tokenizer.encode(texts)
             return np.split(ids, offsets[1:-1])
 
-        return by_pairmill
+        return encode
     if hasattr(tokenizer, "encode_batch"):
         return lambda texts: [made.ids for made in tokenizer.encode_batch(texts, add_special_tokens=False)]
     if hasattr(tokenizer, "convert_tokens_to_ids"):
-        # Of transformers, where one call for many texts runs on all cores.
+        # Of transformers; one call for many texts runs on all cores.
         return lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"]
     if callable(tokenizer):
         return lambda texts: [tokenizer(text) for text in texts]
-    raise UsageError(
-        "is no tokenizer",
-        where="tokenizer",
-        got=type(tokenizer).__name__,
-        expected="a function of a text, or a tokenizer of tokenizers, transformers or pairmill",
-    )
+    expected = "a function of a text, or a tokenizer of tokenizers, transformers or pairmill"
+    raise UsageError("not a tokenizer", where="tokenizer", got=type(tokenizer).__name__, expected=expected)
 
 
 @contextmanager
 def _foreign(where: str, what: str) -> Iterator[None]:
-    """What the library, a data set or a tokenizer raises is an error of ours that says where.
-
-    Raises:
-        InputError: with what was raised.
-    """
+    """Turn whatever the library, a data set or a tokenizer raises into an InputError that says where."""
     try:
         yield
     except (PairmillError, MemoryError):
         raise
     except Exception as error:
-        raise InputError(
-            what, where=where, got=shown(error), hint="the error that led to this one says more"
-        ) from error
+        raise InputError(what, where=where, got=shown(error), hint="see the error that caused this one") from error
 
 
-def _require_eos(eos_id: int | None) -> int:
-    eos_id = None if eos_id is None else whole(eos_id, "eos_id")
-    if eos_id is None or not 0 <= eos_id < 2**31:
-        raise UsageError(
-            "is no token id",
-            where="eos_id",
-            got=str(eos_id),
-            expected="0 to 2**31 - 1",
-            hint="a tokenizer without an end-of-text token needs one: name the id that is to end documents",
-        )
-    return eos_id
+def _eos(eos_id: int | None) -> int:
+    hint = "name the id that ends documents; a tokenizer without an end-of-text token needs one too"
+    if eos_id is None:
+        raise UsageError("missing", where="eos_id", got="None", expected=f"0 to {2**31 - 1}", hint=hint)
+    return integer(eos_id, "eos_id", 0, 2**31 - 1, hint)
 
 
 def _text(row: dict[str, Any], field: str, where: str) -> str:
     if not isinstance(row, Mapping):
-        raise InputError("is not a row", where=where, got=shown(row), expected=f"a mapping with {field}")
+        raise InputError("not a row", where=where, got=shown(row), expected=f"a mapping with {field}")
     if field not in row:
         got = ", ".join(sorted(map(str, row)))
-        raise InputError("has no such column", where=where, got=got, expected=field, hint="give text_field")
+        raise InputError("no such column", where=where, got=got, expected=field, hint="set text_field")
     found = row[field]
     if not isinstance(found, str):
-        raise InputError(
-            "is not text", where=f"{where}, {field}", got=type(found).__name__, hint="filter such rows out"
-        )
+        got = type(found).__name__
+        raise InputError("not text", where=f"{where}, {field}", got=got, hint="filter out such rows")
     return found
 
 
-def _checked(ids: Any, eos_id: int, where: str) -> Tokens:
-    with _foreign(where, "was not tokenized into ids"):
+def _with_end(ids: Any, eos_id: int, where: str) -> Tokens:
+    what = "the tokenizer did not return token ids"
+    with _foreign(where, what):
         found = np.asarray(ids)
     if found.ndim != 1 or found.dtype.kind not in "ui" or int(found.min()) < 0 or int(found.max()) >= 2**31:
-        raise InputError(
-            "was not tokenized into ids",
-            where=where,
-            got=shown(ids),
-            expected="a list of integers of 0 to 2**31 - 1",
-        )
+        raise InputError(what, where=where, got=shown(ids), expected="a list of integers of 0 to 2**31 - 1")
     return np.append(found.astype(np.int32), np.int32(eos_id))

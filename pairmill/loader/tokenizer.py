@@ -1,4 +1,4 @@
-"""Which tokenizer a folder's tokens are of. Ids of two mean different texts, and no array shows it."""
+"""Which tokenizer made a folder's tokens. Ids of two tokenizers mean different texts, and no array shows it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pairmill.errors import InputError
 from pairmill.formats.tokens import INFO
 from pairmill.log import event
 
-_METADATA = "metadata.json"
+METADATA = "metadata.json"
 _PATH = "tokenizer_path"
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """What a folder says of its tokenizer.
+    """What a folder says about its tokenizer.
 
     Attributes:
-        digest: first 16 digits of the sha256 of its tokenizer.json, where pairmill made the folder; else empty.
-        info: what ``tokenizer_info`` holds: size, delimiters, conditions, and a path.
+        digest: first 16 digits of the sha256 of tokenizer.json if pairmill made the folder, else empty.
+        info: ``tokenizer_info``: size, delimiters, conditions, and a path.
     """
 
     digest: str
@@ -34,8 +34,8 @@ class Tokenizer:
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest | None) -> Self | None:
-        """Of a tokenized or a sampled folder; None where it says nothing."""
-        raw = _object(folder / INFO) or _object(folder / _METADATA).get("tokenizer_info")
+        """The tokenizer of a tokenized or a sampled folder; None if the folder says nothing."""
+        raw = _object(folder / INFO) or _object(folder / METADATA).get("tokenizer_info")
         info = raw if isinstance(raw, dict) else {}
         digest = ""
         if manifest is not None:
@@ -45,22 +45,43 @@ class Tokenizer:
 
     @classmethod
     def above(cls, folder: Path) -> Self | None:
-        """Of a folder of tokens: what it says itself, or the tokenized folder that it is a task of.
+        """The tokenizer of a folder of tokens: as it says itself, or as the tokenized folder says that it is a task of.
 
         Raises:
-            InputError: pairmill has not finished that folder.
+            InputError: pairmill has not finished one of them.
         """
-        for place in (folder, folder.parent):
-            found = cls.of(place, manifests.read(str(place)))
-            if found is not None:
-                return found
-        return None
+        found = cls.of(folder, manifests.read(str(folder)))
+        return found or cls.of(folder.parent, manifests.read(str(folder.parent)))
 
     def __str__(self) -> str:
-        size = self.info.get("vocab_size")
-        said = [f"sha256 {self.digest}" if self.digest else "", f"vocab_size {size}" if size is not None else ""]
-        others = {name: value for name, value in self.info.items() if name != "vocab_size"}
-        return ", ".join([*filter(None, said), *([json.dumps(others, ensure_ascii=False)] if others else [])])
+        others = dict(self.info)
+        size = others.pop("vocab_size", None)
+        parts = [f"sha256 {self.digest}" if self.digest else "", f"vocab_size {size}" if size is not None else ""]
+        return ", ".join(filter(None, [*parts, json.dumps(others, ensure_ascii=False) if others else ""]))
+
+
+def check_same_tokenizer(sources: Sequence[tuple[str, Tokenizer | None]], where: str) -> None:
+    """Raise InputError, which names both, if two sources say that their tokenizers differ."""
+    known = [(name, tokenizer) for name, tokenizer in sources if tokenizer is not None]
+    for (one, first), (other, second) in combinations(known, 2):
+        by_digest = bool(first.digest and second.digest)
+        common = [] if by_digest else sorted((first.info.keys() & second.info.keys()) - {_PATH})
+        differ = [name for name in common if first.info[name] != second.info[name]]
+        if differ or (by_digest and first.digest != second.digest):
+            raise InputError(
+                "made with different tokenizers, so one id means two texts",
+                where=where,
+                got=f"{one}: {first}; {other}: {second}",
+                expected="one tokenizer" + (f"; they differ in {', '.join(differ)}" if differ else ""),
+                hint="tokenize all data with one tokenizer",
+            )
+        paths = first.info.get(_PATH), second.info.get(_PATH)
+        if not by_digest and None not in paths and paths[0] != paths[1]:
+            event(
+                f"{one} and {other} name different tokenizers, {paths[0]} and {paths[1]}; pairmill cannot tell whether "
+                "they are the same. If they are not, one id means two texts",
+                level=logging.WARNING,
+            )
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -69,31 +90,3 @@ def _object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def see_one(sources: Sequence[tuple[str, Tokenizer | None]], where: str) -> None:
-    """See that sources have one tokenizer, as far as they say.
-
-    Raises:
-        InputError: two have not; both are named.
-    """
-    known = [(name, tokenizer) for name, tokenizer in sources if tokenizer is not None]
-    for (one, mine), (other, its) in combinations(known, 2):
-        sure = bool(mine.digest and its.digest)
-        common = [] if sure else sorted((mine.info.keys() & its.info.keys()) - {_PATH})
-        differ = [name for name in common if mine.info[name] != its.info[name]]
-        if differ or (sure and mine.digest != its.digest):
-            raise InputError(
-                "are of two tokenizers, so one id means two texts",
-                where=where,
-                got=f"{one}: {mine}; {other}: {its}",
-                expected="one tokenizer" + "; they differ in " * bool(differ) + ", ".join(differ),
-                hint="tokenize all data with one tokenizer",
-            )
-        paths = mine.info.get(_PATH), its.info.get(_PATH)
-        if not sure and None not in paths and paths[0] != paths[1]:
-            event(
-                f"{one} and {other} name different tokenizers, {paths[0]} and {paths[1]}, and nothing tells whether "
-                "they are the same: ids of two would mean different texts",
-                level=logging.WARNING,
-            )

@@ -1,7 +1,6 @@
 """The API server of Kubeflow Pipelines: how it is reached, and what its refusals mean.
 
-The generated client is asked directly. ``kfp.Client`` around it takes namespace and cookies from a file in HOME and may
-write it, prints links on stdout, waits for an answer for ever, and its wait for a run never ends at CANCELED.
+The generated client is called directly; docs/decisions/0019-kfp-client.md says what ``kfp.Client`` would break.
 """
 
 from __future__ import annotations
@@ -23,22 +22,25 @@ T = TypeVar("T")
 
 HOST_VARIABLE, UI_VARIABLE, TOKEN_VARIABLE = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT", "KF_PIPELINES_TOKEN"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_POD_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # noqa: S105 - its place
 _TIMEOUT = (10, 60)  # seconds to connect, and between two bytes
 _TRIES = 5
 _LOG_BYTES, _LOG_SECONDS = 1 << 16, 60.0
 _BUSY = frozenset({429, 502, 503, 504})
+_CHECK = "check host, network and certificates, then run the same command"
+_LOGIN = f"check the token (token_file=, {TOKEN_VARIABLE}), its audience, and what it may do in the namespace"
 
 
 class Unanswered(StorageError):
-    """No answer, or one that may be another one later. Exit code 4."""
+    """No answer, or one that a later try may change. Exit code 4."""
 
 
 class Refused(StorageError):
-    """Who asks is not known, or may not. Exit code 4."""
+    """The token is unknown, or not allowed to do this. Exit code 4."""
 
 
 class NoLog(InputError):
-    """The server has no log of a pod: it was ended before it could leave one, or never began."""
+    """The server has no log of a pod, which never began or was ended before it could leave one."""
 
 
 class Exists(PairmillError):
@@ -52,31 +54,31 @@ class ServerConfig:
     host: str = option("", help=f"address of Kubeflow Pipelines, as https://…; empty = {HOST_VARIABLE}")
     namespace: str = option("", help="profile's namespace, where Kubeflow has several users; empty = that of the pod")
     token_file: str = option("", help=f"file with a bearer token; empty = {TOKEN_VARIABLE}, or the pod's projected one")
-    ca_file: str = option("", help="certificates of the authority that the server's is from; empty = the public ones")
+    ca_file: str = option("", help="certificate authority of the server, as a file; empty = the public ones")
     poll: float = option(5.0, help="seconds between two looks at a run; every other wait is a multiple of it")
 
     def __post_init__(self) -> None:
         self.host = (self.host or os.environ.get(HOST_VARIABLE, "")).rstrip("/")
         if not self.host:
-            raise UsageError("is not given", where="host", expected="https://…", hint=f"host=, or {HOST_VARIABLE}")
+            raise UsageError("required", where="host", expected="https://…", hint=f"give host=, or set {HOST_VARIABLE}")
         if "://" not in self.host:
             self.host = f"https://{self.host}"
         if "@" in urlsplit(self.host).netloc:
-            raise UsageError("holds a login", where="host", expected="https://<name>", hint="token_file= takes a token")
+            raise UsageError("contains a login", where="host", expected="https://<name>", hint="give token_file=")
         if not 0 < self.poll <= 600:
-            raise UsageError("is out of range", where="poll", got=f"{self.poll:g}", expected="more than 0, at most 600")
+            raise UsageError("out of range", where="poll", got=f"{self.poll:g}", expected="more than 0, at most 600")
 
 
 class Server:
-    """A server, its API as the generated client has it, and whom it takes us for.
+    """A server and its API, as the generated client has it.
 
     Attributes:
-        namespace: to name in requests; empty where the server knows none.
+        namespace: to name in requests; empty if the server has a single user.
         poll: seconds between two looks at a run.
     """
 
     def __init__(self, config: ServerConfig) -> None:
-        """Look whether the server is one.
+        """Connect, and ask the server whether it has several users.
 
         Raises:
             UsageError: the token or the certificates cannot be read, or the namespace is missing.
@@ -89,15 +91,15 @@ class Server:
         self.models, self.host, self.poll = kfp, config.host, config.poll
         self._token = _token_source(config.token_file)
         settings = kfp.Configuration(host=config.host)
-        # The client says every try that failed in lines of its own; ours are said once.
+        # The client logs every failed try in its own words; ours are logged once.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         if config.ca_file:
             if not Path(config.ca_file).is_file():
                 raise UsageError("does not exist", where="ca_file", got=config.ca_file)
             settings.ssl_ca_cert = config.ca_file
-        # A redirect leads to a login page: followed, its HTML would be taken for an empty answer.
         settings.retries = urllib3.Retry(
             total=_TRIES - 1,
+            # A redirect leads to a login page, whose HTML would be taken for an empty answer.
             redirect=False,
             status_forcelist=_BUSY,
             allowed_methods=["GET"],
@@ -118,42 +120,36 @@ class Server:
         self.pipelines = kfp.PipelineServiceApi(self._client)
         self.uploads = kfp.PipelineUploadServiceApi(self._client)
         health = self.call(kfp.HealthzServiceApi(self._client).healthz_service_get_healthz)
-        self.namespace = self._namespace(config.namespace) if health.multi_user else ""
-
-    def _namespace(self, given: str) -> str:
-        if not given and _POD_NAMESPACE.is_file():
-            given = _POD_NAMESPACE.read_text(encoding="utf-8").strip()
-        if not given:
-            raise UsageError(
-                "is not given",
-                where="namespace",
-                expected="the namespace of your profile",
-                hint=f"{self.host} has several users",
-            )
-        return given
+        self.namespace = ""
+        if health.multi_user:
+            pod = _POD_NAMESPACE.read_text(encoding="utf-8").strip() if _POD_NAMESPACE.is_file() else ""
+            self.namespace = config.namespace or pod
+            if not self.namespace:
+                expected, hint = "the namespace of your profile", f"{self.host} has several users"
+                raise UsageError("required", where="namespace", expected=expected, hint=hint)
 
     def _authorize(self, settings: Any) -> None:
-        # Asked before every request: the kubelet writes a projected token anew before the old one expires.
+        # Called before every request: the kubelet renews a projected token before the old one expires.
         settings.api_key["authorization"] = self._token() if self._token is not None else ""
 
     def link(self, run: str) -> str:
-        """Where a person sees the run."""
+        """The run's page in the interface."""
         return f"{os.environ.get(UI_VARIABLE, self.host).rstrip('/')}/#/runs/details/{run}"
 
     def call(self, method: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """What a method of the generated client answers. A refused token is read once more and tried again.
+        """The answer to a method of the generated client. After a 401 it reads the token again and tries once more.
 
         Raises:
             Unanswered: no answer after several tries.
             Refused: 401 or 403.
             InputError: 404.
             Exists: 409.
-            UsageError: refused as it was asked.
+            UsageError: the server refused the request as it is.
         """
         try:
             return self._ask(method, *arguments, **named)
         except Refused as error:
-            if self._token is None or error.got != "status 401":
+            if error.got != "status 401" or self._token is None:
                 raise
             return self._ask(method, *arguments, **named)
 
@@ -164,28 +160,26 @@ class Server:
             answer = method(*arguments, **named, _request_timeout=_TIMEOUT)
         except self.models.ApiException as error:
             raise self._error(error.status, error.body) from None
-        except urllib3.exceptions.HTTPError as error:
-            reason = getattr(error, "reason", None) or error
-            raise Unanswered("does not answer", where=self.host, got=self._safe(str(reason)), hint=_CHECK) from None
-        except UnicodeDecodeError:
-            raise Unanswered("answers no text", where=self.host, hint=_CHECK) from None
+        except (urllib3.exceptions.HTTPError, UnicodeDecodeError) as error:
+            reason = self._safe(str(getattr(error, "reason", None) or error))
+            raise Unanswered("does not answer", where=self.host, got=reason, hint=_CHECK) from None
         kind = self._client.last_response.getheader("content-type", "")
         if "json" not in kind:
-            raise Unanswered("is no Kubeflow Pipelines", where=self.host, got=f"an answer of type {kind}", hint=_CHECK)
+            got = f"an answer of type {kind}"
+            raise Unanswered("not a Kubeflow Pipelines server", where=self.host, got=got, hint=_CHECK)
         return answer
 
     def log_tail(self, run: str, node: str) -> str:
-        """The end of the log of a node of the workflow, which may be gone: the API has it in v1alpha1 only.
+        """The end of the log of a workflow node, whose pod may be gone. Only v1alpha1 of the API has it.
 
         The server decodes each line that is a JSON object, and gives its key ``log`` or an empty line.
 
         Raises:
-            PairmillError: it cannot be had.
+            PairmillError: the server does not give it.
         """
         import urllib3
 
-        end = time.monotonic() + _LOG_SECONDS
-        tail = b""
+        end, tail = time.monotonic() + _LOG_SECONDS, b""
         try:
             answer = self._client.call_api(
                 "/apis/v1alpha1/runs/{run}/nodes/{node}/log",
@@ -204,27 +198,27 @@ class Server:
         except (self.models.ApiException, urllib3.exceptions.HTTPError, UnicodeDecodeError) as error:
             raise self._error(getattr(error, "status", 0), getattr(error, "body", None)) from None
         text = self._safe(tail.decode("utf-8", "replace"))
-        # Where there is no log the server answers 200, and says so in place of it.
+        # If there is no log the server answers 200, with a message in its place.
         if refused := _message(text, "error_message"):
             raise NoLog("has no log", where=self.host, got=refused)
         return text
 
     def _error(self, status: int, body: Any) -> PairmillError:
-        got, said = f"status {status}", self._safe(_message(body))
+        got, said = f"status {status}", self._safe(_message(body, "message", "error_message", "error"))
         if status in _BUSY or status >= 500 or not status:
             return Unanswered(said or "does not answer", where=self.host, got=got, hint=_CHECK)
-        if status in {301, 302, 303, 307, 308}:
-            return Refused("sends us to a login", where=self.host, got=got, hint=_LOGIN)
+        if 300 <= status < 400:
+            return Refused("redirects to a login", where=self.host, got=got, hint=_LOGIN)
         if status in {401, 403}:
-            return Refused(said or "does not let us", where=self.host, got=got, hint=_LOGIN)
+            return Refused(said or "access denied", where=self.host, got=got, hint=_LOGIN)
         if status == 404:
-            return InputError(said or "is not there", where=self.host, got=got, hint="check the id, host and namespace")
+            return InputError(said or "not found", where=self.host, got=got, hint="check the id, host and namespace")
         if status == 409:
-            return Exists(said or "exists already", where=self.host, got=got)
-        return UsageError(said or "is refused", where=self.host, got=got, hint="check the options")
+            return Exists(said or "already exists", where=self.host, got=got)
+        return UsageError(said or "request refused", where=self.host, got=got, hint="check the options")
 
     def _safe(self, text: str) -> str:
-        """The text without our token, should a proxy send back what it was sent."""
+        """The text without our token, which a proxy may send back."""
         try:
             token = self._token() if self._token is not None else ""
         except UsageError:
@@ -232,39 +226,32 @@ class Server:
         return text.replace(token, "…") if token else text
 
 
-_CHECK = "check host, network and certificates, then run the same command"
-_LOGIN = f"check the token (token_file=, {TOKEN_VARIABLE}), its audience, and what it may do in the namespace"
-
-
 def _token_source(file: str) -> Callable[[], str] | None:
-    """Gives the token of now; None where there is none."""
+    """A function that reads the current token; None if there is none."""
     if not file and os.environ.get(TOKEN_VARIABLE):
         return lambda: os.environ[TOKEN_VARIABLE]
-    path = file
-    if not path:
-        from kfp import client
-
-        path = os.environ.get(client.KF_PIPELINES_SA_TOKEN_ENV) or client.KF_PIPELINES_SA_TOKEN_PATH
-        if not Path(path).is_file():
+    if not file:
+        file = os.environ.get("KF_PIPELINES_SA_TOKEN_PATH") or _POD_TOKEN
+        if not Path(file).is_file():
             return None
 
     def read() -> str:
         try:
-            token = Path(path).read_text(encoding="utf-8").strip()
+            token = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError("cannot be read", where="token_file", got=path, hint=type(error).__name__) from None
+            raise UsageError("cannot be read", where="token_file", got=file, hint=type(error).__name__) from None
         if not token:
-            raise UsageError("is empty", where="token_file", got=path, expected="a bearer token")
+            raise UsageError("is empty", where="token_file", got=file, expected="a bearer token")
         return token
 
     return read
 
 
 def _message(body: Any, *keys: str) -> str:
-    """What the server says, in its own words: gRPC's status as JSON, or the upload's own form."""
+    """The server's own words: the first of these keys, if the answer is a JSON object."""
     try:
         said = json.loads(str(body or ""))
     except ValueError:
         return ""
-    found = [said.get(key) for key in keys or ("message", "error_message", "error")] if isinstance(said, dict) else []
+    found = [said.get(key) for key in keys] if isinstance(said, dict) else []
     return str(next(filter(None, found), ""))[:500]

@@ -1,9 +1,9 @@
 """What a run object of Kubeflow Pipelines says: how the run ended, and the tasks that a person knows.
 
 The REST API lists every node of the workflow under the name that Argo displays: drivers, loops, retries and pods beside
-the tasks, and no entry says which other one it belongs to. A stock installation wraps every template in a retry, so
-each task is listed as ``fetch`` and, for each attempt, as ``fetch(0)``. Tasks are told by their names and times alone:
-how Argo makes the ids of its nodes is not part of any API.
+the tasks. A stock installation wraps every template in a retry, so each task is listed as ``fetch`` and, for each
+attempt, as ``fetch(0)``. No entry names its parent, and how Argo makes node ids is not part of any API: only names and
+times tell entries apart.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
-from pipelines.compile import STAGES
+from pipelines.stages import STAGES
 
 SUCCEEDED, FAILED, SKIPPED, PENDING, RUNNING = "SUCCEEDED", "FAILED", "SKIPPED", "PENDING", "RUNNING"
 CANCELING, CANCELED = "CANCELING", "CANCELED"
-GOES_ON = frozenset({"", PENDING, RUNNING, CANCELING, "PAUSED", "RUNTIME_STATE_UNSPECIFIED"})
-KNOWN = GOES_ON | {SUCCEEDED, FAILED, SKIPPED, CANCELED}
+ACTIVE = frozenset({"", PENDING, RUNNING, CANCELING, "PAUSED", "RUNTIME_STATE_UNSPECIFIED"})
+KNOWN = ACTIVE | {SUCCEEDED, FAILED, SKIPPED, CANCELED}
 
 _DRIVER, _EXECUTOR = "-driver", "executor"
-_ATTEMPT = re.compile(r"(.+)\((\d+)\)")
-# What kfp's compiler calls DAGs that are not tasks of the pipeline.
+_EPOCH = datetime.fromtimestamp(0, UTC)
+# The names that kfp's compiler gives to DAGs that are not tasks of the pipeline.
 _AROUND = re.compile(r"root|iteration-item|(for-loop|condition|condition-branches|exit-handler)-\d+")
 _STAGES = frozenset(stage.replace("_", "-") for stage in STAGES)
 
 
 class Verdict(Enum):
-    """How a run ended. The value is the exit code."""
+    """How a run ended, named as its state. The value is the exit code."""
 
     SUCCEEDED = 0
     FAILED = 6
@@ -41,15 +41,15 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Task:
-    """A task of the pipeline, or the driver of one that failed before it.
+class TaskStatus:
+    """A task of the pipeline, or the driver of one that failed before the task began.
 
     Args:
         key: the entry's id.
-        label: its name, with a number where several are called alike: ``clean[3]`` is the fourth that began.
-        state: RUNNING only once its program runs; PENDING while its pod waits for a node or an image.
+        label: its name, with a number if several have that name: ``clean[3]`` is the fourth that began.
+        state: PENDING while its pod waits for a node or an image, RUNNING once its program runs.
         seconds: from its start to its end, or to now.
-        node: of a task that ended, the pod whose log says how; empty if the server does not say.
+        node: of a task that ended, the pod whose log tells why; empty if the server does not say.
     """
 
     key: str
@@ -59,145 +59,116 @@ class Task:
     node: str
 
 
+@dataclass(frozen=True, order=True)
+class _Entry:
+    """An entry of the run's list, in the order of start. ``attempt`` is -1 for the entry around all attempts."""
+
+    start: datetime
+    display: str
+    key: str
+    name: str
+    attempt: int
+    state: str
+    end: datetime
+    pod: str
+
+    @classmethod
+    def of(cls, one: Any) -> Self:
+        match = re.fullmatch(r"(.+)\((\d+)\)", one.display_name)
+        name, attempt = (match[1], int(match[2])) if match else (one.display_name, -1)
+        pod = str(one.child_tasks[-1].pod_name or "") if one.child_tasks else ""
+        start, end = one.start_time or _EPOCH, one.end_time or _EPOCH
+        return cls(start, one.display_name, one.task_id, name, attempt, one.state, end, pod)
+
+
 def verdict(run: Any) -> Verdict | None:
     """How the run (a ``V2beta1Run``) ended; None while it goes on.
 
     A terminated run ends in FAILED; only the CANCELING in its history tells it from one that failed.
     """
     state = run.state or ""
-    if state == SUCCEEDED:
-        return Verdict.SUCCEEDED
-    if state == SKIPPED:
-        return Verdict.SKIPPED
-    if state == CANCELED:
+    if state == FAILED and any(entry.state == CANCELING for entry in run.state_history or []):
         return Verdict.CANCELED
-    if state == FAILED:
-        canceled = any(entry.state == CANCELING for entry in run.state_history or [])
-        return Verdict.CANCELED if canceled else Verdict.FAILED
-    # The server writes the epoch where there is no time yet.
+    if state in Verdict.__members__:
+        return Verdict[state]
+    # The server writes the epoch if there is no time yet.
     ended = run.finished_at is not None and run.finished_at.year > 1970
-    return Verdict.UNKNOWN if ended and state not in GOES_ON else None
+    return Verdict.UNKNOWN if ended and state not in ACTIVE else None
 
 
-def tasks(run: Any, now: datetime) -> list[Task]:
+def tasks(run: Any, now: datetime) -> list[TaskStatus]:
     """The tasks of the run (a ``V2beta1Run``) that have begun, and drivers that failed, in the order of their start."""
-    details = list(run.run_details.task_details or []) if run.run_details else []
-    entries = [entry for entry in details if entry.display_name and entry.state]
-    newest = sorted(_newest(entries), key=_order)
-    drivers = {entry.display_name.removesuffix(_DRIVER) for entry in entries if entry.display_name.endswith(_DRIVER)}
-    shown = [one for one in newest if _name(one) in drivers and not _AROUND.fullmatch(_name(one))]
-    failed_drivers = [one for one in newest if _name(one).endswith(_DRIVER) and one.state == FAILED]
-    waiting = _waiting(entries, shown)
-    nodes = {**_executors(entries, newest, shown), **_attempts(entries, failed_drivers)}
-    labels = _labels(shown)
-    labels.update({one.task_id: f"{_name(one).removesuffix(_DRIVER)} (driver)" for one in failed_drivers})
-    return [
-        Task(
-            key=entry.task_id,
-            label=labels[entry.task_id],
-            state=PENDING if entry.task_id in waiting else entry.state,
-            seconds=_seconds(entry, now),
-            node=nodes.get(entry.task_id, ""),
-        )
-        for entry in sorted([*shown, *failed_drivers], key=_order)
-    ]
+    details = (run.run_details.task_details or []) if run.run_details else []
+    entries = sorted(_Entry.of(one) for one in details if one.display_name and one.state)
+    newest = _newest(entries)
+    drivers = {one.name.removesuffix(_DRIVER) for one in entries if one.name.endswith(_DRIVER)}
+    shown = [one for one in newest if one.name in drivers and not _AROUND.fullmatch(one.name)]
+    broken = [one for one in newest if one.name.endswith(_DRIVER) and one.state == FAILED]
+    waiting, pods, labels = _waiting(entries, shown), _pods(entries, newest, shown, broken), _labels(shown)
+    labels.update({one.key: f"{one.name.removesuffix(_DRIVER)} (driver)" for one in broken})
+    found = []
+    for one in sorted([*shown, *broken]):
+        end = one.end if one.end != _EPOCH and one.state not in ACTIVE else now
+        seconds = max((end - one.start).total_seconds(), 0.0) if one.start != _EPOCH else 0.0
+        state = PENDING if one.key in waiting else one.state
+        found.append(TaskStatus(one.key, labels[one.key], state, seconds, pods.get(one.key, "")))
+    return found
 
 
-def settled(found: Iterable[Task]) -> bool:
+def settled(found: Iterable[TaskStatus]) -> bool:
     """Whether every task has ended. The server writes the run's end some seconds before those of its tasks."""
-    return all(task.state not in GOES_ON for task in found)
+    return all(task.state not in ACTIVE for task in found)
 
 
-_EPOCH = datetime.fromtimestamp(0, UTC)
+def _newest(entries: Sequence[_Entry]) -> list[_Entry]:
+    """For each name the entries around all attempts, which have the last one's state; else the last attempt."""
+    last: dict[str, int] = {}
+    for one in entries:
+        last[one.name] = -1 if -1 in (one.attempt, last.get(one.name)) else max(one.attempt, last.get(one.name, 0))
+    return [one for one in entries if one.attempt == last[one.name]]
 
 
-def _name(entry: Any) -> str:
-    """The name without the number of an attempt."""
-    match = _ATTEMPT.fullmatch(entry.display_name)
-    return str(match[1] if match else entry.display_name)
-
-
-def _number(entry: Any) -> int:
-    match = _ATTEMPT.fullmatch(entry.display_name)
-    return int(match[2]) if match else -1
-
-
-def _start(entry: Any) -> datetime:
-    started: datetime = entry.start_time or _EPOCH
-    return started
-
-
-def _order(entry: Any) -> tuple[datetime, str, str]:
-    return _start(entry), entry.display_name, entry.task_id
-
-
-def _newest(entries: Sequence[Any]) -> list[Any]:
-    """Of entries that are called alike those around the attempts, which have the newest one's state."""
-    found: dict[str, dict[int, list[Any]]] = {}
-    for entry in entries:
-        found.setdefault(_name(entry), {}).setdefault(_number(entry), []).append(entry)
-    return [entry for numbered in found.values() for entry in numbered.get(-1) or numbered[max(numbered)]]
-
-
-def _labels(shown: Sequence[Any]) -> dict[str, str]:
+def _labels(shown: Sequence[_Entry]) -> dict[str, str]:
     """Labels by the entries' ids. The server does not say which iteration of its loop a task is in."""
-    counts, numbers, found = Counter(map(_name, shown)), Counter[str](), {}
-    for entry in shown:
-        name = _name(entry)
-        # kfp calls a stage that is in its loop and behind it "clean-2" and "clean".
-        stage = re.sub(r"-\d+$", "", name)
-        if stage != name and stage in _STAGES:
-            label = f"{stage}[{numbers[name]}]"
-        else:
-            label = name if counts[name] == 1 else f"{name}[{numbers[name]}]"
-        numbers[name] += 1
-        found[entry.task_id] = label
+    counts, numbers, found = Counter(one.name for one in shown), Counter[str](), {}
+    for one in shown:
+        # If a stage is both in its loop and after it, kfp calls the two "clean-2" and "clean".
+        stage = re.sub(r"-\d+$", "", one.name)
+        shared = stage != one.name and stage in _STAGES
+        several = shared or counts[one.name] > 1
+        found[one.key] = f"{stage if shared else one.name}[{numbers[one.name]}]" if several else one.name
+        numbers[one.name] += 1
     return found
 
 
-def _waiting(entries: Sequence[Any], shown: Sequence[Any]) -> set[str]:
-    """Ids of the tasks whose pods wait: to Kubeflow these tasks are RUNNING.
+def _waiting(entries: Sequence[_Entry], shown: Sequence[_Entry]) -> set[str]:
+    """Ids of the tasks whose pods wait, which Kubeflow calls RUNNING.
 
-    A waiting pod is that of the task that began last before it. Among the workers of a loop that may be another one
-    that runs; how many wait is right in any case.
+    A waiting pod belongs to the task that began last before it. Among the workers of a loop this may be another one
+    that runs; the number of those that wait is always right.
     """
-    pods = [one for one in entries if _name(one) == _EXECUTOR and one.state == PENDING]
     running = [one for one in shown if one.state == RUNNING]
-    found: set[str] = set()
-    for pod in sorted(pods, key=_order):
-        before = [one for one in running if _start(one) <= _start(pod) and one.task_id not in found]
-        if before:
-            found.add(max(before, key=_order).task_id)
-    return found
+    for pod in entries:
+        before = [one for one in running if one.start <= pod.start]
+        if pod.name == _EXECUTOR and pod.state == PENDING and before:
+            running.remove(max(before))
+    left = {one.key for one in running}
+    return {one.key for one in shown if one.state == RUNNING} - left
 
 
-def _executors(entries: Sequence[Any], newest: Sequence[Any], shown: Sequence[Any]) -> dict[str, str]:
-    """Pods of the tasks that ended, by the tasks' ids: of those that are retried the last attempt's."""
-    if not any(_name(one) == _EXECUTOR and _number(one) >= 0 for one in entries):
-        return {one.task_id: _last_child(one) for one in shown}
-    found = {}
+def _pods(
+    entries: Sequence[_Entry], newest: Sequence[_Entry], shown: Sequence[_Entry], broken: Sequence[_Entry]
+) -> dict[str, str]:
+    """Pods by the ids of the tasks that ended and of the drivers that failed; of several attempts the last one's."""
+    wrapped = {one.name for one in entries if one.attempt >= 0}
+    # A driver without attempts is the pod itself, and no entry has its id.
+    found = {one.key: one.pod for one in broken if one.name in wrapped}
+    if _EXECUTOR not in wrapped:
+        return found | {one.key: one.pod for one in shown}
     for state in (SUCCEEDED, FAILED):
+        # Paired in the order of start, the last first: no entry says whose executor it is, so the logs of tasks that
+        # began in the same second may be exchanged. A task that was retried as a whole has an executor per attempt.
         ended = [one for one in shown if one.state == state]
-        executors = [one for one in newest if _name(one) == _EXECUTOR and one.state == state]
-        # Both in the order of their start: no entry says whose executor it is, and of tasks that began in one second
-        # the logs may be exchanged. A task that was tried again as a whole leaves an executor for each attempt.
-        pairs = zip(reversed(ended), reversed(executors), strict=False)
-        found.update({task.task_id: _last_child(executor) for task, executor in pairs})
+        executors = [one for one in newest if one.name == _EXECUTOR and one.state == state]
+        found |= {one.key: pod.pod for one, pod in zip(reversed(ended), reversed(executors), strict=False)}
     return found
-
-
-def _attempts(entries: Sequence[Any], drivers: Sequence[Any]) -> dict[str, str]:
-    """Pods of drivers that failed. Where a driver is not retried it is the pod itself, and its id is nowhere."""
-    retried = {_name(one) for one in entries if _number(one) >= 0}
-    return {one.task_id: _last_child(one) for one in drivers if _name(one) in retried}
-
-
-def _last_child(entry: Any) -> str:
-    children = entry.child_tasks or []
-    return str(children[-1].pod_name or "") if children else ""
-
-
-def _seconds(entry: Any, now: datetime) -> float:
-    ended = entry.end_time if entry.state not in GOES_ON else None
-    end = ended if ended and ended.year > 1970 else now
-    return max((end - entry.start_time).total_seconds(), 0.0) if entry.start_time else 0.0

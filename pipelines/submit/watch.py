@@ -1,4 +1,4 @@
-"""A run as it goes: tasks while they change, what to look at when nothing does, and how it ended."""
+"""A run as it goes: its tasks as they change, a warning if nothing changes, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pairmill import log
 from pairmill.engine.stage import option
@@ -23,7 +23,7 @@ from pairmill.log import event
 from pairmill.redact import escaped
 from pipelines.submit import state
 from pipelines.submit.server import Exists, NoLog, Refused, Server, Unanswered
-from pipelines.submit.state import Task, Verdict
+from pipelines.submit.state import TaskStatus, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,18 +32,18 @@ TIMED_OUT = 9
 
 # In looks at the run: with the usual five seconds five minutes, ten minutes, and half a minute.
 _PENDING_LOOKS, _LOST_LOOKS, _SETTLE_LOOKS = 60, 120, 6
-_LOG_LINES, _LOGS = 20, 10
-_ROWS = 8
+_LOG_LINES, _MAX_LOGS = 20, 10
+_MAX_ROWS = 8
 
 
 @dataclass(kw_only=True)
 class WatchConfig:
-    """How long a run is waited for."""
+    """How long to wait for a run."""
 
     timeout: float = option(0.0, help="seconds to wait for the run to end; 0 = as long as it takes")
-    on_timeout: Literal["leave", "terminate"] = option("leave", help="what becomes of the run then")
+    on_timeout: Literal["leave", "terminate"] = option("leave", help="what to do with the run then")
     on_interrupt: Literal["ask", "terminate", "leave"] = option(
-        "ask", help="what becomes of the run at Ctrl-C; ask = leave it where there is no terminal, and at SIGTERM"
+        "ask", help="what to do with the run at Ctrl-C; ask = leave it if there is no terminal, and at SIGTERM"
     )
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class WatchConfig:
 
 
 class Ended(PairmillError):
-    """The wait ended with something else than a run that succeeded; ``exit_code`` says with what."""
+    """The run did not succeed, or the wait for it ended; ``exit_code`` tells which."""
 
     def __init__(self, what: str, code: int, *, where: str = "", hint: str = "") -> None:
         super().__init__(what, where=where, hint=hint)
@@ -63,17 +63,12 @@ class _Terminated(BaseException):
     """SIGTERM came."""
 
 
-class _Display(Protocol):
-    def show(self, run_state: str, tasks: Sequence[Task]) -> None:
-        """Show what changed."""
-
-
 def watch(server: Server, run: str, config: WatchConfig) -> None:
     """Wait until the run has succeeded.
 
     Raises:
         Ended: it ended otherwise, or the wait did.
-        PairmillError: the server could not be asked; the run goes on.
+        PairmillError: the server cannot be reached; the run goes on.
     """
     watcher = _Watcher(server, run, config)
     previous = signal.signal(signal.SIGTERM, _on_sigterm)
@@ -101,29 +96,29 @@ class _Watcher:
         """The run when it has ended."""
         while True:
             try:
-                with _display() as display:
-                    return self._until_ended(display)
+                with _display() as show:
+                    return self._until_ended(show)
             except (KeyboardInterrupt, _Terminated) as error:
                 self._interrupted(TERMINATED if isinstance(error, _Terminated) else INTERRUPTED)
 
-    def _until_ended(self, display: _Display) -> Any:
+    def _until_ended(self, show: Callable[[str, Sequence[TaskStatus]], None]) -> Any:
         looks_after_end = 0
         while True:
             run = self._look()
             tasks = state.tasks(run, datetime.now(UTC))
-            display.show(run.state or "", tasks)
-            if state.verdict(run) is not None:
-                # The server writes the end of the run some seconds before those of its tasks.
-                if state.settled(tasks) or looks_after_end == _SETTLE_LOOKS:
-                    return run
-                looks_after_end += 1
-            else:
-                self._watchdog(run, tasks)
+            show(run.state or "", tasks)
+            if state.verdict(run) is None:
+                self._warn(run.state or "", tasks)
                 self._check_timeout()
+            # The server writes the end of the run some seconds before those of its tasks.
+            elif state.settled(tasks) or looks_after_end == _SETTLE_LOOKS:
+                return run
+            else:
+                looks_after_end += 1
             time.sleep(min(self._server.poll, max(self._end - time.monotonic(), 0.0) + 0.01))
 
     def _look(self) -> Any:
-        """The run. An answer that fails to come is waited for, a bounded time."""
+        """The run. If the server does not answer it is asked again, for a bounded time."""
         since, tries = time.monotonic(), 0
         while True:
             try:
@@ -131,40 +126,38 @@ class _Watcher:
             except Unanswered as error:
                 tries += 1
                 if time.monotonic() - since > _LOST_LOOKS * self._server.poll:
-                    raise Unanswered(
-                        "the connection is lost", where=error.where, got=f"{error.what} {error.got}", hint=self._again
-                    ) from error
+                    got = f"{error.what} {error.got}"
+                    raise Unanswered("connection lost", where=error.where, got=got, hint=self._again) from error
                 if tries == 1:
-                    event(f"{error.where}: {error.what}; waiting for it", run=self._run)
+                    event(f"{error.where}: {error.what}; trying again", run=self._run)
                 self._check_timeout()
                 time.sleep(self._server.poll * min(2.0**tries, 6.0) * random.uniform(0.5, 1.0))  # noqa: S311
             except Refused as error:
-                raise Refused(
-                    error.what, where=error.where, got=error.got, hint=f"{error.hint}; {self._again}"
-                ) from error
+                hint = f"{error.hint}; {self._again}"
+                raise Refused(error.what, where=error.where, got=error.got, hint=hint) from error
 
-    def _watchdog(self, run: Any, tasks: Sequence[Task]) -> None:
-        """Say what waits for long: a missing image and a pod that fits no node are no failure to Kubeflow."""
+    def _warn(self, run_state: str, tasks: Sequence[TaskStatus]) -> None:
+        """Warn of what waits for long: Kubeflow never fails a pod that has no image or fits no node."""
         now = time.monotonic()
         waiting = {task.key: task.label for task in tasks if task.state == state.PENDING}
-        if run.state == state.PENDING:
+        if run_state == state.PENDING:
             waiting["run"] = "the run"
         self._pending = {key: self._pending.get(key, now) for key in waiting}
         for key, since in self._pending.items():
-            if now - since > _PENDING_LOOKS * self._server.poll and key not in self._said:
-                self._said.add(key)
-                event(
-                    f"{waiting[key]} has waited for {_duration(now - since)} to start, and never fails by itself: "
-                    f"kubectl get pods -l pipeline/runid={self._run} and kubectl describe pod say whether its image "
-                    "can be pulled, and whether a node has the memory, the disk and the labels that it asks for",
-                    level=logging.WARNING,
-                    task=waiting[key],
-                    run=self._run,
+            if now - since > _PENDING_LOOKS * self._server.poll:
+                self._warn_once(
+                    key,
+                    f"{waiting[key]} has waited for {_duration(now - since)} to start, and Kubeflow will not fail it: "
+                    f"kubectl get pods -l pipeline/runid={self._run} and kubectl describe pod tell whether its image "
+                    "can be pulled, and whether a node has the memory, disk and labels that it asks for",
                 )
-        unknown = run.state or ""
-        if unknown and unknown not in state.KNOWN and unknown not in self._said:
-            self._said.add(unknown)
-            event(f"the run is {unknown}, which this version does not know", level=logging.WARNING)
+        if run_state and run_state not in state.KNOWN:
+            self._warn_once(run_state, f"the run is {run_state}, which this version does not know")
+
+    def _warn_once(self, key: str, message: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            event(message, level=logging.WARNING, run=self._run)
 
     def _check_timeout(self) -> None:
         if time.monotonic() < self._end:
@@ -174,7 +167,7 @@ class _Watcher:
         raise self._left(f"has not ended in {_duration(self._config.timeout)}", TIMED_OUT)
 
     def _interrupted(self, code: int) -> None:
-        """Terminate the run or not; returns if it is to be watched on. A second interrupt ends the wait."""
+        """Terminate the run or leave it; returns if it is to be watched further. A second interrupt ends the wait."""
         try:
             choice = "leave" if self._terminating else self._choice(code)
             if choice == "terminate":
@@ -195,7 +188,7 @@ class _Watcher:
 
     def _terminate(self) -> None:
         self._terminating = True
-        # Refused where the run has ended meanwhile: the next look says how.
+        # Refused if the run has ended meanwhile: the next look tells how.
         with contextlib.suppress(UsageError, Exists):
             self._server.call(self._server.runs.run_service_terminate_run, self._run)
         event("the run is being terminated", run=self._run)
@@ -204,20 +197,20 @@ class _Watcher:
         return Ended(what, code, where=self._run, hint="it is being terminated" if self._terminating else self._again)
 
     def conclude(self, run: Any) -> None:
-        """Say how it ended; with logs, where tasks failed."""
+        """Tell how it ended, with the logs of the tasks that failed."""
         verdict = state.verdict(run)
         assert verdict is not None
-        tasks = state.tasks(run, datetime.now(UTC))
         if verdict is Verdict.SUCCEEDED:
             event(f"run {self._run} succeeded", run=self._run, state=run.state)
             return
-        # What a termination ended has nothing to tell.
-        failed = [task for task in tasks if task.state == state.FAILED and verdict is not Verdict.CANCELED]
-        for task in failed[:_LOGS]:
+        # Tasks that a termination ended have nothing to tell.
+        tasks = state.tasks(run, datetime.now(UTC)) if verdict is not Verdict.CANCELED else []
+        failed = [task for task in tasks if task.state == state.FAILED]
+        for task in failed[:_MAX_LOGS]:
             self._show_log(task)
-        if len(failed) > _LOGS:
-            event(f"and {len(failed) - _LOGS} more tasks failed")
-        names = ", ".join(task.label for task in failed[:_LOGS])
+        if len(failed) > _MAX_LOGS:
+            event(f"and {len(failed) - _MAX_LOGS} more tasks failed")
+        names = ", ".join(task.label for task in failed[:_MAX_LOGS])
         said = getattr(run.error, "message", "") or (f"failed tasks: {names}" if names else "")
         what = {
             Verdict.FAILED: "failed",
@@ -225,37 +218,34 @@ class _Watcher:
             Verdict.SKIPPED: "was skipped",
             Verdict.UNKNOWN: f"ended in the state {run.state}, which this version does not know",
         }[verdict]
-        raise Ended(f"{what}{f'; {said}' if said else ''}", verdict.value, where=f"run {self._run}", hint=self._hint())
+        hint = f"see {self._server.link(self._run)}; submitted again it redoes only what is missing"
+        raise Ended(f"{what}{f'; {said}' if said else ''}", verdict.value, where=f"run {self._run}", hint=hint)
 
-    def _hint(self) -> str:
-        return f"see {self._server.link(self._run)}; submitted again it redoes only what is missing"
-
-    def _show_log(self, task: Task) -> None:
+    def _show_log(self, task: TaskStatus) -> None:
+        lines: list[str] = []
+        reason = "its log is empty" if task.node else "the server does not tell which log belongs to it"
         try:
-            lines = told(self._server.log_tail(self._run, task.node)) if task.node else []
-            reason = "its log is empty" if task.node else "the server does not say which log is its"
+            lines = program_lines(self._server.log_tail(self._run, task.node)) if task.node else []
         except NoLog as error:
-            lines, reason = [], f"it left no log, as a pod without memory, over its time limit or evicted ({error.got})"
+            reason = f"it left no log; its pod ran out of memory or time, was evicted or never began ({error.got})"
         except PairmillError as error:
-            lines, reason = [], f"its log cannot be had ({error.what}, {error.got})"
-        if not lines:
-            event(f"{task.label} failed; {reason}", level=logging.ERROR, task=task.label)
-            return
-        text = "\n".join(f"  {line[:2000]}" for line in lines[-_LOG_LINES:])
-        event(f"{task.label} failed; the end of its log:\n{text}", level=logging.ERROR, task=task.label)
+            reason = f"its log is not available ({error.what}, {error.got})"
+        if lines:
+            reason = "the end of its log:\n" + "\n".join(f"  {line[:2000]}" for line in lines[-_LOG_LINES:])
+        event(f"{task.label} failed; {reason}", level=logging.ERROR, task=task.label)
 
 
-# Of Kubeflow's driver and launcher, which write into the log of the program that they start.
+# Lines of Kubeflow's driver and launcher, which write into the log of the program that they start.
 _GO = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ \S+:\d+\] ?(.*)")
 _EXIT = re.compile(r"(Component failed to execute successfully|failed to execute component): exit status \d+")
 
 
-def told(log: str) -> list[str]:
-    """The lines of a task's log that are its program's, and why the launcher failed it if the program did not."""
+def program_lines(log: str) -> list[str]:
+    """The lines of a task's log that its program wrote; if there are none, why the launcher failed the task."""
     found, dumped = [], False
     for line in log.splitlines():
         if match := _GO.fullmatch(line):
-            # What is dumped as JSON over several lines ends with its closing brace.
+            # JSON that is dumped over several lines ends with its closing brace.
             dumped = match[2].endswith("{")
             if match[1] in "EF" and not _EXIT.fullmatch(match[2]):
                 found.append(match[2])
@@ -266,65 +256,47 @@ def told(log: str) -> list[str]:
     return found or [match[2] for line in log.splitlines() if (match := _GO.fullmatch(line)) and match[1] in "EF"]
 
 
-class _Lines:
-    """One line for every change: for a pipe and the log of a CI."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, str] = {}
-
-    def show(self, run_state: str, tasks: Sequence[Task]) -> None:
-        self._change("", "run", run_state)
-        for task in tasks:
-            self._change(task.key, task.label, task.state, None if task.state in state.GOES_ON else task.seconds)
-
-    def _change(self, key: str, label: str, now: str, seconds: float | None = None) -> None:
-        if now and self._seen.get(key) != now:
-            self._seen[key] = now
-            took = f" after {_duration(seconds)}" if seconds is not None else ""
-            event(f"{label}: {now}{took}", task=label, state=now, seconds=seconds)
-
-
 @contextlib.contextmanager
-def _display() -> Iterator[_Display]:
-    if not (log.human() and sys.stderr.isatty()):
-        yield _Lines()
+def _display() -> Iterator[Callable[[str, Sequence[TaskStatus]], None]]:
+    """A table on a terminal; else one line for every change, for a pipe and the log of a CI."""
+    if log.human() and sys.stderr.isatty():
+        from rich.live import Live
+
+        with Live(console=log.console(), auto_refresh=False) as live:
+            yield lambda run_state, tasks: live.update(_table(run_state, tasks), refresh=True)
         return
-    from rich.live import Live
+    seen: dict[str, str] = {}
 
-    with Live(console=log.console(), auto_refresh=False) as live:
+    def show(run_state: str, tasks: Sequence[TaskStatus]) -> None:
+        for task in [TaskStatus("", "run", run_state, 0.0, ""), *tasks]:
+            if task.state and seen.get(task.key) != task.state:
+                seen[task.key] = task.state
+                seconds = task.seconds if task.key and task.state not in state.ACTIVE else None
+                took = f" after {_duration(seconds)}" if seconds is not None else ""
+                event(f"{task.label}: {task.state}{took}", task=task.label, state=task.state, seconds=seconds)
 
-        class _Live:
-            def show(self, run_state: str, tasks: Sequence[Task]) -> None:
-                live.update(_table(run_state, tasks), refresh=True)
-
-        yield _Live()
+    yield show
 
 
-def _table(run_state: str, tasks: Sequence[Task]) -> Table:
+def _table(run_state: str, tasks: Sequence[TaskStatus]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     colours = {state.SUCCEEDED: "green", state.FAILED: "red", state.RUNNING: "cyan", state.PENDING: "yellow"}
-    table = Table(title=f"run: {run_state}", title_justify="left")
-    table.add_column("task")
-    table.add_column("state")
+    table = Table("task", "state", title=f"run: {run_state}", title_justify="left")
     table.add_column("time", justify="right")
-    stages: dict[tuple[str, str], list[Task]] = {}
+    stages: dict[tuple[str, str], list[TaskStatus]] = {}
     for task in tasks:
         stages.setdefault(task.label.partition("[")[:2], []).append(task)
     for (name, _), found in stages.items():
+        rows = [(task.label, task.state, task.seconds, colours.get(task.state, "")) for task in found]
         # A table that is higher than the terminal loses its end.
-        if len(found) > _ROWS:
+        if len(found) > _MAX_ROWS:
             counts = Counter(task.state for task in found)
             states = ", ".join(f"{count} {each}" for each, count in sorted(counts.items()))
-            table.add_row(
-                Text(escaped(f"{name}[{len(found)}]")), states, _duration(max(task.seconds for task in found))
-            )
-            continue
-        for task in found:
-            table.add_row(
-                Text(escaped(task.label)), task.state, _duration(task.seconds), style=colours.get(task.state, "")
-            )
+            rows = [(f"{name}[{len(found)}]", states, max(task.seconds for task in found), "")]
+        for label, states, seconds, colour in rows:
+            table.add_row(Text(escaped(label)), states, _duration(seconds), style=colour)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Write src/tables.rs, the frozen character classes of the split.
+"""Write src/bpe/tables.rs, the frozen character classes of the split.
 
     python rust/core/generate_tables.py CLASSES_JSON [OUTPUT]
 
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
     """Generate the tables."""
     if len(arguments) not in (1, 2):
         raise SystemExit(__doc__)
-    default = Path(__file__).parent / "src" / "tables.rs"
+    default = Path(__file__).parent / "src" / "bpe" / "tables.rs"
     output = Path(arguments[1]) if len(arguments) == 2 else default
     output.write_text(render(json.loads(Path(arguments[0]).read_text())))
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
 import bench_stages
 import measure
-
-sys.path.insert(0, str(measure.ROOT / "tests"))
 
 ROUNDS = 5
 COPIES, FILES = 10, 14
@@ -20,9 +17,8 @@ COPIES, FILES = 10, 14
 
 def bench(tokenizer: Path, rows: Path, folder: Path) -> None:
     """Print seconds of both, start-up included, and their ratio."""
-    from objectstores.servers import S3Server
-
     from pairmill import storage
+    from tests.support.objectstores.servers import S3Server
 
     table = bench_stages._table(rows)
     size = bench_stages._megabytes(table) * COPIES

@@ -110,7 +110,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from multipack import allocate, batch
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tests.support.multipack import allocate, batch
 
     main()

@@ -3,13 +3,13 @@
 import re
 from pathlib import Path
 
-import chromium
-import line
 import numpy as np
 import pytest
 
 from components.sample.preview import inspect
-from pairmill.report.page import Bars, Curve, Histogram, Report, Samples, Section, Stacked, Table
+from pairmill.report.charts import Bars, Curve, Histogram, Stacked
+from pairmill.report.model import Report, Samples, Section, Table
+from tests.support import chromium, line
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,14 @@
 """A cluster with the project folder on its node, and an object store with the same, before the tests and gone after."""
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from helpers import python
-from results import upload
 
 from pairmill import storage
-
-_HERE = Path(__file__).resolve().parent
-if str(_HERE) not in sys.path:
-    sys.path.insert(0, str(_HERE))
-
-from rig import OUR_PROJECT, ReachableS3, Rig, settings  # noqa: E402
+from tests.support.cluster.rig import OUR_PROJECT, ReachableS3, Rig, settings
+from tests.support.helpers import python
+from tests.support.results import upload
 
 
 @pytest.fixture(scope="session")

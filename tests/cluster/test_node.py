@@ -5,9 +5,21 @@ import re
 import time
 
 import pytest
-from rig import MANIFESTS, NAMESPACE, NODE_FOLDER, SAMPLER, Doc, ReachableS3, Rig, object_of, say, shell, until
 
 from components.sample.node.serve import PORT
+from tests.support.cluster.rig import (
+    MANIFESTS,
+    NAMESPACE,
+    NODE_FOLDER,
+    SAMPLER,
+    Doc,
+    ReachableS3,
+    Rig,
+    object_of,
+    say,
+    shell,
+    until,
+)
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:pairmill-sampler"
 

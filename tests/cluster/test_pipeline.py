@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from helpers import python
-from results import manifests, upload
-from rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
-from submission import OPTIONS, SHARED, STAGES, Done, Given, credentials, given, logs, submit
 
 from pairmill import storage
+from tests.support.cluster.rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
+from tests.support.cluster.submission import OPTIONS, SHARED, STAGES, Done, Given, credentials, given, logs, submit
+from tests.support.helpers import python
+from tests.support.results import manifests, upload
 
 REFUSED, FAILED = 2, 6
 """Exit codes of a submission that was refused, and of one whose run failed: docs/submitting.md."""

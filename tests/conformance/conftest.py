@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.helpers import REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    path = (ROOT / os.environ.get("PAIRMILL_SHARED", "../shared")).resolve()
+    path = (REPOSITORY / os.environ.get("PAIRMILL_SHARED", "../shared")).resolve()
     if not path.is_dir():
         pytest.fail(f"no recorded cases at {path}; set PAIRMILL_SHARED")
     return path
@@ -25,7 +25,7 @@ def stage() -> Callable[..., str]:
 
     def run(name: str, *arguments: str) -> str:
         command = [sys.executable, "-m", f"components.{name}", *arguments]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import sides
-from sides import LEVELS
 
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
+from tests.support import sides
+from tests.support.helpers import REPOSITORY
+from tests.support.sides import LEVELS
 
-ROOT = Path(__file__).parents[2]
 FUZZ_ROWS = 21_265
 
 
@@ -120,6 +120,6 @@ def test_trained_vocabulary_and_merges(shared: Path, recorded: str, files: int, 
 
 def test_class_tables_are_those_recorded(shared: Path, tmp_path: Path) -> None:
     generated = tmp_path / "tables.rs"
-    script = ROOT / "rust/core/generate_tables.py"
+    script = REPOSITORY / "rust/core/generate_tables.py"
     subprocess.run([sys.executable, script, shared / "conformance/unicode/classes.json", generated], check=True)
-    assert generated.read_text() == (ROOT / "rust/core/src/tables.rs").read_text()
+    assert generated.read_text() == (REPOSITORY / "rust/core/src/bpe/tables.rs").read_text()

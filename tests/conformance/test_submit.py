@@ -87,14 +87,14 @@ def test_our_own_runs_on_a_stock_installation(
         answer = recorded["logs"][task.node]
         assert answer["status"] == 200
         if verdict is Verdict.FAILED:
-            assert watch.told(answer["body"])[-1].startswith("failed to execute component: exit status")
+            assert watch.program_lines(answer["body"])[-1].startswith("failed to execute component: exit status")
         else:
             assert "error_message" in json.loads(answer["body"])
 
 
 def test_a_log_as_the_stock_installation_gives_it_has_only_our_lines(shared: Path) -> None:
     recorded = json.loads((shared / "conformance" / "kubeflow" / "stock" / "serial.json").read_text())
-    lines = [watch.told(answer["body"]) for answer in recorded["logs"].values()]
+    lines = [watch.program_lines(answer["body"]) for answer in recorded["logs"].values()]
     assert any("6,300 out of 6,300 (100.00%)" in line for said in lines for line in said)
     assert not any("launcher" in line or line.startswith(("I1122", " ", "{", "}")) for said in lines for line in said)
 

@@ -27,9 +27,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from pipelines.stages import STAGES
+
 TOP = Path(__file__).resolve().parents[2]
 RECORD = "tests/contract/stage_versions.json"
-STAGES = ("fetch", "clean", "train_tokenizer", "tokenize", "sample")
 _SOURCES = "sources.datasets"
 _NATIVE = "pairmill._native"
 _PACKAGES = ("pairmill", "sources", "components")

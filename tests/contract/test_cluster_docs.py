@@ -6,11 +6,12 @@ import subprocess
 
 import pytest
 import yaml
-from helpers import REPOSITORY
 
+from components.fetch.config import FetchConfig
 from pairmill.engine.stage import MOST_SHARES
 from pairmill.interface import cli
 from pipelines.submit import __main__ as command
+from tests.support.helpers import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 SUBMITTING = (DOCS / "submitting.md").read_text()
@@ -75,7 +76,7 @@ def test_the_most_workers_are_said() -> None:
     assert f"({MOST_SHARES} at most)" in SUBMITTING
     assert f"(2 to {MOST_SHARES})" in OPERATIONS
     assert f"`MOST_SHARES` is {MOST_SHARES}." in (DOCS / "decisions" / "0013-fan-out.md").read_text()
-    assert f"at most {MOST_SHARES}." in (REPOSITORY / "components" / "fetch" / "component.py").read_text()
+    assert f"at most {MOST_SHARES};" in cli.help_text("fetch", FetchConfig)
 
 
 def test_pip_says_nothing_in_a_demo() -> None:

@@ -3,15 +3,14 @@
 import dataclasses
 import json
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetching import declare, lines
-from sides import trained
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
@@ -22,9 +21,12 @@ from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer import core as train_tokenizer
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
-from pairmill.engine import runner
-from pairmill.engine.stage import Plan, RunConfig, Shard, Stage, byte_options
+from pairmill.engine import runner, shards
+from pairmill.engine.options import RunConfig, byte_options
+from pairmill.engine.stage import Shard, ShardRecord, Stage
 from sources.origin import Manual
+from tests.support.fetching import declare, lines
+from tests.support.sides import trained
 
 C = TypeVar("C", bound=RunConfig)
 
@@ -75,24 +77,24 @@ def rows(folder: Path) -> Path:
     return folder
 
 
-def of_fetch(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+def of_fetch(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any], RunConfig]:
     (tmp_path / "raw" / "made").mkdir(parents=True)
     (tmp_path / "raw" / "made" / "a.jsonl").write_bytes(lines(3))
     return Fetch(), FetchConfig(root=str(tmp_path / "root"), raw=str(tmp_path / "raw"), sources=["made"])
 
 
-def of_clean(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+def of_clean(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any], RunConfig]:
     of_fetch(tmp_path, options)
     return Clean(), CleanConfig(root=str(tmp_path / "root"), raw=str(tmp_path / "raw"), sources=["made"], **options)
 
 
-def of_train(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+def of_train(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any], RunConfig]:
     (tmp_path / "rules.yaml").write_text("- prefix: limited\n  max_per_file: 2\n")
     given = {"rows": [str(rows(tmp_path / "rows"))], "prefix_config_path": str(tmp_path / "rules.yaml")}
     return train_tokenizer.TrainTokenizer(), TrainTokenizerConfig(root=str(tmp_path / "root"), **given, **options)
 
 
-def of_tokenize(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], RunConfig]:
+def of_tokenize(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any], RunConfig]:
     special = [
         default.default for default in dataclasses.fields(TokenizeConfig) if default.name in {"boq", "eoq", "eoa"}
     ]
@@ -100,6 +102,16 @@ def of_tokenize(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any], Ru
     trained(["question answer"] * 9, 300, True, [*special, *conditions]).save(str(tmp_path / "tokenizer.json"))
     given = {"rows": [str(rows(tmp_path / "rows"))], "tokenizer": str(tmp_path / "tokenizer.json")}
     return tokenize.Tokenize(), TokenizeConfig(root=str(tmp_path / "root"), **given, **options)
+
+
+def rounds_of(
+    rounds: Generator[Sequence[Shard[Any]], list[ShardRecord], Any], done: list[list[ShardRecord]], most: int = 9
+) -> Iterator[Sequence[Shard[Any]]]:
+    """The shards of each of the first rounds, where the records of those before are in ``done`` by then."""
+    with suppress(StopIteration):
+        yield next(rounds)
+        for number in range(most - 1):
+            yield rounds.send(done[number])
 
 
 CASES = [
@@ -116,7 +128,7 @@ CASES = [
 
 @pytest.mark.parametrize(("make", "options"), CASES)
 def test_every_option_that_a_shard_reads_is_in_its_key(
-    make: Callable[[Path, dict[str, Any]], tuple[Stage[Any], RunConfig]],
+    make: Callable[[Path, dict[str, Any]], tuple[Stage[Any, Any], RunConfig]],
     options: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,26 +138,25 @@ def test_every_option_that_a_shard_reads_is_in_its_key(
         monkeypatch.setattr(module, most, 1)
         monkeypatch.setattr(module, "_SMALL", 1)
     stage, config = make(tmp_path, options)
-    plan = stage.plan(config)
-    plan = stage.prepare(config, plan)
-    shards = storage.join(config.root, "shards")
+    watched, read = recording(config)
+    plan = stage.plan(watched)
+    context = plan.context
+    rounds = stage.rounds(watched, plan)
+    cache = storage.join(config.root, "shards")
     inspected = 0
-
-    def check(some: list[Shard], planned: Callable[[RunConfig], list[Shard]]) -> list[Any]:
-        nonlocal inspected
+    done: list[list[ShardRecord]] = []
+    for number, some in enumerate(rounds_of(rounds, done)):
         records = []
         for shard in some:
-            watched, read = recording(config)
-            records.append(runner.process_shard(stage, watched, plan.context, shard, shards))
+            read.clear()
+            records.append(shards.run_shard(stage.name, shard, context, cache)())
             for name in sorted(read & byte_options(config).keys()):
                 changed = dataclasses.replace(config, **{name: other(config, name)})
-                keys = {one.key for one in planned(changed)}
+                again = list(rounds_of(stage.rounds(changed, stage.plan(changed)), list(done), number + 1))
+                keys = {one.key for one in again[number]}
                 assert shard.key not in keys, f"{stage.name}: {shard.name} reads {name}, which is not in its key"
                 inspected += 1
-        return records
-
-    records = check(plan.shards, lambda changed: stage.plan(changed).shards)
-    check(stage.gather(config, plan, records), lambda changed: stage.gather(changed, plan, records))
+        done.append(records)
     assert inspected >= {"fetch": 0, "clean": 1, "tokenize": 4, "train_tokenizer": 9}[stage.name]
 
 
@@ -155,18 +166,18 @@ def test_what_python_s_own_tables_decide_is_in_the_keys_of_clean(
     """3.11 and 3.12 know other letters: where a word ends, what is white space, what a case folds to."""
     declare(monkeypatch, Manual("", "", ""))
     stage, config = of_clean(tmp_path, {})
-    keys = {shard.key for shard in stage.plan(config).shards}
+    keys = {shard.key for shard in runner.first_round(stage, config)}
     monkeypatch.setattr(unicodedata, "unidata_version", "1.0.0")
-    assert keys.isdisjoint(shard.key for shard in stage.plan(config).shards)
+    assert keys.isdisjoint(shard.key for shard in runner.first_round(stage, config))
 
 
 def test_what_python_s_own_tables_decide_is_in_the_name_of_a_tokenizer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage, config = of_train(tmp_path, {})
-    before: Plan = stage.plan(config)
+    before = runner.first_round(stage, config)
+    fingerprint = stage.fingerprint(config, stage.plan(config), before)
     monkeypatch.setattr(unicodedata, "unidata_version", "1.0.0")
-    after = stage.plan(config)
-    assert runner.fingerprint_of(stage, config, before) != runner.fingerprint_of(stage, config, after)
+    assert stage.fingerprint(config, stage.plan(config), before) != fingerprint
     # The words that are counted are split by tables of our own.
-    assert [shard.key for shard in before.shards] == [shard.key for shard in after.shards]
+    assert [shard.key for shard in before] == [shard.key for shard in runner.first_round(stage, config)]

@@ -1,4 +1,4 @@
-"""Components and pipeline as Kubeflow sees them: the compiled file, its traps, signatures, and who may import whom."""
+"""Components and pipeline as Kubeflow sees them: the compiled file, its traps, and signatures."""
 
 import ast
 import dataclasses
@@ -7,21 +7,22 @@ import re
 import subprocess
 import sys
 import typing
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from helpers import REPOSITORY, STAGES, python
 
-from components.sample.core import _outcome as sample_outcome
+from components.sample.run import Made
+from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.stage import MOST_SHARES
+from pairmill.engine.stage import MOST_SHARES, default_of
 from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines.compile import CompileConfig
 from pipelines.compile import run as compile_one
+from pipelines.stages import STAGES
+from tests.support.helpers import REPOSITORY, python
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
@@ -141,14 +142,14 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     [
         ("fan_out=true", "output: is empty; expected a file"),
         ("component=cleen", "component: unknown stage"),
-        ("memory=lots", "memory: is no size; got lots"),
-        ("resources=clean.disk=4", "resources: is no resource of a stage; got clean.disk=4"),
-        ("resources=clean.cpu=many", "clean.cpu: is no size; got many; expected a whole number with its unit, as 2 or"),
-        ("memory=4", "memory: is no size; got 4; expected a whole number with its unit, as 16Gi"),
-        ("retries=-1", "retries: is too small"),
-        ("timeout_hours=0", "timeout_hours: is too small"),
-        ("node_selector=pool", "node_selector: is no label; got pool"),
-        ("tolerations=pool=data", "tolerations: is no toleration; got pool=data"),
+        ("memory=lots", "memory: not a valid quantity; got 'lots'"),
+        ("resources=clean.disk=4", "resources: not a resource of a stage; got clean.disk=4"),
+        ("resources=clean.cpu=many", "clean.cpu: not a valid quantity; got 'many'; expected such as 2 or 500m"),
+        ("memory=4", "memory: not a valid quantity; got '4'; expected such as 16Gi"),
+        ("retries=-1", "retries: too small"),
+        ("timeout_hours=0", "timeout_hours: too small"),
+        ("node_selector=pool", "node_selector: not a node label; got pool"),
+        ("tolerations=pool=data", "tolerations: not a toleration; got pool=data"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
@@ -306,7 +307,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
     measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
     manifest = Manifest("sample", 1, "f", {}, [], Ledger(measures=measures), [])
     manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "rules": {}, "layout": "compact"}
-    provided = {"sample": set(sample_outcome(manifest, "x", None, False, 0.0).parameters)}
+    provided = {"sample": set(sample_outcome(Made(manifest, "x")).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))
     sharded = {
         key.value
@@ -509,12 +510,6 @@ STRICTER = {("sample", "root"), ("sample", "output_path"), ("sample", "tokenized
 _TYPES = {"STRING": {str}, "NUMBER_INTEGER": {int}, "NUMBER_DOUBLE": {float}, "BOOLEAN": {bool}}
 
 
-def config_class(stage: str) -> type[Any]:
-    name = "".join(part.capitalize() for part in stage.split("_")) + "Config"
-    found: type[Any] = getattr(import_module(f"components.{stage}.config"), name)
-    return found
-
-
 def kubeflow_type(kind: Any) -> type:
     """A text for lists (joined by commas) and for choices, the type itself for the others."""
     if kind == list[str] or typing.get_origin(kind) is typing.Literal:
@@ -526,7 +521,7 @@ def kubeflow_type(kind: Any) -> type:
 def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) -> None:
     inspected, stricter = 0, set()
     for stage in STAGES:
-        config = config_class(stage)
+        config = STAGES[stage].config
         hints = typing.get_type_hints(config)
         parameters = component(spec, stage)["inputDefinitions"]["parameters"]
         assert set(parameters) == {item.name for item in dataclasses.fields(config)}, stage
@@ -540,9 +535,10 @@ def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) ->
             elif "defaultValue" not in shown:
                 stricter.add((stage, item.name))
             else:
-                assert shown["defaultValue"] == ours.default(config, item.name), f"{stage}.{item.name}"
+                assert shown["defaultValue"] == default_of(item), f"{stage}.{item.name}"
+            assert shown["description"] == item.metadata["help"]
             inspected += 1
-    assert inspected == sum(len(dataclasses.fields(config_class(stage))) for stage in STAGES) >= 30
+    assert inspected == sum(len(dataclasses.fields(stage.config)) for stage in STAGES.values()) >= 30
     assert stricter == STRICTER
 
 
@@ -551,7 +547,7 @@ def test_a_default_that_kubeflow_hands_over_gives_the_options_default(spec: dict
 
     inspected = 0
     for stage in STAGES:
-        config = config_class(stage)
+        config = STAGES[stage].config
         parameters = component(spec, stage)["inputDefinitions"]["parameters"]
         values = {name: item["defaultValue"] for name, item in parameters.items() if "defaultValue" in item}
         values = {name: float(value) if type(value) is int else value for name, value in values.items()}
@@ -579,14 +575,6 @@ def test_the_pipelines_own_defaults_are_those_of_the_stages(spec: dict[str, Any]
     assert inspected > 15
 
 
-def test_a_default_of_an_unknown_option_is_a_defect() -> None:
-    with pytest.raises(KeyError, match="no option nothing"):
-        ours.default(config_class("clean"), "nothing")
-    with pytest.raises(KeyError, match="no option root with a default"):
-        ours.default(config_class("clean"), "root")
-    assert ours.default(config_class("clean"), "sources") == "all"
-
-
 # --- what the interface shows ---------------------------------------------------------------------------------------
 
 
@@ -609,131 +597,6 @@ def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Pa
 def test_every_task_has_a_title(spec: dict[str, Any]) -> None:
     titles = ["Clean", "Fetch", "Sample", "Tokenize", "Train tokenizer"]
     assert sorted(task["taskInfo"]["name"] for task in tasks(spec).values()) == titles
-
-
-# --- who imports whom -----------------------------------------------------------------------------------------------
-
-PACKAGES = ("pairmill", "sources", "components", "pipelines")
-
-
-def modules() -> dict[str, Path]:
-    """Every module of ours by dotted name."""
-    found = {}
-    for package in PACKAGES:
-        for path in (REPOSITORY / package).rglob("*.py"):
-            parts = list(path.relative_to(REPOSITORY).with_suffix("").parts)
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imported(path: Path) -> set[str]:
-    """Dotted names that a module imports anywhere in it, inside functions and for type checkers too."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
-
-def top(name: str) -> str:
-    return name.split(".", 1)[0]
-
-
-def test_imports_point_one_way() -> None:
-    found = modules()
-    assert len(found) >= 45
-    assert sum(name.startswith("components.") for name in found) >= 20
-    allowed = {name: set(PACKAGES[: floor + 1]) for floor, name in enumerate(PACKAGES)}
-    inspected = 0
-    for name, path in found.items():
-        for other in imported(path):
-            if top(other) in PACKAGES:
-                assert top(other) in allowed[top(name)], f"{name} imports {other}"
-                inspected += 1
-    assert inspected >= 100
-
-
-def test_stages_never_import_each_other() -> None:
-    inspected = 0
-    for name, path in modules().items():
-        parts = name.split(".")
-        if parts[0] != "components" or len(parts) < 2:
-            continue
-        for other in imported(path):
-            if top(other) == "components":
-                assert other.split(".")[1] == parts[1], f"{name} imports {other}"
-                inspected += 1
-    assert inspected >= 20
-
-
-def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
-    users = {name for name, path in modules().items() if any(top(other) == "kfp" for other in imported(path))}
-    stages = {f"components.{stage}.component" for stage in STAGES}
-    assert stages <= users
-    assert {name for name in users - stages - {"pairmill.interface.kfp"} if top(name) != "pipelines"} == set()
-
-
-def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
-    code = (
-        "import runpy, sys\n"
-        "class No:\n"
-        "    def find_spec(self, name, *rest):\n"
-        "        if name.split('.')[0] in {'kfp', 'kubernetes', 'docstring_parser'}:\n"
-        "            raise ImportError(name)\n"
-        "sys.meta_path.insert(0, No())\n"
-        "stage = sys.argv.pop(1)\n"
-        "runpy.run_module(stage, run_name='__main__')"
-    )
-    for stage in STAGES:
-        done = python("-c", code, f"components.{stage}", "--help")
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith(f"usage: python -m components.{stage}")
-
-
-def test_only_storage_knows_schemes() -> None:
-    # The launcher maps its own mounts, which are Kubeflow's and no storage of ours.
-    known = ("pairmill.storage", "pairmill.interface.launcher")
-    inspected = 0
-    for name, path in modules().items():
-        if name.startswith(known):
-            continue
-        tree = ast.parse(path.read_text())
-        explained = {
-            node.body[0].value
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and node.body
-            and isinstance(node.body[0], ast.Expr)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in explained:
-                assert not re.search(r"\b(gs|s3|minio|file)://", node.value), f"{name}: {node.value!r}"
-                inspected += 1
-    assert inspected > 500
-
-
-def test_no_core_looks_at_the_environment() -> None:
-    inspected = 0
-    for name, path in modules().items():
-        if name.startswith("components.") and not name.endswith((".component", ".__main__")):
-            names = imported(path)
-            assert not {other for other in names if other in {"os.environ", "os.getenv"}}, name
-            assert not re.search(r"os\.(environ|getenv)", path.read_text()), name
-            inspected += 1
-    assert inspected >= 15
-
-
-def test_every_stage_has_the_same_five_files() -> None:
-    folders = sorted(
-        path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
-    )
-    assert folders == sorted(STAGES)
-    for stage in STAGES:
-        for name in ("config.py", "core.py", "__main__.py", "component.py", "README.md"):
-            assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"
 
 
 def test_kfps_own_compiler_makes_the_same_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import environment, python
 from kfp import dsl
 
 from pairmill import log
@@ -20,6 +19,7 @@ from pairmill.errors import UsageError
 from pairmill.interface import launcher
 from pipelines import local
 from pipelines.local import PipelineFailure, TaskRun
+from tests.support.helpers import environment, python
 
 # A program that keeps the launcher's contract, and breaks it where it is told to.
 PROGRAM = """
@@ -153,12 +153,12 @@ def test_parameters_artifacts_and_metrics_come_through(tmp_path: Path) -> None:
     assert (first.stage, first.exit_code) == ("toy", 0)
     assert first.output["parameterValues"] == {"output": "é $(x) ${HOME} 'q' \"d\"!", "rows": 7}
     assert second.output["parameterValues"]["output"] == "é $(x) ${HOME} 'q' \"d\"!!"
-    assert first.metadata("metrics") == {"rows": 7}
-    assert first.metadata("manifest")["data"] == "somewhere"
-    assert Path(first.uri("manifest")).read_text() == "manifest of é $(x) ${HOME} 'q' \"d\""
-    assert second.metadata("metrics")["toy_manifest"] == Path(first.uri("manifest")).read_text()
+    assert first.artifact("metrics")["metadata"] == {"rows": 7}
+    assert first.artifact("manifest")["metadata"]["data"] == "somewhere"
+    assert Path(first.artifact("manifest")["uri"]).read_text() == "manifest of é $(x) ${HOME} 'q' \"d\""
+    assert second.artifact("metrics")["metadata"]["toy_manifest"] == Path(first.artifact("manifest")["uri"]).read_text()
     assert first.seconds > 0
-    assert Path(first.uri("manifest")).is_relative_to(tmp_path / "artifacts")
+    assert Path(first.artifact("manifest")["uri"]).is_relative_to(tmp_path / "artifacts")
 
 
 def test_defaults_of_a_component_reach_its_program(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_defaults_of_a_component_reach_its_program(tmp_path: Path) -> None:
 def test_programs_see_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOY", "seen")
     (only,) = run(tmp_path, defaulted)
-    assert only.metadata("manifest")["environment"] == "seen"
+    assert only.artifact("manifest")["metadata"]["environment"] == "seen"
 
 
 def test_what_programs_print_goes_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -196,7 +196,7 @@ def test_a_killed_task_fails_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"), [("forget", "task toy wrote no rows"), ("silent", "task toy wrote no executor output")]
+    ("mode", "said"), [("forget", "task toy did not write rows"), ("silent", "task toy did not write executor output")]
 )
 def test_a_task_that_forgets_a_declared_output_fails_the_run(
     tmp_path: Path, mode: str, said: str, capfd: pytest.CaptureFixture[str]

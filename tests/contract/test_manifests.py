@@ -11,7 +11,6 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from helpers import REPOSITORY
 from kubeflow.training import models as training
 from kubeflow_trainer_api import models as trainer
 
@@ -22,6 +21,7 @@ from components.sample.node.serve import PORT, ServeConfig
 from components.sample.node.wait import WaitConfig
 from pairmill.interface import cli
 from pipelines.placement import SECRETS, Placement
+from tests.support.helpers import REPOSITORY
 
 MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from helpers import REPOSITORY, mount, python
-from objectstores.fixtures import Use
-from objectstores.proxy import Fault, FaultProxy
-from objectstores.servers import SECRET_KEY, S3Server, Server
 
 from pairmill import storage
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, remote, s3
 from pairmill.storage.remote import Place, RemoteStore
+from tests.support.helpers import REPOSITORY, mount, python
+from tests.support.objectstores.fixtures import Use
+from tests.support.objectstores.proxy import Fault, FaultProxy
+from tests.support.objectstores.servers import SECRET_KEY, S3Server, Server
 
 LARGE = random.Random(1).randbytes(20 << 20)
 

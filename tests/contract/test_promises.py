@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY
+
+from tests.support.helpers import REPOSITORY
 
 _HEADING = "## What pairmill promises about your data"
 
@@ -43,7 +44,7 @@ def test_every_promise_names_tests_that_exist() -> None:
         assert name in known.setdefault(file, _tests_of(path)), f"{promise}: {file} has no {name}"
 
 
-@pytest.mark.parametrize("broken", ["unit/test_runner.py::test_nothing_of_the_kind", "unit/test_nothing.py::test_x"])
+@pytest.mark.parametrize("broken", ["unit/test_log.py::test_nothing_of_the_kind", "unit/test_nothing.py::test_x"])
 def test_a_promise_without_its_test_is_noticed(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}._promises", lambda: [("a promise", [broken])] * 20)
     with pytest.raises(AssertionError, match=r"a promise: .* (has no|is not there)"):

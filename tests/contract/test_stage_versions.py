@@ -10,7 +10,8 @@ import pytest
 
 from components.clean.core import Clean
 from components.fetch.core import Fetch
-from components.sample.core import VERSION
+from components.sample.core import Sample
+from components.sample.node.plan import VERSION
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from sources.datasets import SOURCES
@@ -34,8 +35,9 @@ def test_no_stage_changed_without_another_version() -> None:
 def test_the_record_knows_every_stage_and_source_with_its_version() -> None:
     known = Tree().known()
     assert len(known) == len(STAGES) + len(SOURCES)
-    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, TrainTokenizer, Tokenize)}
-    assert {name: known[name].version for name in STAGES} == {**versions, "sample": str(VERSION)}
+    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, TrainTokenizer, Tokenize, Sample)}
+    assert {name: known[name].version for name in STAGES} == versions
+    assert Sample.version == VERSION, "nodes carry out the plans of this version"
     sources = {type(source).__module__.rsplit(".", 1)[1]: source for source in SOURCES.values()}
     assert {name: known[f"source {name}"].version for name in sources} == {
         name: f"{Clean.version}.{source.version}" for name, source in sources.items()
@@ -54,9 +56,7 @@ def test_what_is_left_out_is_there_and_has_a_reason() -> None:
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("repository")
     for name in ("pairmill", "sources", "components", "rust/core", "rust/python"):
-        shutil.copytree(
-            TOP / name, top / name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "loader", "target")
-        )
+        shutil.copytree(TOP / name, top / name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "target"))
     (top / RECORD).parent.mkdir(parents=True)
     shutil.copy(TOP / RECORD, top / RECORD)
     Tree(top).record("all", "the test begins with nothing wrong")
@@ -115,8 +115,8 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
         ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*STAGES} - {"sample"}),
         ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize"}),
         ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
-        ("rust/core/src/bpe.rs", "fn ", "fn other() {}\nfn ", {*STAGES}),
-        ("rust/core/src/pack.rs", "fn ", "fn other() {}\nfn ", set()),
+        ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*STAGES}),
+        ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),
         ("pairmill/storage/local.py", "import ", "import array\nimport ", set()),
     ],
 )

@@ -17,11 +17,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from helpers import mount, start, until
 
 from pairmill import storage
 from pairmill.errors import Changed, InputError, PairmillError, StorageError, UsageError
 from pairmill.storage import Entry, Store
+from tests.support.helpers import mount, start, until
 
 ODD = "a b%41#c?é"
 ODD_NAMES = ["x[1]*?.npy", ".hidden", "a.partial", "é ü", "100%", "a#b", "q?x=1&y", "a+b", "line\tfeed"]

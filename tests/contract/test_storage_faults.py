@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
-from objectstores.fixtures import Use
-from objectstores.proxy import EVERYTHING, Fault, FaultProxy
-from objectstores.servers import Server
 
 from pairmill import storage
 from pairmill.errors import Changed, InputError, StorageError
 from pairmill.storage import Entry, s3
 from pairmill.storage.remote import RemoteStore, Stat
+from tests.support.objectstores.fixtures import Use
+from tests.support.objectstores.proxy import EVERYTHING, Fault, FaultProxy
+from tests.support.objectstores.servers import Server
 
 LARGE = bytes(range(256)) * (20 << 12)  # 20 MiB: written in parts, read in several blocks
 Through = Callable[..., FaultProxy]
@@ -127,7 +127,7 @@ def test_on_a_bad_day_many_threads_write_and_read_what_is_right(proxy: FaultProx
     assert len(store.list(bucket)) == 48
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_what_never_passes_ends_in_bounded_time(
     proxy: FaultProxy, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +160,7 @@ def test_what_never_passes_ends_in_bounded_time(
             assert 3 < len(proxy.requests) - before < 120
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_a_pause_that_the_server_asks_for_is_made_unless_it_is_too_long(proxy: FaultProxy, bucket: str) -> None:
     store, uri = storage.store_for(bucket), storage.join(bucket, "object")
     proxy.faults = (Fault("status", status=429, retry_after="1", times=1),)

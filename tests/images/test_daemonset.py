@@ -29,9 +29,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.freeze import writers
-from tests.helpers import REPOSITORY, contents, mount, python
-from tests.images.containers import SAMPLER, USER, podman
+from tests.support.cluster.freeze import writers
+from tests.support.containers import SAMPLER, USER, podman
+from tests.support.helpers import REPOSITORY, contents, mount, python
 
 NODE_FOLDER = "/dev/shm/pairmill"
 CONFINED = ("sample", "report")
@@ -144,7 +144,7 @@ def node(line: Path, rendered: list[dict[str, Any]], tmp_path: Path) -> Iterator
 @pytest.fixture(scope="session")
 def plan(line: Path) -> str:
     """The plan that the pipeline made."""
-    (found,) = (path.name for path in (line / "project" / PLANNED).iterdir())
+    (found,) = (path.name for path in (line / "project" / PLANNED).glob("[0-9a-f]*"))
     return found
 
 
@@ -157,7 +157,7 @@ def large_plan(line: Path, plan: str, tmp_path_factory: pytest.TempPathFactory) 
     options = (f"tokenized_path={tokenized}", f"prefix_config_path={rules}", "output_path=", "epochs=100")
     made = python("-m", "components.sample", f"root={line / 'project'}", *options)
     assert made.returncode == 0, made.stderr
-    (found,) = {path.name for path in (line / "project" / PLANNED).iterdir()} - {plan}
+    (found,) = {path.name for path in (line / "project" / PLANNED).glob("[0-9a-f]*")} - {plan}
     return found
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden.record import LEFT_OUT, RECORD
-from tests.helpers import REPOSITORY, STAGES, contents
-from tests.images.containers import PIPELINE, SAMPLER, USER, inspect, podman, run, writable
+from tests.support.containers import PIPELINE, SAMPLER, USER, inspect, podman, run, writable
+from tests.support.helpers import REPOSITORY, STAGES, contents
 
 IMAGES = (SAMPLER, PIPELINE)
 SBOM = "/opt/pairmill/sbom.cdx.json"

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results import manifests, upload
 
 from pairmill import storage
-from tests.emulator import Attempt, Backend, Folder, Podman, Stores, load
-from tests.helpers import REPOSITORY, contents, python
-from tests.images.containers import PIPELINE, writable
+from tests.support.containers import PIPELINE, writable
+from tests.support.emulator import Attempt, Backend, Folder, Podman, Stores, load
+from tests.support.helpers import REPOSITORY, contents, python
+from tests.support.results import manifests, upload
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"

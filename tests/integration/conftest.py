@@ -1,16 +1,11 @@
 """Input that several modules read: rows, a trained tokenizer, a tokenized folder. Nobody writes into them."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-_HERE = Path(__file__).resolve().parent
-if str(_HERE) not in sys.path:
-    sys.path.insert(0, str(_HERE))
-
-import tools  # noqa: E402
+from tests.support import tools
 
 
 @pytest.fixture(scope="session")

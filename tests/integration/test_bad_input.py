@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tools
-from helpers import writable
-from nursery import Nursery
-from tools import World
 
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
+from tests.support import tools
+from tests.support.helpers import writable
+from tests.support.nursery import Nursery
+from tests.support.tools import World
 
 USAGE, INPUT, STORAGE = 2, 3, 4
 

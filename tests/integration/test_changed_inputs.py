@@ -12,16 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tools
-from helpers import contents, writable
-from tools import World
 
 from components.clean import core as clean_core
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
-from components.sample import core as sample
+from components.sample import run as sample
 from components.sample.config import SampleConfig
 from components.tokenize import core as tokenize_core
 from components.tokenize.config import TokenizeConfig
@@ -34,6 +31,9 @@ from pairmill.engine import runner
 from pairmill.engine.runner import RECORD, Result
 from pairmill.errors import InputError, StageFailure
 from sources import slices
+from tests.support import tools
+from tests.support.helpers import contents, writable
+from tests.support.tools import World
 
 _ROWS = 60
 _YAML = "name: mine\nfiles: {}\ncondition: direct\ninstruction: q\nresponse: a\n"

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import python
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from pairmill.engine import runner
 from sources.datasets import SOURCES
+from tests.support.helpers import python
 
 TEXTS: list[Any] = [
     None,

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers import python
 
 from components.clean import core, merge, sink
 from components.clean.config import CleanConfig
@@ -16,6 +15,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from sources import slices
 from sources.datasets import SOURCES
+from tests.support.helpers import python
 
 
 @pytest.fixture(scope="module")

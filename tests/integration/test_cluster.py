@@ -5,13 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from objectstores.servers import S3Server
-
 from pairmill import storage
-from tests.cluster.freeze import freeze
-from tests.cluster.standin import StandIn
-from tests.emulator import Backend, Folder, Process
-from tests.helpers import REPOSITORY, environment, missing
+from tests.support.cluster.freeze import freeze
+from tests.support.cluster.standin import StandIn
+from tests.support.emulator import Backend, Folder, Process
+from tests.support.helpers import REPOSITORY, environment, missing
+from tests.support.objectstores.servers import S3Server
 
 
 def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: Path) -> None:

@@ -20,9 +20,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tools
-from fetching import ask_here, clean, declare, fetch, fetched, index, lines
-from servers import Files, Hub
 
 from components.fetch import lock
 from components.fetch.lock import Pin
@@ -30,6 +27,9 @@ from pairmill import retry
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from sources.origin import Git, Given, HubRows, Manual, Web
 from sources.origin import Hub as HubFiles
+from tests.support import tools
+from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
+from tests.support.servers import Files, Hub
 
 PATTERNS = ("data/train-*.jsonl", "data/**/*.parquet")
 REPO = HubFiles("o/n", PATTERNS)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import tools
-from fetching import lines
-from servers import Files, Hub, Request
-from test_fetch import packed, table
+
+from tests.integration.test_fetch import packed, table
+from tests.support import tools
+from tests.support.fetching import lines
+from tests.support.servers import Files, Hub, Request
 
 KILLS = 15
 PHASES = ("nothing", "bytes", "a record", "raw folder begun", "finished")
@@ -172,8 +173,7 @@ def raw_digests(root: Path) -> dict[str, str]:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    places = [str(tools.REPOSITORY), str(tools.REPOSITORY / "tests")]
-    return {**tools.environment(), "PYTHONPATH": os.pathsep.join(places)}
+    return {**tools.environment(), "PYTHONPATH": str(tools.REPOSITORY)}
 
 
 def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -204,7 +204,7 @@ _WEB = """
 import sys
 from sources.origin import Web
 from sources.datasets import SOURCES
-from fetching import Made, fetch
+from tests.support.fetching import Made, fetch
 from pathlib import Path
 SOURCES["made"] = Made("made", Web(sys.argv[2], ("**/train/*.jsonl",)))
 fetch(Path(sys.argv[1]))

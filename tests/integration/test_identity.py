@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tools
-from fetching import Made, ask_here, declare, fetch, index, lines
-from helpers import contents
-from servers import Hub
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch.core import Fetch
-from components.sample import core as sampling
 from components.sample.config import SampleConfig
+from components.sample.core import Sample
+from components.sample.run import run as sampled
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from pairmill.engine import runner
@@ -29,6 +26,10 @@ from sources.origin import Hub as HubFiles
 from sources.origin import Manual
 from sources.source import Context, Parsed, Source, To, Unit
 from sources.splits import TrainOnly, files_by_split
+from tests.support import tools
+from tests.support.fetching import Made, ask_here, declare, fetch, index, lines
+from tests.support.helpers import contents
+from tests.support.servers import Hub
 
 FIVE_LINES = "name: mine\n{where}\ncondition: direct\ninstruction: question\nresponse: answer\n"
 
@@ -292,12 +293,10 @@ def test_what_fetch_says_does_not_depend_on_what_was_there_before(hub: Hub, tmp_
 # --- old projects -----------------------------------------------------------------------------------------------------
 
 
-HISTORIES = [(stage.name, stage.version, stage.history) for stage in (Fetch, Clean, TrainTokenizer, Tokenize)]
+HISTORIES = [(stage.name, stage.version, stage.history) for stage in (Fetch, Clean, TrainTokenizer, Tokenize, Sample)]
 
 
-@pytest.mark.parametrize(
-    ("stage", "version", "history"), [*HISTORIES, (sampling.NAME, sampling.VERSION, sampling.HISTORY)]
-)
+@pytest.mark.parametrize(("stage", "version", "history"), HISTORIES)
 def test_every_version_says_why_the_one_before_is_not_used(stage: str, version: int, history: dict[int, str]) -> None:
     assert sorted(history) == list(range(2, version + 1)), stage
     for reason in history.values():
@@ -338,14 +337,14 @@ def test_a_plan_of_an_older_version_is_made_again_and_the_log_says_why(
     (tokenized / "tokenizer_info.json").write_text('{"vocab_size": 10}')
     options: dict[str, Any] = {"tokenized_path": str(tokenized), "output_path": "", "root": str(tmp_path / "root")}
     caplog.set_level("INFO")
-    monkeypatch.setattr(sampling, "VERSION", sampling.VERSION - 1)
-    old = sampling.run(SampleConfig(**options))
+    monkeypatch.setattr(Sample, "version", Sample.version - 1)
+    old = sampled(SampleConfig(**options))
     monkeypatch.undo()
     caplog.set_level("INFO")
-    new = sampling.run(SampleConfig(**options))
+    new = sampled(SampleConfig(**options))
     assert (new.reused, new.parameters["fingerprint"] != old.parameters["fingerprint"]) == (False, True)
     (said,) = (one.getMessage() for one in caplog.records if "not used again" in one.getMessage())
-    assert said.endswith(f": {sampling.HISTORY[sampling.VERSION]}")
+    assert said.endswith(f": {Sample.history[Sample.version]}")
     caplog.clear()
-    assert sampling.run(SampleConfig(**options)).reused
+    assert sampled(SampleConfig(**options)).reused
     assert "not used again" not in caplog.text

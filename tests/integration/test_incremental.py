@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tools
-from helpers import until, writable
-from tools import World
+
+from tests.support import tools
+from tests.support.helpers import until, writable
+from tests.support.tools import World
 
 ROW_FILES = ("a.jsonl", "b.parquet", "deep/c.jsonl", "deep/d.parquet")
 
@@ -267,7 +268,7 @@ def sample(world: World, out: Path, root: object = "", **changed: object) -> too
     return tools.ended(tools.stage("sample", **{**options, **changed}))
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 def test_sample_is_reused(world: World, tmp_path: Path, shm: Path) -> None:
     first = sample(world, shm / "out", tmp_path)
     before = tools.stamps(shm), tools.stamps(tmp_path)
@@ -285,7 +286,7 @@ def test_sample_missing_half_is_made(world: World, tmp_path: Path, shm: Path) ->
     tools.remove(shm / "out")
     again = sample(world, shm / "out", tmp_path / "root")
     assert again.out == first.out
-    assert not again.said("reused, nothing to do")
+    assert again.said("sample: done")  # its plan alone was reused
     assert (tools.digests(shm / "out"), tools.digests(tmp_path / "root")) == wanted
     tools.remove(tmp_path / "root")
     before = tools.stamps(shm)

@@ -1,296 +1,130 @@
-"""kill -9 at any instant: nothing unfinished is taken for a result, and the same command ends with the same bytes."""
+"""kill -9 before any change of a name: nothing unfinished is taken for a result, and the same command ends with the
+same bytes. tests/long/test_kill.py kills at random instants, worker processes too.
+"""
 
-import os
-import random
-import signal
 import subprocess
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import tools
 
-KILLS, MOST_KILLS = 20, 60
-NEEDED_IN_WINDOW = 5
-"""Kills that must find something unfinished: after ``KILLS`` it is gone on until there are so many."""
-SIZE = 4000
-WORKERS = (1, 2)
+from tests.support import tools
+from tests.support.helpers import python
+from tests.support.kill_points import kills
+from tests.support.nursery import Nursery
 
-# How far a run has got, by what it has left behind.
-NOTHING, FILES, RECORDS, STARTED, FINISHED = range(5)
-PHASES = ("nothing", "a file", "a record", "finishing", "finished")
+SIZE = 40
+Reader = Callable[[Path, Path], tuple[str, dict[str, object]]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A stage with its input, and who reads its result."""
+    """A stage with its input, who reads its result, and the number of names that its run changes at the least."""
 
     name: str
     options: dict[str, object]
-    readers: tuple[Callable[[Path, Path], tools.Done], ...]
-
-    def command(self, root: Path, workers: int) -> list[str]:
-        return tools.command(self.name, **self.options, root=root, workers=workers)
-
-    def results(self, root: Path) -> dict[str, str]:
-        """Digests of the files of the one finished folder below the root."""
-        home = root / tools.HOMES[self.name]
-        found = [path for path in home.iterdir() if (path / tools.MANIFEST).exists()]
-        assert len(found) == 1
-        return tools.digests(found[0])
-
-    def phase(self, root: Path, before: int) -> int:
-        """How far the run has got; ``before`` shard records stood there when it began."""
-        home = root / tools.HOMES[self.name]
-        if not home.is_dir():
-            return NOTHING
-        folders = [path for path in home.iterdir() if path.name != "shards"]
-        if any((path / tools.MANIFEST).exists() for path in folders):
-            return FINISHED
-        if any((path / tools.STARTED).exists() for path in folders):
-            return STARTED
-        if len(tools.records(root, self.name)) > before:
-            return RECORDS
-        return FILES if any(path.is_file() for path in home.rglob("*")) else NOTHING
+    readers: tuple[Reader, ...]
+    changes: int
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """Seconds from the start of an undisturbed run until each phase was seen to begin, and to its end."""
-
-    times: dict[int, float]
-    end: float
-
-    def left(self, phase: int) -> float:
-        """Seconds from the beginning of a phase until the manifest is there."""
-        last = self.times.get(FINISHED, self.end)
-        return last - self.times.get(phase, last)
-
-    def __str__(self) -> str:
-        phases = (f"{PHASES[phase]} {self.times[phase]:.3f}" for phase in sorted(self.times))
-        return ", ".join([*phases, f"end {self.end:.3f}"])
-
-
-@dataclass
-class Pace:
-    """How long runs take now, in terms of their usual time: the machine may have been slow when that was measured."""
-
-    factor: float = 1.0
-
-    def note(self, got: int) -> None:
-        """Learn from what a kill found: who comes too late comes earlier the next time."""
-        self.factor = self.factor * 0.75 if got == FINISHED else min(self.factor * 1.15, 1.0)
-
-
-def goes_on(hits: Counter[int], landed: int) -> bool:
-    return hits.total() < KILLS or (landed < NEEDED_IN_WINDOW and hits.total() < MOST_KILLS)
-
-
-def start(arguments: list[str], mark: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        arguments,
-        cwd=tools.REPOSITORY,
-        env=tools.environment(mark),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def watch(look: Callable[[], int], process: subprocess.Popen[bytes], target: int) -> bool:
-    """Wait until the run has got as far as ``target``, looking often; False if it ended before."""
-    while process.poll() is None:
-        if look() >= target:
-            return True
-        time.sleep(0.001)
-    return False
-
-
-def timeline(arguments: list[str], look: Callable[[], int]) -> Timeline:
-    began = time.monotonic()
-    process = start(arguments, "")
-    times: dict[int, float] = {}
-    while process.poll() is None:
-        phase = look()
-        for reached in range(FILES, phase + 1):
-            times.setdefault(reached, time.monotonic() - began)
-        time.sleep(0.001)
-    assert process.returncode == 0
-    return Timeline(times, time.monotonic() - began)
-
-
-def kill_somewhere(
-    process: subprocess.Popen[bytes],
-    look: Callable[[], int],
-    usual: Timeline,
-    pace: "Pace",
-    aim: int,
-    rng: random.Random,
-    group: bool,
-    at_once: bool = False,
-) -> None:
-    """Kill the run at a random instant between the beginning of the phase ``aim`` and its usual end, or ``at_once``."""
-    if aim != NOTHING:
-        watch(look, process, aim)
-        time.sleep(0 if at_once else rng.uniform(0, usual.left(aim) * pace.factor))
-    else:
-        time.sleep(rng.uniform(0, usual.end * pace.factor))
-    # A killed group, Python's tracker with it, would leave them in /dev/shm for ever.
-    assert not tools.semaphores(process.pid)
-    # Not reaped yet, so the number cannot belong to anybody else.
-    if group:
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-    process.wait()
-
-
-def report(name: str, hits: Counter[int], landed: int, completions: int) -> None:
-    spread = ", ".join(f"{PHASES[phase]} {hits[phase]}" for phase in range(5))
-    print(
-        f"\n{name}: {hits.total()} kills, by what was there: {spread}; {landed} in the window; {completions} completed"
-    )
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery(tools.REPOSITORY) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Several shards for every stage, large enough that a run takes a while."""
+    """Several shards for every stage."""
     base = tmp_path_factory.mktemp("kill")
     tools.raw_data(base / "raw", SIZE)
     rules = tools.rules(base / "rules.yaml")
     root = base / "root"
     cleaned = tools.folder(tools.stage("clean", raw=base / "raw", root=root))
-    tokenizer = tools.folder(
-        tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=1500, prefix_config_path=rules)
-    )
+    trained = tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=400, prefix_config_path=rules)
+    tokenizer = tools.folder(trained)
     tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root))
-    # Hundreds of outputs, which a second round of shards puts together.
-    many = base / "many"
-    arguments = [str(many), "sources=SYNTH,ampsmathematica,flan,openmathinstruct2,tasksource", "scale=8"]
-    subprocess.run([sys.executable, tools.REPOSITORY / "examples/make_raw.py", *arguments], check=True)
+    # Of many outputs, which a second round of shards puts together.
+    many = [base / "many", "sources=SYNTH"]
+    assert python("examples/make_raw.py", *map(str, many)).returncode == 0
     found = {"raw": base / "raw", "rules": rules, "clean": cleaned, "tokenizer": tokenizer, "tokenized": tokenized}
-    return {**found, "many": many}
+    return {**found, "many": base / "many"}
 
 
 def case(name: str, inputs: dict[str, Path]) -> Case:
     rules = {"prefix_config_path": inputs["rules"]}
 
-    def train(folder: Path, root: Path) -> tools.Done:
-        return tools.stage("train_tokenizer", rows=folder, root=root, **rules)
+    def train(folder: Path, root: Path) -> tuple[str, dict[str, object]]:
+        return "train_tokenizer", {"rows": folder, "root": root, **rules}
 
-    def tokenize(folder: Path, root: Path) -> tools.Done:
-        return tools.stage("tokenize", rows=folder, tokenizer=inputs["tokenizer"], root=root)
+    def tokenize(folder: Path, root: Path) -> tuple[str, dict[str, object]]:
+        return "tokenize", {"rows": folder, "tokenizer": inputs["tokenizer"], "root": root}
 
-    def tokenize_with(folder: Path, root: Path) -> tools.Done:
-        return tools.stage("tokenize", rows=inputs["clean"], tokenizer=folder, root=root)
+    def tokenize_with(folder: Path, root: Path) -> tuple[str, dict[str, object]]:
+        return "tokenize", {"rows": inputs["clean"], "tokenizer": folder, "root": root}
 
-    def sample(folder: Path, root: Path) -> tools.Done:
-        return tools.stage("sample", tokenized_path=folder, root=root, output_path=root / "arrays", **rules)
+    def sample(folder: Path, root: Path) -> tuple[str, dict[str, object]]:
+        return "sample", {"tokenized_path": folder, "root": root, "output_path": root / "arrays", **rules}
 
+    rows = {"rows": inputs["clean"]}
     return {
-        "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize)),
-        "clean to many outputs": Case("clean", {"raw": inputs["many"], "max_reject_fraction": 0.5}, (train, tokenize)),
-        "train_tokenizer": Case(
-            "train_tokenizer", {"rows": inputs["clean"], "vocab_size": 1500, **rules}, (tokenize_with,)
-        ),
-        "tokenize": Case("tokenize", {"rows": inputs["clean"], "tokenizer": inputs["tokenizer"]}, (sample,)),
+        "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize), 40),
+        "clean to many outputs": Case("clean", {"raw": inputs["many"]}, (train, tokenize), 40),
+        "train_tokenizer": Case("train_tokenizer", {**rows, "vocab_size": 400, **rules}, (tokenize_with,), 20),
+        "tokenize": Case("tokenize", {**rows, "tokenizer": inputs["tokenizer"]}, (sample,), 100),
     }[name]
 
 
+def run(nursery: Nursery, name: str, die_before: int = 0, **options: object) -> "subprocess.CompletedProcess[str]":
+    given = [f"{key}={value}" for key, value in options.items()]
+    return nursery.run(f"components.{name}", given, tools.environment(), die_before)
+
+
 @pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
-def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_sharded_stage(name: str, inputs: dict[str, Path], nursery: Nursery, tmp_path: Path) -> None:
     this = case(name, inputs)
-    rng = random.Random(name)
-    usual: dict[int, Timeline] = {}
     wanted: dict[str, str] = {}
-    for workers in WORKERS:
+    # Two interpreters of their own, which hash in their own ways.
+    for workers in (1, 2):
         root = tmp_path / f"reference{workers}"
-        usual[workers] = timeline(this.command(root, workers), lambda root=root: this.phase(root, 0))  # type: ignore[misc]
-        found = this.results(root)
+        found = tools.digests(tools.folder(tools.stage(this.name, **this.options, root=root, workers=workers)))
         assert wanted in ({}, found), "the result depends on the number of workers"
         wanted = found
     assert len(tools.records(tmp_path / "reference1", this.name)) >= 6
 
-    hits: Counter[int] = Counter()
-    pace = Pace()
-    landed = refused = roots = 0
-    while goes_on(hits, landed):
-        roots += 1
-        root = tmp_path / f"killed{roots}"
-        marks = []
-        waited = True
-        for _ in range(rng.randint(1, 3)):
-            number = hits.total()
-            before = len(tools.records(root, this.name))
-            group, workers = number % 2 == 0, WORKERS[number // 2 % 2]
-            marks.append(f"{root}-{number}")
-            process = start(this.command(root, workers), marks[-1])
-            aim = (NOTHING, FILES, RECORDS, STARTED, FILES)[number % 5]
-            # Finishing takes so little that a run which is quicker than usual is done before a random instant of it.
-            at_once = aim == STARTED and number < KILLS // 2
-            kill_somewhere(process, lambda: this.phase(root, before), usual[workers], pace, aim, rng, group, at_once)  # noqa: B023
-            # Workers that outlive their parent for a moment may still be at it when the next run begins.
-            if group or rng.random() < 0.5:
-                tools.wait_until_gone(marks[-1])
-            else:
-                waited = False
-            got = this.phase(root, 0)
-            hits[got] += 1
-            pace.note(got)
-            landed += got in (RECORDS, STARTED)
-            refused += refused_by_readers(this, root, rng, tmp_path / f"reader{number}")
-            if got == FINISHED:
-                assert this.results(root) == wanted
+    def killed(number: int) -> "subprocess.CompletedProcess[str]":
+        return run(nursery, this.name, number, **this.options, root=tmp_path / f"killed{number}", workers=1)
 
-        done = tools.run(this.command(root, rng.choice(WORKERS)))
-        assert done.code == 0, done.err
-        for mark in marks:
-            tools.wait_until_gone(mark)
-        assert this.results(root) == wanted
-        folder = tools.folder(done)
-        assert not tools.partials(folder)
-        if waited:
-            assert not tools.partials(root)
-    report(name, hits, landed, roots)
-    print(f"{refused} unfinished folders shown to a reader; usual seconds: {usual[1]}")
-    assert landed >= NEEDED_IN_WINDOW
-    assert refused >= 1
+    refused = number = 0
+    for number in kills(killed):
+        root = tmp_path / f"killed{number}"
+        # Every unfinished folder is shown to a stage that reads such folders.
+        for folder in tools.unfinished(root, this.name):
+            reader, options = this.readers[refused % len(this.readers)](folder, tmp_path / "reader")
+            done = run(nursery, reader, **options)
+            assert (done.returncode, done.stdout) == (3, ""), done.stderr
+            said = tools.Done(done.returncode, done.stdout, done.stderr, 0).message
+            assert "Traceback" not in done.stderr
+            if (folder / tools.STARTED).exists():
+                assert "is not finished" in said
+            assert str(folder) in said
+            assert not (tmp_path / "reader").exists()
+            refused += 1
+        done = run(nursery, this.name, **this.options, root=root, workers=1)
+        assert done.returncode == 0, done.stderr
+        (finished,) = root.glob(f"{tools.HOMES[this.name]}/*/{tools.MANIFEST}")
+        assert tools.digests(finished.parent) == wanted, f"killed before change {number}"
+        # Between a record's link and the end of its other name: a shard that is done is not written to again.
+        assert all(Path(path).name.startswith("._RECORD.json.") for path in tools.partials(root))
+        assert not tools.partials(finished.parent)
+        tools.remove(root)
+    print(f"\n{name}: killed before each of {number} changes; {refused} unfinished folders shown to a reader")
+    assert number >= this.changes
+    assert refused >= 5
 
 
-def refused_by_readers(this: Case, root: Path, rng: random.Random, elsewhere: Path) -> int:
-    """Show every unfinished folder to a stage that reads such folders; returns how many."""
-    found = tools.unfinished(root, this.name)
-    for folder in found:
-        begun = (folder / tools.STARTED).exists()
-        done = rng.choice(this.readers)(folder, elsewhere)
-        assert done.code == 3, done.err
-        assert done.out == ""
-        assert "Traceback" not in done.err
-        if begun:
-            assert "is not finished" in done.message, done.message
-        assert str(folder) in done.message
-        assert not elsewhere.exists()
-    return len(found)
-
-
-# sample: no shards, and its result stands outside the root
-
-
-def sample_phase(root: Path, target: Path) -> int:
-    """As for sharded stages; a record is an epoch, and finishing begins once the arrays stand in their place."""
-    home = root / "sample"
-    if home.is_dir() and any((path / tools.MANIFEST).exists() for path in home.iterdir()):
-        return FINISHED
-    if home.is_dir() and any((path / tools.STARTED).exists() for path in home.iterdir()):
-        return STARTED
-    hidden = list(target.parent.glob(f".{target.name}.*.partial"))
-    if any((path / "epoch_0").exists() for path in hidden):
-        return RECORDS
-    return FILES if any((path / "tokens.npy").exists() for path in hidden) else NOTHING
+# sample: no shards, and its result is outside the root
 
 
 def whole(target: Path) -> str:
@@ -304,53 +138,43 @@ def whole(target: Path) -> str:
     return str(manifest["fingerprint"])
 
 
-def test_sample(inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
-    rng = random.Random("sample")
-    fixed = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"], "epochs": 40}
+@pytest.mark.parametrize("earlier", [False, True])
+def test_sample(earlier: bool, inputs: dict[str, Path], nursery: Nursery, tmp_path: Path, shm: Path) -> None:
+    fixed = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"], "epochs": 3}
+    reference = {"root": tmp_path / "reference", "output_path": shm / "reference"}
+    tools.ended(tools.stage("sample", **fixed, **reference))
+    wanted, wanted_home = tools.digests(shm / "reference"), tools.digests(tmp_path / "reference")
+    fingerprint = whole(shm / "reference")
+    assert len(wanted) == 2 + 1 + 3 * 4
+    other = {**fixed, "root": tmp_path / "other", "seed": 1}
 
-    def arguments(root: Path, target: Path, seed: int = 0) -> list[str]:
-        return tools.command("sample", **fixed, root=root, output_path=target, seed=seed)
-
-    root, target = tmp_path / "reference", shm / "reference"
-    usual = timeline(arguments(root, target), lambda: sample_phase(root, target))
-    wanted, wanted_home = tools.digests(target), tools.digests(root)
-    fingerprint = whole(target)
-    assert len(wanted) == 2 + 1 + 40 * 4
-    assert tools.ended(tools.run(arguments(tmp_path / "other", shm / "other", seed=1))).out
-    other = whole(shm / "other")
-
-    hits: Counter[int] = Counter()
-    pace = Pace()
-    landed = roots = replaced = 0
-    while goes_on(hits, landed):
-        roots += 1
-        root, target = tmp_path / f"killed{roots}", shm / f"killed{roots}"
-        earlier = roots % 2 == 0
+    def killed(number: int) -> "subprocess.CompletedProcess[str]":
+        target = shm / f"killed{number}"
         if earlier:
-            # Something to be replaced stands there already.
-            tools.ended(tools.run(arguments(tmp_path / "other", target, seed=1)))
-        mark = str(root)
-        for _ in range(rng.randint(1, 3)):
-            number = hits.total()
-            process = start(arguments(root, target), mark)
-            aim = (NOTHING, FILES, RECORDS, STARTED, FILES)[number % 5]
-            kill_somewhere(process, lambda: sample_phase(root, target), usual, pace, aim, rng, number % 2 == 0)  # noqa: B023
-            tools.wait_until_gone(mark)
-            got = sample_phase(root, target)
-            hits[got] += 1
-            pace.note(got)
-            landed += got in (FILES, RECORDS, STARTED)
-            # No reader sees a part: what stands there is whole, and one of the two.
-            there = whole(target)
-            assert there in ({other, fingerprint, ""} if earlier else {fingerprint, ""})
-            replaced += earlier and there == fingerprint
+            # Something to be replaced is there already.
+            assert run(nursery, "sample", **other, output_path=target).returncode == 0
+        return run(nursery, "sample", number, **fixed, root=tmp_path / f"killed{number}", output_path=target)
 
-        done = tools.ended(tools.run(arguments(root, target)))
-        assert done.out.startswith("\n### Category Coverage Stats\n")
+    replaced = number = 0
+    for number in kills(killed):
+        root, target = tmp_path / f"killed{number}", shm / f"killed{number}"
+        # No reader sees a part: what is there is whole, and one of the two.
+        there = whole(target)
+        if earlier:
+            (before,) = (tmp_path / "other" / "sample").iterdir()
+            assert there in {before.name, fingerprint}
+        else:
+            assert there in {fingerprint, ""}
+        replaced += there == fingerprint
+        done = run(nursery, "sample", **fixed, root=root, output_path=target)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("\n### Category Coverage Stats\n")
         assert tools.digests(target) == wanted
         assert tools.digests(root) == wanted_home
         assert not tools.partials(root)
         assert not list(shm.glob(".*"))
-    report("sample", hits, landed, roots)
-    print(f"usual seconds: {usual}; {replaced} kills after an older folder was replaced")
-    assert landed >= NEEDED_IN_WINDOW
+        tools.remove(root)
+        tools.remove(target)
+    print(f"\nsample: killed before each of {number} changes, {replaced} times after the arrays had their place")
+    assert number >= 20
+    assert replaced >= 1

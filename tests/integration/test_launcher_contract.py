@@ -1,4 +1,4 @@
-"""The compiled pipeline under the contract of Kubeflow's driver and launcher, as ``tests/emulator`` repeats it.
+"""The compiled pipeline under the contract of Kubeflow's driver and launcher, as ``tests/support/emulator`` repeats it.
 
 Nothing of kfp is used: ``pipelines/compiled/pretraining.yaml`` is resolved, and every task's own command is a process
 of this machine with mounts of its own.
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator import Attempt, Backend, Folder, Process, load
-from tests.helpers import REPOSITORY, contents
+from tests.support.emulator import Attempt, Backend, Folder, Process, load
+from tests.support.helpers import REPOSITORY, contents
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 

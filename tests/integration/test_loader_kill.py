@@ -8,10 +8,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import samples
-from helpers import start
 
 from pairmill.loader import Loader, RowPlan
+from tests.support import samples
+from tests.support.helpers import start
 
 # A rank: notes each batch, then where it stands, as a trainer with a checkpoint after every step.
 RANK = """

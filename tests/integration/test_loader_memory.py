@@ -9,8 +9,8 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 import pytest
-import samples
-import tools
+
+from tests.support import samples, tools
 
 ROWS = 10_000_000
 RANKS, SLOTS = 8, 24_576

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import line
 import pytest
+
+from tests.support import line
 
 ROWS = {"rows_in", "rows_kept", "rows_out", "drop_fraction"}
 NAMES = {

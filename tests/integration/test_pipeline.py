@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tools
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+
+from tests.support import tools
 
 EPOCHS = 2
 FILES = {"gsm8k_train": 1, "scibench": 2, "dmmath": 4, "sudoku": 1}

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tools
-from helpers import REPOSITORY, missing, until
-from tools import World
+
+from tests.support import tools
+from tests.support.helpers import REPOSITORY, missing, until
+from tests.support.tools import World
 
 OLDEST = REPOSITORY / "build" / "numpy-oldest"
 MIB = 1 << 20
@@ -91,7 +92,7 @@ def test_a_data_set_more_leaves_the_rows_of_all_others(large: Path, tmp_path: Pa
         """Per epoch and task the spans that are taken, from the plan."""
         options = {"tokenized_path": folder, "prefix_config_path": rules, "output_path": "", "epochs": 3}
         tools.ended(tools.stage("sample", root=tmp_path / folder.name / "root", **options))
-        (home,) = (tmp_path / folder.name / "root" / "sample").iterdir()
+        (home,) = (tmp_path / folder.name / "root" / "sample").glob("[0-9a-f]*")
         sources = tools.read_manifest(home)["data"]["sources"]
         names = np.repeat([source["name"] for source in sources], [source["rows"] for source in sources])
         columns = [
@@ -124,7 +125,7 @@ def test_killed_on_a_node_and_started_again(large: Path, world: World, tmp_path:
     plan = ""
     for seed in (0, 1):
         tools.ended(tools.stage("sample", **fixed, output_path="", epochs=4, seed=seed))
-        plan = next(path.name for path in (root / "sample").iterdir() if path.name != plan)
+        plan = next(path.name for path in (root / "sample").glob("[0-9a-f]*") if path.name != plan)
     command = tools.command("sample", **fixed, plan=plan, output_path=f"{node}/{{fingerprint}}", keep=0)
     start = time.monotonic()
     tools.ended(tools.run(command))
@@ -200,7 +201,7 @@ def test_a_memory_limit_is_refused_with_the_numbers_and_the_number_it_names_is_e
     options = {"tokenized_path": folder, "prefix_config_path": world.rules, "root": root, "epochs": 3}
     if planned:
         tools.ended(tools.stage("sample", **options, output_path=""))
-        (home,) = (root / "sample").iterdir()
+        (home,) = (root / "sample").glob("[0-9a-f]*")
         options |= {"plan": home.name}
     command = tools.command("sample", **options, output_path=f"{node}/{{fingerprint}}", workers=2)
     done = within(group, 128 * MIB, command)

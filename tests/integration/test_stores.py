@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tools
-from objectstores.proxy import EVERYTHING, FaultProxy
-from objectstores.servers import GcsServer, S3Server, Server
-from results import manifests, upload
 
 from pairmill import storage
-from tests.emulator import Attempt, Backend, Folder, Process, load
-from tests.helpers import REPOSITORY, missing
+from tests.support import tools
+from tests.support.emulator import Attempt, Backend, Folder, Process, load
+from tests.support.helpers import REPOSITORY, missing
+from tests.support.objectstores.proxy import EVERYTHING, FaultProxy
+from tests.support.objectstores.servers import GcsServer, S3Server, Server
+from tests.support.results import manifests, upload
 
 PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"
 PLAIN = REPOSITORY / "pipelines/compiled/pretraining.yaml"

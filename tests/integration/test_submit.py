@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from apiserver import WORKFLOW, ApiServer, Node, frame
-from helpers import HANGS, REPOSITORY, environment, until
-from nursery import Nursery
 
 from pairmill.engine.stage import MOST_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
+from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame
+from tests.support.helpers import PATIENCE, REPOSITORY, environment, until
+from tests.support.nursery import Nursery
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
@@ -54,7 +54,7 @@ def nursery() -> Iterator[None]:
         NURSERIES.remove(made)
 
 
-# What a submission imports, but for the components, whose image is fixed when they are.
+# What a submission imports.
 SUBMITTED = (
     "kfp.compiler",
     "kfp.kubernetes",
@@ -62,6 +62,7 @@ SUBMITTED = (
     "omegaconf",
     "pipelines.parameters",
     "pipelines.placement",
+    "pipelines.pretraining",
     "pipelines.submit.publish",
     "pipelines.submit.watch",
 )
@@ -92,7 +93,7 @@ def start(server: ApiServer, *arguments: str, **variables: str) -> subprocess.Po
 
 
 def end(process: subprocess.Popen[str]) -> Done:
-    stdout, stderr = process.communicate(timeout=HANGS)
+    stdout, stderr = process.communicate(timeout=PATIENCE)
     return Done(process.returncode, stdout, stderr)
 
 
@@ -151,7 +152,7 @@ def test_a_failed_task_is_shown_with_the_end_of_its_log(server: ApiServer) -> No
     assert logs["train"] == ["train failed; the end of its log:", "  second try"]
     # Where there is no log the server answers 200, and a message in place of it.
     (said,) = logs["late"]
-    assert said.startswith("late (driver) failed; it left no log, as a pod without memory")
+    assert said.startswith("late (driver) failed; it left no log; its pod ran out of memory")
     assert "BadRequestError: Failed to read logs" in said
     assert set(done.said[-1].partition("; see http")[0].partition("failed tasks: ")[2].split(", ")) == {
         "late (driver)",
@@ -245,7 +246,7 @@ def test_a_lost_connection_leaves_the_run_and_says_how_to_go_on(server: ApiServe
     done = watch(server, [frame("RUNNING")], "poll=0.005")
     assert done.code == 4
     assert f"python -m pipelines.submit watch host={server.url} run=r1" in done.said[-1]
-    assert "the connection is lost" in done.said[-1]
+    assert "connection lost" in done.said[-1]
 
 
 def test_nobody_listens() -> None:
@@ -261,7 +262,7 @@ def test_a_page_is_no_server(server: ApiServer) -> None:
     server.fail("GET", "/apis/v2beta1/healthz", 302)
     done = submit(server, "watch", "run=r1")
     assert (done.code, done.said) == (4, [done.said[0]])
-    assert "sends us to a login" in done.said[0]
+    assert "redirects to a login" in done.said[0]
 
 
 def test_a_run_that_is_not_there(server: ApiServer) -> None:
@@ -324,8 +325,8 @@ def test_a_token_that_expires_is_read_again(tmp_path: Path) -> None:
     [
         (["token_file=/nowhere/token"], "token_file: cannot be read; got /nowhere/token"),
         (["ca_file=/nowhere/ca.pem"], "ca_file: does not exist; got /nowhere/ca.pem"),
-        (["host=https://me:pass@kubeflow.example"], "host: holds a login"),
-        (["poll=0"], "poll: is out of range"),
+        (["host=https://me:pass@kubeflow.example"], "host: contains a login"),
+        (["poll=0"], "poll: out of range"),
         (["timeout=-1"], "timeout: is negative"),
         (["on_interrupt=maybe"], "on_interrupt"),
         (["runn=r2"], "did you mean 'run'?"),
@@ -606,7 +607,7 @@ def test_several_users(tmp_path: Path) -> None:
         options = (IMAGE, "root=gs://b/p", "wait=false", "version=v1")
         refused = submit(server, *options)
         assert refused.code == 2
-        assert "namespace: is not given" in refused.said[-1]
+        assert "namespace: required" in refused.said[-1]
         assert submit(server, *options, "namespace=team", "service_account=default-editor").code == 0
         assert (server.pipelines[0]["namespace"], server.experiments[0]["namespace"]) == ("team", "team")
         assert next(iter(server.runs.values())).made_of["service_account"] == "default-editor"
@@ -703,7 +704,7 @@ print(json.dumps([client.get_run(run.run_id).state, listed.status, done.state, n
         env={**environment(), "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=HANGS,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

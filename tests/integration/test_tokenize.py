@@ -12,9 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tools
-from helpers import python, until
-from tools import World
 
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig
@@ -24,6 +21,9 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InternalError
 from pairmill.formats.tokens import ARRAYS, INDEX
+from tests.support import tools
+from tests.support.helpers import python, until
+from tests.support.tools import World
 
 
 def tokenize(world: World, rows: Path, root: Path, **options: Any) -> tuple[Path, Manifest]:
@@ -127,7 +127,7 @@ def test_a_damaged_large_file_fails_alone(world: World, tmp_path: Path, monkeypa
 _ENDLESS = "ab" * 15_000_000
 
 
-@pytest.mark.alone
+@pytest.mark.serial
 @pytest.mark.parametrize("what", ["one text", "many rows"])
 def test_ctrl_c_ends_a_run_within_a_second(world: World, tmp_path: Path, what: str) -> None:
     if what == "one text":
@@ -163,10 +163,9 @@ def test_ctrl_c_ends_a_run_within_a_second(world: World, tmp_path: Path, what: s
 _MODULES = """
 import pickle, sys
 from pathlib import Path
-from components.tokenize.core import Tokenize
-from pairmill.engine import runner
-stage, config, context, shard = pickle.loads(Path(sys.argv[1]).read_bytes())
-record = runner.process_shard(stage, config, context, shard, sys.argv[2])
+from pairmill.engine.shards import run_shard
+context, shard = pickle.loads(Path(sys.argv[1]).read_bytes())
+record = run_shard("tokenize", shard, context, sys.argv[2])()
 print(record.ledger.rows_in, *sorted({"pandas", "pyarrow.compute", "rich", "tokenizers"} & sys.modules.keys()))
 """
 
@@ -178,13 +177,14 @@ def test_a_worker_builds_the_native_encoder_alone(world: World, tmp_path: Path) 
         root=str(tmp_path / "root"), rows=[str(tmp_path / "rows")], tokenizer=str(world.tokenizer), workers=1
     )
     stage = Tokenize()
-    plan = stage.prepare(config, stage.plan(config))
-    for shard in plan.shards:
-        (tmp_path / "given").write_bytes(pickle.dumps((stage, config, plan.context, shard)))
+    plan = stage.plan(config)
+    shards = runner.first_round(stage, config)
+    for shard in shards:
+        (tmp_path / "given").write_bytes(pickle.dumps((plan.context, shard)))
         done = python("-c", _MODULES, str(tmp_path / "given"), str(tmp_path / "shards"))
         assert (done.returncode, done.stdout) == (0, "30\n"), done.stderr
     tokenize(world, tmp_path / "rows", tmp_path / "root", workers=1)
-    for shard in plan.shards:
+    for shard in shards:
         for name in ARRAYS:
             file = f"{shard.key}/{name}.npy"
             assert (tmp_path / "shards" / file).read_bytes() == (

@@ -5,10 +5,10 @@ import subprocess
 import time
 from pathlib import Path
 
-import tools
-from families import made
-from servers import Hub
-from tools import World
+from tests.support import tools
+from tests.support.families import made
+from tests.support.servers import Hub
+from tests.support.tools import World
 
 
 def tokenize(hub: Hub, home: Path, world: World, tokenizer: str, root: Path) -> tools.Done:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import multipack
 import numpy as np
 import pytest
-import samples
 
 from pairmill.errors import InputError
 from pairmill.loader import Batch, Loader, Phase, RowPlan
 from pairmill.loader.batch import PREFIXLM
+from tests.support import multipack, samples
 
 SEQUENCES = int(os.environ.get("PAIRMILL_LOADER_SEQUENCES", "200"))
 

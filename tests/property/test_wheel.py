@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import sides
-import strings
-from sides import Sides
 from tokenizers import models, pre_tokenizers
 
 from pairmill import _native
+from tests.support import sides, strings
+from tests.support.sides import Sides
 
 SPECIAL = ["<|PAD|>", "<think>", "ab", "Ġthe"]
 # What /proc/cpuinfo calls the last that each level needs.

@@ -156,7 +156,7 @@ def test_pinned_memory(plan: RowPlan, epochs: list[list[Any]]) -> None:
         found = list(data)
         assert all(value.is_pinned() for tensors, _ in found for value in tensors.values())
     else:
-        with pytest.warns(UserWarning, match="finds no GPU, memory is not pinned"):
+        with pytest.warns(UserWarning, match="found no GPU, memory is not pinned"):
             found = list(data)
     assert_same(found, epochs[0])
 
@@ -181,7 +181,7 @@ def test_an_iteration_is_the_rest_of_an_epoch(plan: RowPlan, epochs: list[list[A
     assert_same(found + list(data), epochs[0])
     assert_same(list(data), epochs[1])
     assert_same(list(data), epochs[2])
-    with pytest.raises(InputError, match=r"all of it was handed out; got 189 batches.*sample more"):
+    with pytest.raises(InputError, match=r"all batches were handed out; got 189 batches.*sample more"):
         list(data)
     with pytest.raises(TypeError):
         len(data)  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_another_kind_of_plan_is_no_pair(plan: RowPlan) -> None:
     loader = Loader(plan, batch_tokens=TOKENS)
     assert list(next(iter(BatchDataset(loader)))) == list(PREFIXLM)
     loader.plan = object()  # type: ignore[assignment]
-    with pytest.raises(UsageError, match="reads no rows; got object; expected RowPlan; BatchDataset"):
+    with pytest.raises(UsageError, match="not a loader of rows; got object; expected RowPlan; use BatchDataset"):
         PrefixLMDataset(loader)
 
 
@@ -295,7 +295,7 @@ def test_several_workers_are_refused(plan: RowPlan) -> None:
 
 
 def test_pinned_memory_in_a_worker_is_refused(plan: RowPlan) -> None:
-    with pytest.raises(UsageError, match=r"cannot be had in a worker process.*num_workers=0"):
+    with pytest.raises(UsageError, match=r"not available in a worker process.*num_workers=0"):
         list(DataLoader(dataset(plan, allocate=pinned), batch_size=None, num_workers=1))
 
 

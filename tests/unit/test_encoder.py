@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from families import nasty
-from helpers import python
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from pairmill import _native, encoder
 from pairmill.encoder import SPLIT, Encoder
 from pairmill.errors import InputError, InternalError, StorageError
+from tests.support.families import nasty
+from tests.support.helpers import python
 
 SPECIAL = ["<|PAD|>", "<|im_start|>", "<think>", "</think>"]
 

@@ -5,9 +5,9 @@ import random
 from typing import Any
 
 import pytest
-from families import FAMILIES, NASTY, added, compared, made, nasty, scalars
 
 from pairmill.encoder import Encoder
+from tests.support.families import FAMILIES, NASTY, added, compared, made, nasty, scalars
 
 SPLITS = {"qwen": "Qwen 2 and 3", "llama": "Llama 3 and GPT-4", "gpt4": "Llama 3 and GPT-4"}
 

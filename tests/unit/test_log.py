@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from helpers import REPOSITORY, environment
 
 from pairmill import log
 from pairmill.engine.stage import RunConfig
@@ -17,6 +16,7 @@ from pairmill.errors import InputError, StageFailure
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
 from pairmill.redact import escaped, scrubbed
+from tests.support.helpers import REPOSITORY, environment
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 SIGNED = f"https://bucket.s3.amazonaws.com/raw/a%20b.parquet?X-Amz-Credential=AK&X-Amz-Signature={SECRET}&x=1"
@@ -122,7 +122,7 @@ import sys
 from pairmill import log
 from pairmill.interface import cli
 from pairmill.errors import InputError
-from pairmill.report.page import Report
+from pairmill.report.model import Report
 from pairmill.engine.stage import RunConfig
 name = sys.argv.pop(1)
 

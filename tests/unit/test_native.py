@@ -128,7 +128,7 @@ class TestEncode:
             for ids, _, _ in pool.map(encoder.encode, [texts] * 16):
                 assert np.array_equal(ids, expected)
 
-    @pytest.mark.alone
+    @pytest.mark.serial
     @pytest.mark.parametrize("texts", [["abba " * 1_000] * 20_000, ["ab" * 8_000_000]], ids=["many", "one"])
     def test_ctrl_c_ends_the_work_within_a_second(self, texts: list[str]) -> None:
         def interrupt(signum: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""Where a plan's rows stand in the sampled arrays, and what the arrays take.
+"""Where a plan's rows are in the sampled arrays, and how large the arrays are.
 
-``compact`` keeps the tokens of sampled rows only, task by task in row order, instruction before response, in the
-smallest types. ``data_io`` keeps every token in its place, in the reference's types. Either holds the same rows at the
+``compact`` holds the tokens of sampled rows only, data set by data set in row order, instruction before response, in
+the smallest types. ``data_io`` holds every token at its place, in the reference's types. Both hold the same rows at the
 same position of the same epoch.
 """
 
@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample import config as options
-from components.sample.plan import Plan, Source
-from components.sample.row_filter import narrowest
+from components.sample.node.config import OutputFormat
+from components.sample.node.plan import SamplePlan, narrowest
 from pairmill.formats.tokens import INDEX, Ints
 
 _HEADER = 128
 """Bytes of the header of a one-dimensional ``.npy``."""
-PIECE = 1 << 19
-"""Tokens that one thread puts together at a time: memory does not follow the tasks."""
+CHUNK_TOKENS = 1 << 19
+"""Tokens that a thread puts together at a time: memory does not grow with the data sets."""
+_ROWS = 1 << 15
+"""Rows of the index that are laid out at a time."""
 
 
-def token_dtype(vocab_size: object, layout: options.Layout) -> np.dtype[Any]:
-    """The smallest dtype for ids below ``vocab_size``; data_io compares the size itself, so 65,536 costs four bytes."""
+def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
+    """The smallest dtype for ids below ``vocab_size``; data_io tests the size itself, so 65,536 takes four bytes."""
     if not isinstance(vocab_size, int) or isinstance(vocab_size, bool):
         return np.dtype(np.int32)
     largest = vocab_size if layout == "data_io" else vocab_size - 1
@@ -36,11 +37,10 @@ def token_dtype(vocab_size: object, layout: options.Layout) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of the sampled tokens: spans of one task (int64), one after another from ``start`` on."""
+class TokenSpans:
+    """Part of the sampled tokens: spans of one data set (by number), laid out one after another from ``start`` on."""
 
-    source: int
-    """Number of the task."""
+    dataset: int
     start: int
     starts: Ints
     lengths: Ints
@@ -51,22 +51,28 @@ class Piece:
         return int(self.lengths.sum())
 
 
-class Arrangement:
-    """A plan in a layout.
+class ArrayLayout:
+    """A plan in an output format.
 
     Args:
         plan: what to lay out.
-        layout: how.
-        vocab_size: of ``tokenizer_info.json``; anything but an integer stands for an unknown one.
+        layout: the format.
+        vocab_size: of ``tokenizer_info.json``; anything but an integer means unknown.
+
+    Attributes:
+        dtype: of the tokens.
+        length: number of tokens.
+        dtypes: of the four index arrays.
+        datasets: how many data sets have tokens in it.
     """
 
-    def __init__(self, plan: Plan, layout: options.Layout, vocab_size: object) -> None:
+    def __init__(self, plan: SamplePlan, layout: OutputFormat, vocab_size: object) -> None:
         self._plan = plan
         self._compact = layout == "compact"
         self.dtype = token_dtype(vocab_size, layout)
-        inst_len, resp_len = plan.rows["inst_len"], plan.rows["resp_len"]
-        counts = [source.rows for source in plan.sources]
+        rows, lengths = ([getattr(one, name) for one in plan.datasets] for name in ("rows", "length"))
         if self._compact:
+            inst_len, resp_len = plan.rows["inst_len"], plan.rows["resp_len"]
             ends = np.add(inst_len, resp_len, dtype=np.int64)
             np.cumsum(ends, out=ends)
             self.length = int(ends[-1]) if len(ends) else 0
@@ -74,78 +80,63 @@ class Arrangement:
             ends -= inst_len
             self._start = ends.astype(narrowest(self.length), copy=False)
             longest = int(max(inst_len.max(initial=0), resp_len.max(initial=0)))
-            self._dtypes = dict(zip(INDEX, [narrowest(self.length), narrowest(longest)] * 2, strict=True))
+            kinds = [narrowest(self.length), narrowest(longest)] * 2
         else:
-            lengths = [source.length for source in plan.sources]
             self.length = sum(lengths)
-            base = np.cumsum([0, *lengths], dtype=np.int64)[:-1]
-            self._start = np.repeat(base, counts)
-            self._dtypes = dict.fromkeys(INDEX, np.dtype(np.int64))
+            self._start = np.repeat(np.cumsum([0, *lengths], dtype=np.int64)[:-1], rows)
+            kinds = [np.dtype(np.int64)] * 4
+        self.dtypes = dict(zip(INDEX, kinds, strict=True))
+        self.datasets = sum(count > 0 for count in (rows if self._compact else lengths))
 
     def sizes(self) -> list[int]:
         """Bytes of the files of tokens and epochs."""
-        rows = [len(epoch) for epoch in self._plan.epochs]
-        index = [_HEADER + count * dtype.itemsize for count in rows for dtype in self._dtypes.values()]
+        widths = [dtype.itemsize for dtype in self.dtypes.values()]
+        index = [_HEADER + len(epoch) * width for epoch in self._plan.epochs for width in widths]
         return [_HEADER + self.length * self.dtype.itemsize, *index]
 
-    @property
-    def dtypes(self) -> dict[str, np.dtype[Any]]:
-        """Of the four index arrays."""
-        return self._dtypes
-
-    def index(self, epoch: int, size: int = 1 << 15) -> Iterator[dict[str, NDArray[Any]]]:
-        """The four index arrays of an epoch in training order, ``size`` rows at a time."""
+    def index(self, epoch: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """The four index arrays of an epoch in training order, some rows at a time."""
         order, rows = self._plan.epochs[epoch], self._plan.rows
-        for first in range(0, len(order), size):
-            places = order[first : first + size].astype(np.intp)
+        for first in range(0, len(order), _ROWS):
+            places = order[first : first + _ROWS].astype(np.intp)
             start = self._start.take(places)
             found = {"inst_len": rows["inst_len"].take(places), "resp_len": rows["resp_len"].take(places)}
             if self._compact:
                 found |= {"inst_start": start, "resp_start": start + found["inst_len"]}
             else:
                 found |= {part: start + rows[part].take(places) for part in ("inst_start", "resp_start")}
-            yield {name: found[name].astype(dtype, copy=False) for name, dtype in self._dtypes.items()}
+            yield {name: found[name].astype(dtype, copy=False) for name, dtype in self.dtypes.items()}
 
-    @property
-    def tasks(self) -> int:
-        """How many tasks have tokens in it."""
-        return sum((source.rows if self._compact else source.length) > 0 for source in self._plan.sources)
-
-    def pieces(self, apart: int) -> Iterator[Piece]:
-        """The tokens in order.
-
-        Args:
-            apart: tokens between two spans that are rather read than passed over; what a piece reads stays below about
-                ``PIECE`` tokens.
-        """
+    def chunks(self, max_gap: int) -> Iterator[TokenSpans]:
+        """The tokens in order; reading a chunk takes about ``CHUNK_TOKENS`` tokens, gaps of ``max_gap`` included."""
         start = first = 0
-        for number, source in enumerate(self._plan.sources):
-            cuts = self._sampled(first, first + source.rows, apart) if self._compact else _whole(source)
-            first += source.rows
-            for starts, lengths in cuts:
-                piece = Piece(number, start, starts, lengths)
-                start += piece.size
-                yield piece
+        for number, dataset in enumerate(self._plan.datasets):
+            parts = self._sampled(first, first + dataset.rows, max_gap) if self._compact else _all(dataset.length)
+            first += dataset.rows
+            for starts, lengths in parts:
+                spans = TokenSpans(number, start, starts, lengths)
+                start += spans.size
+                yield spans
 
-    def _sampled(self, first: int, end: int, apart: int, size: int = 1 << 15) -> Iterator[tuple[Ints, Ints]]:
-        for begin in range(first, end, size):
-            rows = slice(begin, min(begin + size, end))
+    def _sampled(self, first: int, end: int, max_gap: int) -> Iterator[tuple[Ints, Ints]]:
+        for begin in range(first, end, _ROWS):
+            rows = slice(begin, min(begin + _ROWS, end))
             columns = [self._plan.rows[name][rows].astype(np.int64) for name in INDEX]
-            # Row by row instruction and response, which in pairmill's own folders follow each other.
+            # Instruction and response of each row; in pairmill's own folders they are adjacent.
             starts = np.column_stack([columns[0], columns[2]]).ravel()
             lengths = np.column_stack([columns[1], columns[3]]).ravel()
-            edges = np.flatnonzero(np.diff(reading(starts, lengths, apart) // PIECE)) + 1
+            edges = np.flatnonzero(np.diff(tokens_read(starts, lengths, max_gap) // CHUNK_TOKENS)) + 1
             for low, high in zip([0, *edges], [*edges, len(starts)], strict=True):
                 yield starts[low:high], lengths[low:high]
 
 
-def reading(starts: Ints, lengths: Ints, apart: int) -> Ints:
-    """Tokens that are read up to the end of each span, gaps of at most ``apart`` among them; int64."""
-    between = np.zeros(len(starts), np.int64)
-    between[1:] = starts[1:] - (starts[:-1] + lengths[:-1])
-    return np.cumsum(lengths + np.where((between > 0) & (between <= apart), between, 0))
+def tokens_read(starts: Ints, lengths: Ints, max_gap: int) -> Ints:
+    """Tokens that are read up to the end of each span, including gaps of at most ``max_gap`` tokens; int64."""
+    gaps = np.zeros(len(starts), np.int64)
+    gaps[1:] = starts[1:] - (starts[:-1] + lengths[:-1])
+    return np.cumsum(lengths + np.where((gaps > 0) & (gaps <= max_gap), gaps, 0))
 
 
-def _whole(source: Source) -> Iterator[tuple[Ints, Ints]]:
-    for first in range(0, source.length, PIECE):
-        yield np.array([first], np.int64), np.array([min(PIECE, source.length - first)], np.int64)
+def _all(length: int) -> Iterator[tuple[Ints, Ints]]:
+    for first in range(0, length, CHUNK_TOKENS):
+        yield np.array([first], np.int64), np.array([min(CHUNK_TOKENS, length - first)], np.int64)

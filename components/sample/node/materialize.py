@@ -1,7 +1,7 @@
-"""Carries a plan out: reads what is sampled of each task, and writes (or only digests) the arrays.
+"""Writes (or only digests) the arrays that a plan describes, from the tokens of the rows that are sampled.
 
-Pieces of the tokens are read and put together by threads, a few ahead of the one that digests them in order, so memory
-does not follow the sample, and the bytes do not depend on how many threads there are.
+Threads read and assemble chunks of the tokens a few ahead of one thread that digests them in order. So memory does not
+grow with the sample, and the bytes do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.node.layout import Arrangement, Piece, reading
-from components.sample.node.owned import Folder
-from components.sample.plan import Plan
+from components.sample.node.layout import ArrayLayout, TokenSpans, tokens_read
+from components.sample.node.owned import OpenFolder
+from components.sample.node.plan import SamplePlan
 from pairmill import log, storage
 from pairmill._native import gather, gather_file
 from pairmill.engine.content import pinned
@@ -31,19 +31,19 @@ from pairmill.formats import tokens
 from pairmill.formats.tokens import INDEX, Ints
 
 STEP = 1 << 17
-"""Tokens read at once, where a store has nothing against it: they stay in the processor's cache until they are used."""
+"""Tokens per read, unless seeks of the store cost more: they stay in the processor's cache until they are used."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """The files of a sample by path, and the bytes that were read for them."""
+class SampleFiles:
+    """The files of a sample by path, and how many bytes were read for them."""
 
     files: list[File]
     read: int
 
 
 def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sampled: int, more: dict[str, int]) -> bytes:
-    """``metadata.json`` as HRM-Text's loader reads it; ``more`` goes behind the keys that it knows."""
+    """``metadata.json`` as HRM-Text's loader reads it; ``more`` follows the keys that it knows."""
     values = {
         "tokenizer_info": info,
         # Null in either profile: HRM-Text's loader asserts it, and takes the size from tokenizer_info.
@@ -56,48 +56,47 @@ def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sample
 
 
 def materialize(
-    folder: Folder | None,
-    plan: Plan,
-    arrangement: Arrangement,
-    sources: Sequence[tokens.Task],
+    folder: OpenFolder | None,
+    plan: SamplePlan,
+    layout: ArrayLayout,
+    datasets: Sequence[tokens.Task],
     about: bytes,
     limit: int | None,
     workers: int,
-) -> Made:
+) -> SampleFiles:
     """Make ``tokens.npy``, ``epoch_<e>/*.npy`` and ``metadata.json``.
 
     Args:
-        folder: an empty folder to write to; None only digests what would be written.
+        folder: an empty folder to write to; None = only digest what would be written.
         plan: what to carry out.
-        arrangement: in which layout.
-        sources: the tasks of the plan, in its order.
+        layout: of the plan's arrays.
+        datasets: of the plan, in its order.
         about: bytes of ``metadata.json``.
-        limit: ids have to be below it; None takes any.
+        limit: ids must be below it; None = any id.
         workers: threads.
 
     Raises:
-        InputError: a task's tokens are not there, are others than planned, or hold an id outside the vocabulary.
+        InputError: a data set's tokens are missing, differ from the plan, or hold an id outside the vocabulary.
     """
     with ThreadPoolExecutor(workers) as pool:
-        epochs = [pool.submit(_epoch, folder, plan, arrangement, number) for number in range(len(plan.epochs))]
+        epochs = [pool.submit(_epoch, folder, plan, layout, number) for number in range(len(plan.epochs))]
         try:
-            files, read = _tokens(folder, arrangement, _Readers(plan, sources, limit), pool, workers)
+            files, read = _tokens(folder, layout, _Readers(plan, datasets, limit), pool, workers)
             files += [file for epoch in epochs for file in epoch.result()]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     with _File(folder, "metadata.json") as out:
         out.append(about)
-    return Made(sorted([*files, out.file()], key=lambda file: file.path), read)
+    return SampleFiles(sorted([*files, out.file()], key=lambda file: file.path), read)
 
 
 class _File:
-    """A file of the sample whose bytes are digested in order, and written too if there is a folder."""
+    """A file of the sample: its bytes are digested in order, and also written if there is a folder."""
 
-    def __init__(self, folder: Folder | None, path: str) -> None:
-        self._path, self._digest = path, hashlib.sha256()
-        self._size = 0
-        self._folder = folder
+    def __init__(self, folder: OpenFolder | None, path: str) -> None:
+        self._folder, self._path = folder, path
+        self._digest, self._size = hashlib.sha256(), 0
         self._handle: int | None = None
 
     def __enter__(self) -> _File:
@@ -106,7 +105,6 @@ class _File:
             if above:
                 with suppress(FileExistsError):
                     os.mkdir(above, 0o755, dir_fd=self._folder.handle)
-            # Whoever could write to it later would change what epochs and positions speak of.
             self._handle = self._folder.create(self._path, 0o444)
         return self
 
@@ -114,7 +112,7 @@ class _File:
         if self._handle is None:
             return
         try:
-            # Whoever opens it to write changes what epochs and positions speak of.
+            # Read-only: a later writer would change the data that epochs and positions refer to.
             os.fchmod(self._handle, os.fstat(self._handle).st_mode & 0o7555)
             if kind is None and self._folder is not None and self._folder.durable:
                 os.fsync(self._handle)
@@ -122,12 +120,12 @@ class _File:
             os.close(self._handle)
 
     def digest(self, data: Any) -> None:
-        """These are the bytes that follow, written by ``place`` before or later."""
+        """Digest the next bytes; ``place`` writes them, before or after."""
         self._digest.update(data)
         self._size += memoryview(data).nbytes
 
     def place(self, data: Any, offset: int) -> None:
-        """Write bytes at their place. Plainly: a full tmpfs answers a mapped write with SIGBUS, not with an error."""
+        """Write bytes at an offset. Not mapped: a full tmpfs answers a mapped write with SIGBUS, not with an error."""
         if self._handle is None or not memoryview(data).nbytes:
             return
         left = memoryview(data).cast("B")
@@ -136,30 +134,28 @@ class _File:
             left, offset = left[done:], offset + done
 
     def append(self, data: Any) -> None:
-        """The bytes that follow."""
+        """Write and digest the next bytes."""
         self.place(data, self._size)
         self.digest(data)
 
     def file(self) -> File:
-        """Path, size and digest of what was appended."""
+        """Path, size and digest."""
         return File(self._path, self._size, self._digest.hexdigest())
 
 
-def _epoch(folder: Folder | None, plan: Plan, arrangement: Arrangement, number: int) -> list[File]:
-    files = {name: _File(folder, f"epoch_{number}/{name}.npy") for name in INDEX}
+def _epoch(folder: OpenFolder | None, plan: SamplePlan, layout: ArrayLayout, number: int) -> list[File]:
     with ExitStack() as stack:
-        for file in files.values():
-            stack.enter_context(file)
+        files = {name: stack.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in INDEX}
         for name, file in files.items():
-            file.append(tokens.header(arrangement.dtypes[name], len(plan.epochs[number])))
-        for columns in arrangement.index(number):
+            file.append(tokens.header(layout.dtypes[name], len(plan.epochs[number])))
+        for columns in layout.index(number):
             for name, values in columns.items():
                 files[name].append(values.data)
     return [file.file() for file in files.values()]
 
 
 class _Buffers:
-    """Memory that one piece after another uses: fresh pages for each would cost as much as filling them."""
+    """Memory that is reused from chunk to chunk: allocating fresh pages costs as much as filling them."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -171,156 +167,159 @@ class _Buffers:
         return held[:size]
 
 
-class _Readers:
-    """The tasks' tokens, opened when they are first needed."""
+@dataclass(frozen=True)
+class _Ranges:
+    """What to read for some spans: ``sizes`` tokens at ``begins``; the spans from ``first`` on lie in each."""
 
-    def __init__(self, plan: Plan, sources: Sequence[tokens.Task], limit: int | None) -> None:
-        self._plan, self._sources, self._limit = plan, sources, limit
-        self._arrays: dict[int, tokens.Array] = {}
+    first: Ints
+    begins: Ints
+    sizes: Ints
 
-    def apart(self) -> int:
-        """Tokens that are rather read than passed over."""
-        uris = {storage.scheme(source.uri): source.uri for source in self._sources}
-        return max((storage.store_for(uri).seek_cost for uri in uris.values()), default=0) // 4
-
-    def array(self, number: int) -> tokens.Array:
-        """The tokens of a task; they have to be as many as planned."""
-        found = self._arrays.get(number)
-        if found is None:
-            found = self._arrays[number] = self._sources[number].array()
-            planned = self._plan.sources[number].length
-            if found.length != planned:
-                raise InputError(
-                    "holds other tokens than planned", where=found.uri, got=str(found.length), expected=str(planned)
-                )
-        return found
-
-    def fill(self, piece: Piece, apart: int, out: NDArray[Any], buffers: _Buffers) -> int:
-        """Put the tokens of a piece into ``out``; returns the bytes that were read."""
-        array = self.array(piece.source)
-        starts, lengths = piece.starts, piece.lengths
-        used = lengths > 0
-        starts, lengths = starts[used], lengths[used]
-        if not len(starts):
-            return 0
+    @classmethod
+    def of(cls, starts: Ints, lengths: Ints, max_gap: int) -> _Ranges:
         ends = starts + lengths
-        distance = starts[1:] - ends[:-1]
-        cost = reading(starts, lengths, apart)
-        step = max(STEP, apart)
-        cuts = (distance < 0) | (distance > apart) | (cost[1:] // step > cost[:-1] // step)
+        gaps = starts[1:] - ends[:-1]
+        cost, step = tokens_read(starts, lengths, max_gap), max(STEP, max_gap)
+        cuts = (gaps < 0) | (gaps > max_gap) | (cost[1:] // step > cost[:-1] // step)
         first = np.flatnonzero(np.concatenate([[True], cuts]))
         begins = starts[first]
         sizes = ends[np.append(first[1:], len(starts)) - 1] - begins
         low, high = int(starts.min()), int(ends.max())
         if high - low < int(sizes.sum()):
-            # Rows in no order, as others may write them: all that lies around them is less than range by range.
-            first, begins, sizes = np.array([0]), np.array([low]), np.array([high - low])
+            # Rows in no order, as other tools may write them: one read of the whole extent is less than all ranges.
+            return cls(np.array([0]), np.array([low]), np.array([high - low]))
+        return cls(first, begins, sizes)
+
+
+class _Readers:
+    """The data sets' tokens, opened when they are first needed."""
+
+    def __init__(self, plan: SamplePlan, datasets: Sequence[tokens.Task], limit: int | None) -> None:
+        self._plan, self._datasets, self._limit = plan, datasets, limit
+        self._arrays: dict[int, tokens.Array] = {}
+
+    def max_gap(self) -> int:
+        """Tokens between two spans up to which reading on is cheaper than a seek."""
+        uris = {storage.scheme(dataset.uri): dataset.uri for dataset in self._datasets}
+        return max((storage.store_for(uri).seek_cost for uri in uris.values()), default=0) // 4
+
+    def _array(self, number: int) -> tokens.Array:
+        found = self._arrays.get(number)
+        if found is None:
+            found = self._arrays[number] = self._datasets[number].array()
+            planned = self._plan.datasets[number].length
+            if found.length != planned:
+                raise InputError(
+                    "the number of tokens differs from the plan",
+                    where=found.uri,
+                    got=str(found.length),
+                    expected=str(planned),
+                    hint="make a new plan of the tokens that are there now",
+                )
+        return found
+
+    def fill(self, spans: TokenSpans, max_gap: int, out: NDArray[Any], buffers: _Buffers) -> int:
+        """Put the tokens of the spans into ``out``; returns the bytes that were read."""
+        array = self._array(spans.dataset)
+        used = spans.lengths > 0
+        starts, lengths = spans.starts[used], spans.lengths[used]
+        if not len(starts):
+            return 0
+        ranges = _Ranges.of(starts, lengths, max_gap)
         file = storage.store_for(array.uri).file(array.uri)
         try:
             if file is not None and array.dtype == np.dtype("<u4"):
                 with file.open("rb") as opened:
                     width = array.dtype.itemsize
-                    for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True):
-                        # A disk is asked for what lies together in one go; then only what is wanted is copied.
+                    for begin, size in zip(ranges.begins.tolist(), ranges.sizes.tolist(), strict=True):
+                        # The disk reads each range in one go; then only the spans are copied.
                         os.posix_fadvise(
                             opened.fileno(), array.offset + begin * width, size * width, os.POSIX_FADV_WILLNEED
                         )
                 largest, read = gather_file(file, array.offset, starts, lengths, out)
             else:
-                read = int(sizes.sum()) * array.dtype.itemsize
-                largest = self._fill(array, starts, lengths, first, begins, sizes, out, buffers)
+                largest = self._fill_by_ranges(array, starts, lengths, ranges, out, buffers)
+                read = int(ranges.sizes.sum()) * array.dtype.itemsize
         except OSError as error:
             if error.errno is None:
                 raise InputError("ends before its last token", where=array.uri, hint="tokenize again") from error
             raise from_os_error(error, array.uri) from error
-        self._check(largest, piece)
+        # The reference does not check, and ids of a larger vocabulary wrap silently.
+        if self._limit is not None and largest >= self._limit:
+            raise InputError(
+                "a token is outside the vocabulary",
+                where=self._datasets[spans.dataset].uri,
+                got=str(largest),
+                expected=f"below {self._limit}, the vocab_size of tokenizer_info.json",
+                hint="tokenize again",
+            )
         return read
 
-    def _fill(
-        self,
-        array: tokens.Array,
-        starts: Ints,
-        lengths: Ints,
-        first: Ints,
-        begins: Ints,
-        sizes: Ints,
-        out: NDArray[Any],
-        buffers: _Buffers,
+    def _fill_by_ranges(
+        self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any], buffers: _Buffers
     ) -> int:
-        """Range by range through the store: the spans from each ``first`` on lie in ``sizes`` tokens at ``begins``."""
-        edges = np.append(first, len(starts)).tolist()
-        places = np.append((np.cumsum(lengths) - lengths)[first], len(out)).tolist()
+        """Read range by range through the store; returns the largest id."""
+        edges = np.append(ranges.first, len(starts)).tolist()
+        places = np.append((np.cumsum(lengths) - lengths)[ranges.first], len(out)).tolist()
         largest = 0
         with pinned(array.uri, array.content) as file:
-            for number, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
+            for number, (begin, size) in enumerate(zip(ranges.begins.tolist(), ranges.sizes.tolist(), strict=True)):
                 values = buffers.get("raw", size, array.dtype)
                 file.seek(array.offset + begin * array.dtype.itemsize)
                 if file.readinto(values.data.cast("B")) != values.nbytes:  # type: ignore[attr-defined]
                     raise OSError("ends early")
                 ids = self._as_ids(values, array.uri).view(np.uint8)
-                spans = slice(edges[number], edges[number + 1])
+                mine = slice(edges[number], edges[number + 1])
                 into = out[places[number] : places[number + 1]]
-                largest = max(largest, gather(ids, starts[spans] - begin, lengths[spans], into))
+                largest = max(largest, gather(ids, starts[mine] - begin, lengths[mine], into))
         return largest
 
     def _as_ids(self, values: NDArray[Any], uri: str) -> NDArray[np.uint32]:
-        # Folders of others may hold other integers; the reference casts them, and what does not fit wraps.
+        # Folders of other tools may hold other integer types; the reference casts them, and larger values wrap.
         if values.dtype == np.dtype("<u4"):
             return values
         if self._limit is not None and (int(values.min()) < 0 or int(values.max()) >= 2**32):
-            raise InputError("a token is no id", where=uri, got=f"{values.min()} to {values.max()}")
+            raise InputError("a token is not a valid id", where=uri, got=f"{values.min()} to {values.max()}")
         return values.astype("<u4")
-
-    def _check(self, largest: int, piece: Piece) -> None:
-        # The reference casts without a look, and ids of a larger vocabulary wrap in silence.
-        if self._limit is not None and largest >= self._limit:
-            raise InputError(
-                "a token is outside the vocabulary",
-                where=self._sources[piece.source].uri,
-                got=str(largest),
-                expected=f"below {self._limit}, the vocab_size of tokenizer_info.json",
-                hint="tokenize again",
-            )
 
 
 def _tokens(
-    folder: Folder | None, arrangement: Arrangement, readers: _Readers, pool: ThreadPoolExecutor, workers: int
+    folder: OpenFolder | None, layout: ArrayLayout, readers: _Readers, pool: ThreadPoolExecutor, workers: int
 ) -> tuple[list[File], int]:
-    head = tokens.header(arrangement.dtype, arrangement.length)
-    width = arrangement.dtype.itemsize
-    apart = readers.apart()
+    head = tokens.header(layout.dtype, layout.length)
+    max_gap = readers.max_gap()
     free = [_Buffers() for _ in range(workers + 1)]
-    begun: deque[tuple[Piece, Future[tuple[NDArray[Any], int]], _Buffers]] = deque()
+    begun: deque[tuple[TokenSpans, Future[tuple[NDArray[Any], int]], _Buffers]] = deque()
     seen: set[int] = set()
     read = 0
 
-    def work(piece: Piece, buffers: _Buffers) -> tuple[NDArray[Any], int]:
-        values = buffers.get("out", piece.size, arrangement.dtype)
-        taken = readers.fill(piece, apart, values, buffers)
-        out.place(values.data, len(head) + piece.start * width)
+    def work(spans: TokenSpans, buffers: _Buffers) -> tuple[NDArray[Any], int]:
+        values = buffers.get("out", spans.size, layout.dtype)
+        taken = readers.fill(spans, max_gap, values, buffers)
+        out.place(values.data, len(head) + spans.start * layout.dtype.itemsize)
         return values, taken
 
     def finish() -> int:
-        piece, future, buffers = begun.popleft()
+        spans, future, buffers = begun.popleft()
         values, taken = future.result()
         out.digest(values.data)
         free.append(buffers)
-        # A task is done when the first piece of the next one is.
-        progress.advance(int(bool(seen) and piece.source not in seen), 0, values.nbytes)
-        seen.add(piece.source)
+        # A data set is done when the first chunk of the next one is.
+        progress.advance(int(bool(seen) and spans.dataset not in seen), 0, values.nbytes)
+        seen.add(spans.dataset)
         return taken
 
-    with _File(folder, "tokens.npy") as out, log.progress("sample", arrangement.tasks) as progress:
+    with _File(folder, "tokens.npy") as out, log.progress("sample", layout.datasets) as progress:
         out.append(head)
-        for piece in arrangement.pieces(apart):
+        for spans in layout.chunks(max_gap):
             if not free:
                 read += finish()
             buffers = free.pop()
-            begun.append((piece, pool.submit(work, piece, buffers), buffers))
+            begun.append((spans, pool.submit(work, spans, buffers), buffers))
         while begun:
             read += finish()
         progress.advance(int(bool(seen)), 0, 0)
         made = out.file()
-    if made.size != len(head) + arrangement.length * width:
-        raise InternalError("the tokens are not as many as planned", got=str(made.size))
+    if made.size != len(head) + layout.length * layout.dtype.itemsize:
+        raise InternalError("the number of tokens written differs from the plan", got=f"{made.size} bytes")
     return [made], read

@@ -1,8 +1,8 @@
-"""Folders by descriptor: whose they are, what is in them, and removing them without following a link.
+"""Files and folders by descriptor: open without following a link, check the owner, write, remove.
 
-The folder of a node may be one that everybody writes to (``/dev/shm``). Whatever name is looked up there by its path,
-somebody else can put a link or a folder of their own under it between two looks. So a name is opened once, without
-following a link; owner and mode are those of what was opened; and all that follows is relative to its descriptor.
+The node's folder may be one that everybody writes to (``/dev/shm``). Between two lookups of a path there, somebody else
+can replace a name by a link or by a folder of their own. So a name is opened once, without following a link; owner and
+mode are those of what was opened; and everything after that is relative to its descriptor.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pairmill.engine.manifest import File
 from pairmill.errors import StorageError, from_os_error
@@ -27,20 +28,21 @@ from pairmill.errors import StorageError, from_os_error
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a folder on the way to another one: it need not be readable."""
-# O_NONBLOCK: opening a FIFO that somebody put there does not wait for its writer.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO that somebody put there must not wait for its writer.
+FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""Flags that open a file, beside those for reading and writing."""
 _OTHERS_WRITE = 0o022
-_MOST_LINKS = 40
+_MAX_LINKS = 40
 
 
 @dataclass(frozen=True)
-class Folder:
+class OpenFolder:
     """An open folder.
 
     Args:
-        path: where it is, for people and for what only looks.
-        handle: its descriptor; what is written to it is written relative to this.
-        durable: whether what is written has to outlast a power cut: on a disk, not in memory.
+        path: where it is, for messages.
+        handle: its descriptor; files are written relative to this.
+        durable: whether what is written must survive a power cut: on a disk, not in memory.
     """
 
     path: Path
@@ -48,24 +50,37 @@ class Folder:
     durable: bool = False
 
     def create(self, name: str, mode: int = 0o644) -> int:
-        """Open a new file that is to be written; nothing may have its name."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags, mode, dir_fd=self.handle)
+        """Open a new file for writing; the name must not exist."""
+        return os.open(name, FILE | os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=self.handle)
 
-    def settle(self) -> None:
-        """Where it has to be durable, the names of all files and folders below are."""
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file, or replace it, in one step."""
+        hidden = _hidden(name)
+        with os.fdopen(self.create(hidden), "wb") as file:
+            try:
+                file.write(data)
+                file.flush()
+                if self.durable:
+                    os.fsync(file.fileno())
+                os.rename(hidden, name, src_dir_fd=self.handle, dst_dir_fd=self.handle)
+            except BaseException:
+                os.unlink(hidden, dir_fd=self.handle)
+                raise
+
+    def flush(self) -> None:
+        """Make the names of all files and folders below durable, if the folder is."""
         if self.durable:
             for _, _, _, handle in os.fwalk(".", topdown=False, dir_fd=self.handle):
                 os.fsync(handle)
 
 
 def trusted(uid: int) -> bool:
-    """Whether this user could change what we do anyway: ourselves and root."""
+    """Whether this user could change our files anyway: ourselves and root."""
     return uid in {0, os.geteuid()}
 
 
-def whose(uid: int) -> str:
-    """A user, for people."""
+def user(uid: int) -> str:
+    """A user, for messages."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -73,8 +88,8 @@ def whose(uid: int) -> str:
 
 
 @contextmanager
-def errors_name(where: str) -> Iterator[None]:
-    """Errors of the operating system name this place: one by descriptor knows a part of its path at most.
+def errors_at(where: str) -> Iterator[None]:
+    """Name this place in errors of the operating system; one by descriptor knows only the last part of its path.
 
     Raises:
         PairmillError: as :func:`pairmill.errors.from_os_error` translates.
@@ -85,8 +100,8 @@ def errors_name(where: str) -> Iterator[None]:
         raise from_os_error(OSError(error.errno, error.strerror or str(error)), where) from error
 
 
-def look(parent: int, name: str) -> os.stat_result | None:
-    """What has this name in an open folder, a link itself; None if nothing has."""
+def lstat(parent: int, name: str) -> os.stat_result | None:
+    """What a name in an open folder is (a link itself); None if it is absent."""
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -94,46 +109,56 @@ def look(parent: int, name: str) -> os.stat_result | None:
 
 
 def open_folder(parent: int, name: str) -> int:
-    """Open a folder in an open folder; a link is an OSError."""
+    """Open a folder in an open folder; raises OSError for a link."""
     return os.open(name, _FOLDER, dir_fd=parent)
 
 
-def leads(parent: int, name: str, handle: int) -> bool:
-    """Whether a name in an open folder (still) is that of what ``handle`` has open."""
-    found = look(parent, name)
+@contextmanager
+def opened(parent: int, name: str) -> Iterator[int]:
+    """The same, closed at the end."""
+    handle = open_folder(parent, name)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def is_at(parent: int, name: str, handle: int) -> bool:
+    """Whether a name in an open folder (still) is that of the file or folder that ``handle`` has open."""
+    found = lstat(parent, name)
     return found is not None and os.path.samestat(found, os.fstat(handle))
 
 
-def walk(path: Path, *, make: bool = False) -> int:
-    """Open a folder component by component; a link is followed only where nobody else can have put it.
+def open_path(path: Path, *, make: bool = False) -> int:
+    """Open a folder part by part; follow a link only where nobody else can have put it.
 
-    That is what Linux does by itself where ``fs.protected_symlinks`` is 1, and in folders without the sticky bit too.
+    Linux does that itself where ``fs.protected_symlinks`` is 1; this also covers folders without the sticky bit.
 
     Args:
         path: absolute.
-        make: make the folders that are absent.
+        make: make missing folders.
 
     Raises:
-        StorageError: a link of somebody else is in the way.
-        OSError: a component is absent (without ``make``), or is not a folder, or is closed to us.
+        StorageError: a part of the path is somebody else's link.
+        OSError: a part is absent (without ``make``), is not a folder, or may not be entered.
     """
     left = [part for part in reversed(path.parts) if part != "/"]
     handle, place, links = os.open("/", STEP), Path("/"), 0
     try:
         while left:
             name = left.pop()
-            found = look(handle, name)
+            found = lstat(handle, name)
             if found is None and make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=handle)
             elif found is not None and stat.S_ISLNK(found.st_mode):
                 links += 1
-                aim = Path(os.readlink(name, dir_fd=handle))
-                _refuse_planted(handle, found, place / name, aim)
-                if links > _MOST_LINKS:
+                target = Path(os.readlink(name, dir_fd=handle))
+                _refuse_planted(handle, found, place / name, target)
+                if links > _MAX_LINKS:
                     raise StorageError("too many links", where=str(path), expected="a folder")
-                left += [part for part in reversed(aim.parts) if part != "/"]
-                if aim.is_absolute():
+                left += [part for part in reversed(target.parts) if part != "/"]
+                if target.is_absolute():
                     handle, place = _instead(handle, os.open("/", STEP)), Path("/")
                 continue
             handle, place = _instead(handle, os.open(name, STEP, dir_fd=handle)), place / name
@@ -147,41 +172,53 @@ def _instead(old: int, new: int) -> int:
     return new
 
 
-def _refuse_planted(parent: int, link: os.stat_result, path: Path, aim: Path) -> None:
+def _refuse_planted(parent: int, link: os.stat_result, path: Path, target: Path) -> None:
     folder = os.fstat(parent)
     if folder.st_mode & stat.S_IWOTH and not trusted(link.st_uid) and link.st_uid != folder.st_uid:
         raise StorageError(
-            f"is a link that {whose(link.st_uid)} put into a folder that everybody writes to",
+            f"is a link that {user(link.st_uid)} put into a folder that everybody writes to",
             where=str(path),
-            got=f"a link to {aim}",
+            got=f"a link to {target}",
             expected="a folder",
             hint="remove the link, or choose another place",
         )
 
 
-def make(parent: Folder, name: str) -> Folder:
+def _hidden(name: str) -> str:
+    """A name that nobody can foresee."""
+    return f".{name}.{secrets.token_hex(8)}.partial"
+
+
+def move_aside(parent: int, name: str) -> str:
+    """Give a file or folder a hidden name, which is returned."""
+    hidden = _hidden(name)
+    os.rename(name, hidden, src_dir_fd=parent, dst_dir_fd=parent)
+    return hidden
+
+
+def make_partial(parent: OpenFolder, name: str) -> OpenFolder:
     """Make an empty folder ``.<name>.<random>.partial`` that nobody else can enter, and lock it.
 
     Raises:
-        StorageError: what has its name then is not what was made.
+        StorageError: somebody replaced the folder.
     """
     while True:
-        hidden = f".{name}.{secrets.token_hex(8)}.partial"
+        hidden = _hidden(name)
         os.mkdir(hidden, 0o700, dir_fd=parent.handle)
         handle = open_folder(parent.handle, hidden)
         try:
             found = os.fstat(handle)
             if found.st_uid != os.geteuid() or found.st_mode & 0o077 or os.listdir(handle):
                 raise StorageError(
-                    "somebody put another folder into the place of the one that was made",
+                    "somebody replaced the folder that was just made",
                     where=str(parent.path / hidden),
-                    got=f"a folder of {whose(found.st_uid)}, mode {found.st_mode & 0o7777:o}",
+                    got=f"a folder of {user(found.st_uid)}, mode {found.st_mode & 0o7777:o}",
                     hint="choose a place that only you write to",
                 )
             fcntl.flock(handle, fcntl.LOCK_EX)
-            # Before it was locked, another run of ours may have swept it away.
-            if leads(parent.handle, hidden, handle):
-                return Folder(parent.path / hidden, handle, parent.durable)
+            # Another run of ours may have removed it before it was locked.
+            if is_at(parent.handle, hidden, handle):
+                return OpenFolder(parent.path / hidden, handle, parent.durable)
         except BaseException:
             os.close(handle)
             raise
@@ -189,80 +226,79 @@ def make(parent: Folder, name: str) -> Folder:
 
 
 def remove(parent: int, name: str, handle: int) -> None:
-    """Remove a folder that is open: what is in it by its descriptor, so no link that takes its name leads elsewhere."""
+    """Remove an open folder. Its content goes by descriptor, so a link that takes its name leads nowhere."""
     for entry in os.listdir(handle):
-        found = look(handle, entry)
+        found = lstat(handle, entry)
         if found is not None and stat.S_ISDIR(found.st_mode):
             shutil.rmtree(entry, ignore_errors=True, dir_fd=handle)
         else:
             with suppress(OSError):
                 os.unlink(entry, dir_fd=handle)
-    if leads(parent, name, handle):
+    if is_at(parent, name, handle):
         with suppress(OSError):
             os.rmdir(name, dir_fd=parent)
 
 
 def read(parent: int, name: str) -> bytes | None:
-    """The bytes of a small file in an open folder; None if it is absent, or is not a file."""
+    """The bytes of a small file in an open folder; None if it is absent or is not a file."""
     try:
-        handle = os.open(name, _FILE, dir_fd=parent)
+        handle = os.open(name, FILE | os.O_RDONLY, dir_fd=parent)
     except OSError:
         return None
     with os.fdopen(handle, "rb") as file:
         return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else None
 
 
-def write(parent: Folder, name: str, data: bytes) -> None:
-    """Write a new file, or put it into the place of one that is there."""
-    hidden = f".{name}.{secrets.token_hex(8)}.partial"
-    with os.fdopen(parent.create(hidden), "wb") as file:
-        try:
-            file.write(data)
-            file.flush()
-            if parent.durable:
-                os.fsync(file.fileno())
-            os.rename(hidden, name, src_dir_fd=parent.handle, dst_dir_fd=parent.handle)
-        except BaseException:
-            os.unlink(hidden, dir_fd=parent.handle)
-            raise
+class State(NamedTuple):
+    """The files below a folder at one moment.
 
-
-def state(folder: int, but: Sequence[str] = ()) -> tuple[str, str]:
-    """What identifies the files below an open folder at this moment, and why they are not ours alone, if so.
-
-    The first is a digest of names, inodes, sizes and times; nobody but root can set the time of a change (ctime) back.
-
-    Args:
-        folder: its descriptor.
-        but: names that are not part of it.
+    Attributes:
+        signature: digest of their names, inodes, sizes and times, but for the file that was to be skipped. Only root
+            can set the time of a change (ctime) back.
+        shared: why others could change them; empty if they cannot.
+        sizes: by path.
     """
+
+    signature: str
+    shared: str
+    sizes: dict[str, int]
+
+
+def state(folder: int, skip: str) -> State:
+    """The state of an open folder; ``skip`` is a path below it."""
     found: list[tuple[object, ...]] = []
-    wrong = _shared(os.fstat(folder), ".")
+    sizes: dict[str, int] = {}
+    shared = _shared(os.fstat(folder), ".")
     for place, folders, files, handle in os.fwalk(".", dir_fd=folder):
         for name in sorted([*folders, *files]):
             path = os.path.normpath(os.path.join(place, name))
-            one = look(handle, name)
-            if one is None or path in but:
+            one = lstat(handle, name)
+            if one is None:
                 continue
-            wrong = wrong or _shared(one, path)
-            if not stat.S_ISDIR(one.st_mode):
+            shared = shared or _shared(one, path)
+            if not stat.S_ISDIR(one.st_mode) and path != skip:
+                sizes[path] = one.st_size
                 found.append((path, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns))
-    return hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest(), wrong
+    signature = hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest()
+    return State(signature, shared, sizes)
 
 
 def _shared(one: os.stat_result, path: str) -> str:
     if not stat.S_ISDIR(one.st_mode) and not stat.S_ISREG(one.st_mode):
-        return f"{path} is neither file nor folder"
+        return f"{path} is neither a file nor a folder"
     if not trusted(one.st_uid):
-        return f"{path} belongs to {whose(one.st_uid)}"
+        return f"{path} belongs to {user(one.st_uid)}"
     return f"{path} may be written by others (mode {one.st_mode & 0o7777:o})" if one.st_mode & _OTHERS_WRITE else ""
 
 
-def unlike(folder: int, files: Sequence[File], workers: int) -> list[str]:
-    """Those of the files below an open folder that have another digest, or are gone."""
+def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[str]:
+    """Those of the files below an open folder that are missing or have another digest."""
 
     def digest(file: File) -> str:
-        with suppress(FileNotFoundError), os.fdopen(os.open(file.path, _FILE, dir_fd=folder), "rb") as opened:
+        with (
+            suppress(FileNotFoundError),
+            os.fdopen(os.open(file.path, FILE | os.O_RDONLY, dir_fd=folder), "rb") as opened,
+        ):
             return hashlib.file_digest(opened, "sha256").hexdigest()
         return ""
 
@@ -271,8 +307,8 @@ def unlike(folder: int, files: Sequence[File], workers: int) -> list[str]:
         return [file.path for file, one in zip(files, found, strict=True) if one != file.sha256]
 
 
-def boot() -> str:
-    """Identity of this start of the machine; empty where it has none."""
+def boot_id() -> str:
+    """Identity of this start of the machine; empty if it has none."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

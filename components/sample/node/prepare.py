@@ -44,17 +44,17 @@ def prepare(config: PrepareConfig) -> str:
         if getattr(config, name) < 0:
             raise UsageError("is negative", where=name, got=str(getattr(config, name)), expected="an id, 0 or more")
     path = storage.local_path(storage.normalise(config.path, "path"))
-    with owned.errors_name(f"path={path}"):
-        parent = owned.walk(path.parent)
+    with owned.errors_at(f"path={path}"):
+        parent = owned.open_path(path.parent)
         try:
-            if owned.look(parent, path.name) is None:
+            if owned.lstat(parent, path.name) is None:
                 os.mkdir(path.name, 0o700, dir_fd=parent)
-            found = owned.look(parent, path.name)
+            found = owned.lstat(parent, path.name)
             if found is not None and stat.S_ISLNK(found.st_mode):
                 raise StorageError(
                     "is a symbolic link",
                     where=f"path={path}",
-                    got=f"a link of {owned.whose(found.st_uid)}",
+                    got=f"a link of {owned.user(found.st_uid)}",
                     expected="a folder",
                     hint="remove it, and start the pod again",
                 )

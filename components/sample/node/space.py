@@ -1,7 +1,7 @@
 """Whether a sample fits: the file system's free space, and the memory limit that its pages are charged to.
 
-The pages of a tmpfs belong to the cgroup of the process that writes them. One that goes over its limit is killed,
-without a word of what was too much; so the numbers are compared before the first byte.
+The pages of a tmpfs are charged to the cgroup of the process that writes them. The kernel kills a process that exceeds
+the limit, and no message says how much was too much; so the numbers are compared before the first byte is written.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ _MIB = 1 << 20
 _MARGIN = 32 * _MIB
 """What Python itself may still take."""
 _ROOM = 16 * _MIB
-"""By how much more a limit is named: what a program holds when it asks differs from start to start."""
+"""Added to the limit that the error names: what a program holds when it asks differs from start to start."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Memory that a cgroup may hold, and what it holds that cannot be given back, in bytes."""
+    """Memory that a cgroup may hold, and what it holds that cannot be reclaimed, in bytes."""
 
     most: int
     held: int
 
 
-def refuse_unless_fits(target: Path, needed: int, working: int, freed: int = 0) -> None:
+def require_space(target: Path, needed: int, working: int, freed: int = 0) -> None:
     """Raise StorageError (exit code 4) with the numbers, unless ``needed`` bytes fit below ``target``.
 
     Args:
         target: the folder to be made.
         needed: bytes of its files.
-        working: bytes of memory that making it takes beside them.
-        freed: bytes of older samples there that go first.
+        working: bytes of memory to make them with.
+        freed: bytes of older samples there that are removed first.
     """
-    standing = next(path for path in target.parents if path.exists())
-    system = os.statvfs(standing)
+    existing = next(path for path in target.parents if path.exists())
+    system = os.statvfs(existing)
     free = system.f_bavail * system.f_frsize + freed
     if needed > free:
         raise StorageError(
             "no space left for the sample",
             where=f"output_path={target}",
-            got=f"{free:,} bytes free in {standing}",
+            got=f"{free:,} bytes free in {existing}",
             expected=f"{needed:,} bytes",
-            hint=f"nothing was written; free space ({needed - free:,} bytes more), or lower epochs or max_per_file",
+            hint=f"nothing was written; free {needed - free:,} more bytes, or lower epochs or max_per_file",
         )
-    if not in_memory(standing):
+    if not in_memory(existing):
         needed = 0  # a disk's pages can be written back and given up
     wanted = needed + working + _MARGIN
     for limit in memory_limits():
@@ -59,7 +59,7 @@ def refuse_unless_fits(target: Path, needed: int, working: int, freed: int = 0) 
             raise StorageError(
                 "the sample does not fit into the container's memory limit",
                 where=f"output_path={target}",
-                got=f"a limit of {limit.most:,} bytes, of which {limit.held:,} are taken",
+                got=f"a limit of {limit.most:,} bytes, of which {limit.held:,} are in use",
                 expected=f"{needed:,} bytes for the sample and {working + _MARGIN:,} to work with",
                 hint=f"nothing was written; set the limit to {-(-(enough + _ROOM) // _MIB)} MiB or more "
                 "(what is written to /dev/shm counts as memory)",
@@ -68,7 +68,7 @@ def refuse_unless_fits(target: Path, needed: int, working: int, freed: int = 0) 
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount: where it is, what of its file system is there, and of which type that is."""
+    """A mount: where it is, which folder of its file system is there, and the type of that."""
 
     point: str
     root: str
@@ -76,7 +76,7 @@ class Mount:
 
 
 def mounts(text: str | None = None) -> Iterator[Mount]:
-    """What is mounted, in order; ``text`` is that of /proc/self/mountinfo."""
+    """All mounts in order; ``text`` is that of /proc/self/mountinfo."""
     if text is None:
         try:
             text = Path("/proc/self/mountinfo").read_text()
@@ -119,7 +119,7 @@ def memory_limits(cgroups: str | None = None, top: Path = Path("/sys/fs/cgroup")
             mount, files = top / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
-        # In a container the path may be that of the host, while what is mounted begins at the container's own.
+        # In a container the path may be the host's, while the mounted tree begins at the container's own group.
         folder = mount / path.lstrip("/")
         if not (folder / files[1]).exists():
             folder = mount
@@ -138,9 +138,8 @@ def _limit(folder: Path, most: str, current: str, prefix: str) -> Limit | None:
         if text == "max" or int(text) >= _UNLIMITED:
             return None
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        # Pages of files on a disk are counted too, but go when there is need of memory; those of a tmpfs are not among
-        # them.
-        given_back = int(stat[f"{prefix}inactive_file"]) + int(stat[f"{prefix}active_file"])
-        return Limit(int(text), max(0, int((folder / current).read_text()) - given_back))
+        # Cached pages of files on a disk are counted too, but are reclaimed on demand. A tmpfs has none of these.
+        reclaimable = int(stat[f"{prefix}inactive_file"]) + int(stat[f"{prefix}active_file"])
+        return Limit(int(text), max(0, int((folder / current).read_text()) - reclaimable))
     except (OSError, ValueError, KeyError):
         return None

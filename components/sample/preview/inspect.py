@@ -10,7 +10,7 @@ from pairmill.engine.stage import option
 from pairmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 
 @dataclass(kw_only=True)

@@ -12,7 +12,8 @@ from components.sample.preview.walk import COSTS, Outlook
 from components.sample.report import bins
 from pairmill.loader.folder import Metadata
 from pairmill.loader.row_plan import Balance
-from pairmill.report.page import Bars, Block, Histogram, Percent, Report, Stacked, Table
+from pairmill.report.charts import Bars, Histogram, Stacked
+from pairmill.report.model import Block, Percent, Report, Table
 
 _WORK = COSTS[2]
 _MATTERS = 0.01

@@ -1,6 +1,6 @@
-"""The options of KempnerForge that concern data: defaults, what is refused and in which words, TOML, command line.
+"""The data options of KempnerForge: defaults, refusals in the original's words, TOML, command line.
 
-Sections and keys that are the trainer's are passed over; those of `data` are refused if they are unknown.
+Sections and keys of the trainer are ignored; unknown keys of `data` are refused.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DataConfig:
 
 @dataclass
 class TrainConfig:
-    """What of section `train` concerns data."""
+    """The data options of section `train`."""
 
     batch_size: int = 8  # sequences a rank
     seq_len: int = 2048
@@ -120,7 +120,7 @@ class TrainConfig:
 
 @dataclass
 class EvalConfig:
-    """What of section `eval` concerns data."""
+    """The data options of section `eval`."""
 
     enabled: bool = False
     interval: int = 1000
@@ -143,9 +143,9 @@ class JobConfig:
 
 
 def load_config(path: str | Path | None = None, cli_args: Iterable[str] = ()) -> JobConfig:
-    """Read a TOML file, if one is given, and arguments `--section.key=value`, which win over it, the last one first.
+    """Read a TOML file, if given, and arguments `--section.key=value`, which override it; the last one wins.
 
-    A bare `--section.key` means true. An argument that does not begin with `--` is passed over.
+    A bare `--section.key` means true. An argument that does not begin with `--` is ignored.
 
     Raises:
         ValueError: an unknown key of `data`, or a value that is refused.
@@ -156,11 +156,12 @@ def load_config(path: str | Path | None = None, cli_args: Iterable[str] = ()) ->
             name, _, text = argument[2:].partition("=")
             section, _, key = name.partition(".")
             given.setdefault(section, {})[key] = text if "=" in argument else "true"
-    known = {item.name for item in fields(TrainConfig)}
-    train = {key: value for key, value in given.get("train", {}).items() if key in known}
-    known = {item.name for item in fields(EvalConfig)}
-    evaluation = {key: value for key, value in given.get("eval", {}).items() if key in known}
-    return JobConfig(_made(DataConfig, given.get("data", {})), _made(TrainConfig, train), _made(EvalConfig, evaluation))
+
+    def known(kind: type[Any], section: str) -> Any:
+        names = {item.name for item in fields(kind)}
+        return _made(kind, {key: value for key, value in given.get(section, {}).items() if key in names})
+
+    return JobConfig(_made(DataConfig, given.get("data", {})), known(TrainConfig, "train"), known(EvalConfig, "eval"))
 
 
 def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
@@ -173,7 +174,7 @@ def _made(kind: type[Any], given: Mapping[str, Any]) -> Any:
 
 
 def _coerced(hint: Any, value: Any) -> Any:
-    """The value as the field has it, from TOML or from text: lenient as the original, 2.7 being 2 for an integer."""
+    """The value as the field's type, from TOML or text; as lenient as the original: 2.7 is 2 for an integer."""
     if get_origin(hint) is UnionType:
         if value is None or (isinstance(value, str) and value.lower() in _NONE):
             return None

@@ -20,15 +20,15 @@ class Samples(Protocol):
 class StatefulDataLoader:
     """Batches in the order of a sampler, with a count of those handed out.
 
-    Batches are made when they are asked for: worker processes and prefetching, which the original has, change neither
-    the batches nor the state. `iter()` in mid-epoch goes on rather than begins anew. Of a state, the seed, the ranks
-    and the batch size that it was taken with are ignored: loaded with others it is another place.
+    Batches are made when they are asked for: the original's worker processes and prefetching change neither the batches
+    nor the state. `iter()` in mid-epoch continues rather than starts again. A state's seed, ranks and batch size are
+    ignored: loaded with others, it is another position.
 
     Args:
         dataset: gives samples by index.
         batch_size: samples of a rank's batch.
         sampler: the order.
-        drop_last: leave out a last batch that is not full.
+        drop_last: leave out an incomplete last batch.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StatefulDataLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to that place with the next `iter()`."""
+        """Go to that position with the next `iter()`."""
         self._epoch, self._batches_yielded = state["epoch"], state["batches_yielded"]
         self.sampler.load_state_dict(state["sampler"])
 

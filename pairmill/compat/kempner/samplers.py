@@ -1,7 +1,7 @@
 """The order of samples of KempnerForge: one permutation dealt to ranks, and the same of a weighted mixture.
 
 Permutations are those of `torch.randperm` on a CPU. A set that has 214,748,364 samples or more is refused
-(ValueError): torch draws its permutation otherwise, which was never compared.
+(ValueError): torch draws its permutation in another way, which was never compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 class _Sampler:
-    """What both have: a permutation's seed, a share of ranks, a skip that acts once."""
+    """What both samplers have: the seed of a permutation, a rank's share, a skip that acts once."""
 
     num_samples: int
 
@@ -30,11 +30,11 @@ class _Sampler:
         self._skip = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Order the next pass as this epoch's."""
+        """Use the order of this epoch for the next pass."""
         self.epoch = epoch
 
     def set_skip(self, samples: int) -> None:
-        """Drop so many of this rank's samples from the front of the next pass, and of that alone."""
+        """Drop this many of the rank's samples from the front of the next pass only."""
         self._skip = samples
 
     def state_dict(self) -> dict[str, int]:
@@ -42,11 +42,11 @@ class _Sampler:
         return {"epoch": self.epoch, "seed": self.seed, "num_replicas": self.num_replicas, "rank": self.rank}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Only the epoch is read back: another seed, rank or number of ranks goes unnoticed."""
+        """Only the epoch is read back: a different seed, rank or number of ranks goes unnoticed."""
         self.epoch = state["epoch"]
 
     def __len__(self) -> int:
-        """Samples of a pass without a skip, as it should have."""
+        """Samples that a pass without a skip should have."""
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
@@ -65,7 +65,7 @@ class _Sampler:
         return random.randperm(count) if self.shuffle else np.arange(count, dtype=np.int64)
 
     def _share(self, order: Ints) -> Ints:
-        """Every n-th element from the rank on, of an order cut to a multiple of n, or filled up with its own front."""
+        """Every n-th element from the rank on, of an order that is cut to a multiple of n or padded with its front."""
         missing = -len(order) % self.num_replicas
         whole = len(order) // self.num_replicas * self.num_replicas
         order = order[:whole] if self.drop_last else np.concatenate([order, order[:missing]])
@@ -76,16 +76,16 @@ class _Sampler:
 
 
 class DistributedSampler(_Sampler):
-    """One permutation of a data set for each epoch, from seed + epoch, of which each rank takes every n-th.
+    """One permutation of a data set for each epoch, from seed + epoch; each rank takes every n-th element.
 
     Args:
         dataset_size: number of samples.
         num_replicas: number of ranks.
         rank: of them, from 0.
         shuffle: False = the order as it is.
-        seed: with the epoch added, that of the permutation; its low 32 bits count.
-        drop_last: leave out what is no multiple of the ranks; else repeat samples from the front. A pass of a rank for
-            which there are not enough of these is an AssertionError.
+        seed: plus the epoch, the seed of the permutation; its low 32 bits count.
+        drop_last: leave out samples after the last multiple of the ranks; else repeat samples from the front. If there
+            are not enough of these for a rank, its pass is an AssertionError.
     """
 
     def __init__(
@@ -109,15 +109,15 @@ class DistributedSampler(_Sampler):
 
 
 class MixtureSampler(_Sampler):
-    """Of each source a share by weight and temperature in each epoch, shuffled together.
+    """In each epoch a share of each source, by weight and temperature, shuffled together.
 
-    A pass is as long as all sources are for a rank; a source that has less than its target repeats its share, one that
-    has more gives its first. A source smaller than the number of ranks gives nothing (with drop_last) and yet keeps its
-    target, so that `len()` is more than what comes.
+    A pass is as long as all sources are for a rank. A source with less than its target repeats its share; one with more
+    gives its first samples. With drop_last, a source smaller than the number of ranks gives nothing but keeps its
+    target, so `len()` is more than what comes.
 
     Args:
         sizes: samples of each source.
-        weights: of each source. Fewer are an IndexError; surplus ones take part in the shares and are never drawn.
+        weights: of each source. Fewer are an IndexError; surplus ones count in the shares and are never drawn.
         num_replicas, rank, shuffle, seed, drop_last: as for `DistributedSampler`.
         temperature: 1 = by weight; above, more equally. Weight 0 counts as 1e-12 at any temperature but 1.
 
@@ -146,7 +146,7 @@ class MixtureSampler(_Sampler):
         self._weigh(weights, temperature, "MixtureSampler(weights=...)")
 
     def update_weights(self, weights: Sequence[float], temperature: float) -> None:
-        """Weigh anew from the next pass on.
+        """Use other weights from the next pass on.
 
         Raises:
             ValueError: another number of weights than of sources, or as above.

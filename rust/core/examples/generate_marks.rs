@@ -1,4 +1,4 @@
-//! Write `src/marks.rs`: `cargo run --example generate_marks > core/src/marks.rs`, from the folder `rust`.
+//! Write `src/bpe/marks.rs`: `cargo run --example generate_marks > core/src/bpe/marks.rs`, from the folder `rust`.
 //!
 //! A text without any of these scalar values is in NFC. They are those that the pinned normaliser (Unicode 9, as in the
 //! reference) gives a combining class or does not allow in NFC without a look around them; a test compares them all.

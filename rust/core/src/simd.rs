@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::classes::{Class, Classes};
+use crate::bpe::classes::{Class, Classes};
 
 /// Bytes that are looked at together.
 pub(crate) const BLOCK: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use pairmill_core::sample::{TooManyDocuments, data_io_document_sample};
+use pairmill_core::bpe::documents::{TooManyDocuments, data_io_document_sample};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;

@@ -6,16 +6,16 @@ use std::iter::repeat;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pairmill_core::bytes::alphabet;
-use pairmill_core::count::{WordCounter, truncate};
-use pairmill_core::encoder::{Cache, Encoder};
+use pairmill_core::bpe::alphabet::alphabet;
+use pairmill_core::bpe::count::{WordCounter, truncate};
+use pairmill_core::bpe::documents::data_io_document_sample;
+use pairmill_core::bpe::encoder::{Cache, Encoder};
+use pairmill_core::bpe::nfc::normalize;
+use pairmill_core::bpe::patterns::Pattern;
+use pairmill_core::bpe::split::pieces;
+use pairmill_core::bpe::train::Options;
 use pairmill_core::jsonl;
-use pairmill_core::nfc::normalize;
-use pairmill_core::patterns::Pattern;
-use pairmill_core::sample::data_io_document_sample;
 use pairmill_core::simd::Level;
-use pairmill_core::split::pieces;
-use pairmill_core::train::Options;
 use pairmill_fuzz::{SEPARATOR, learned, pairs, reference, texts, train};
 
 /// For each level an encoder that knows all bytes, and its tokens by id.

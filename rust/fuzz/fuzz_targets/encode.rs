@@ -6,13 +6,13 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use pairmill_core::added::AddedToken;
-use pairmill_core::bytes::alphabet;
-use pairmill_core::encoder::{Cache, Encoder, Options as Settings};
-use pairmill_core::nfc::normalize;
-use pairmill_core::patterns::Pattern;
+use pairmill_core::bpe::added::AddedToken;
+use pairmill_core::bpe::alphabet::alphabet;
+use pairmill_core::bpe::encoder::{Cache, Encoder, Options as Settings};
+use pairmill_core::bpe::nfc::normalize;
+use pairmill_core::bpe::patterns::Pattern;
+use pairmill_core::bpe::train::Options;
 use pairmill_core::simd::Level;
-use pairmill_core::train::Options;
 use pairmill_fuzz::{Reference, add, corpus, learned, pairs, reference, texts, trained};
 
 struct Side {

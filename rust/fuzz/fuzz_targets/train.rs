@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pairmill_core::count::WordCounter;
-use pairmill_core::train::Options;
+use pairmill_core::bpe::count::WordCounter;
+use pairmill_core::bpe::train::Options;
 use pairmill_fuzz::{Learned, learned, texts, train, trained};
 
 /// Special tokens that merges can meet as well, in byte symbols; one is here twice.

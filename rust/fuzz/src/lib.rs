@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use pairmill_core::added::AddedToken as Added;
-use pairmill_core::patterns::Pattern;
-use pairmill_core::train::{Options, TrainError, Trained, Trainer};
+use pairmill_core::bpe::added::AddedToken as Added;
+use pairmill_core::bpe::patterns::Pattern;
+use pairmill_core::bpe::train::{Options, TrainError, Trained, Trainer};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::normalizers::unicode::NFC;
@@ -138,7 +138,7 @@ pub fn train<'a>(
 /// whatever stands there. Training never merges across pieces, so a piece that is too long changes none of its ids.
 pub fn pairs(known: impl Fn(u8) -> bool) -> BPE {
     let symbols: Vec<String> = (0..=u8::MAX)
-        .zip(pairmill_core::bytes::alphabet())
+        .zip(pairmill_core::bpe::alphabet::alphabet())
         .filter(|&(byte, _)| known(byte))
         .map(|(_, symbol)| symbol.to_string())
         .collect();

@@ -1,0 +1,249 @@
+"""Cleaning: a shard turns pieces of one source's raw files into rows, every record accounted for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from components.clean.config import CleanConfig
+from components.clean.merge import task_of
+from components.clean.sink import SEGMENTS, Segments, Sink
+from pairmill.engine.content import Content
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.formats.rows import Row
+from sources.card import suffix_of
+from sources.missing_paths import Watch
+from sources.readers import count
+from sources.slices import Piece
+from sources.source import WITHHELD, Context, Finding, Malformed, Note, Source, checked, parts_of, whole
+
+SAMPLES = 3
+_SAMPLE_TEXT = 600
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What cleaning needs: the stage's options, and the sources by name."""
+
+    config: CleanConfig
+    by_name: Mapping[str, Source]
+
+
+@dataclass
+class Cleaned:
+    """What the record of a shard says besides its ledger.
+
+    Args:
+        source: its name.
+        output: the output's path, with ``{}`` for the label; empty = no row is kept.
+        rejects: malformed records.
+        refused: for how many of them the limit counts.
+        reject_file: where they are, below the shard's folder.
+        reasons: by reason: how many, for how many they count, and the first one with what was found.
+        samples: some rows.
+        missed: see :class:`sources.missing_paths.Watch`.
+        instruction_bits: rows by the bit length of their instruction's number of characters.
+        response_bits: the same of responses.
+        segments: where the rows of each label are, where several shards share outputs. Pairs, because a record's keys
+            are sorted, and the order in which labels were first seen counts.
+        outputs: rows by path of the output that the shard wrote itself.
+    """
+
+    source: str
+    output: str
+    rejects: int
+    refused: int
+    reject_file: str
+    reasons: dict[str, dict[str, Any]]
+    samples: list[dict[str, str]]
+    missed: Any
+    instruction_bits: list[int]
+    response_bits: list[int]
+    segments: list[tuple[str, Segments]] | None = None
+    outputs: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CleanPieces(Shard[Sources]):
+    """Cleans pieces of one unit, in order; those ``withheld`` are counted and dropped."""
+
+    source: str
+    output: str
+    tag: str
+    pieces: tuple[Piece, ...]
+    withheld: tuple[Piece, ...]
+    segmented: bool
+    rejects: str
+    labels: tuple[str, ...]
+
+    def random_access(self) -> Mapping[str, Content]:
+        pieces = (*self.pieces, *self.withheld)
+        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
+
+    def run(self, context: Sources, out: Writer) -> ShardResult:
+        source, profile = context.by_name[self.source], context.config.profile
+        ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
+        rejects = _Rejects(out, self, source)
+        for piece in self.withheld:
+            ledger.rows_in += count(piece, source, profile)
+        if ledger.rows_in:
+            ledger.drop(WITHHELD, ledger.rows_in)
+        segments: list[tuple[str, Segments]] | None = None
+        with ExitStack() as stack:
+            stack.enter_context(rejects)
+            if self.output:
+                path, task = (SEGMENTS, "") if self.segmented else (self.output, task_of(self.output))
+                sink = stack.enter_context(
+                    Sink(
+                        stack.enter_context(out.create(path, task=task, scratch=self.segmented)),
+                        self.output,
+                        source.layout,
+                        segmented=self.segmented,
+                        null_type_if_empty=profile == "data_io" and not source.layout.large,
+                        labels=self.labels,
+                    )
+                )
+                of_rows = Context(profile, self.tag)
+                for piece in self.pieces:
+                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects)
+        if self.output and self.segmented:
+            segments = list(sink.segments.items())
+        data = Cleaned(
+            self.source,
+            self.output,
+            rejects.count,
+            rejects.refused,
+            self.rejects,
+            rejects.reasons,
+            tally.samples,
+            watch.missed(),
+            tally.instruction_bits,
+            tally.response_bits,
+            segments,
+            {self.output: ledger.rows_out} if self.output and not self.segmented else {},
+        )
+        return ShardResult(ledger, asdict(data))
+
+
+@dataclass
+class _Tally:
+    """What a shard says of its rows: lengths in characters by power of two, and a few rows to look at."""
+
+    instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
+    response_bits: list[int] = field(default_factory=lambda: [0] * 40)
+    samples: list[dict[str, str]] = field(default_factory=list)
+    _next_sample: int = 1
+
+    def add(self, number: int, row: Row) -> int:
+        """Count the ``number``-th row; returns its characters."""
+        instruction, response = len(row.instruction or ""), len(row.response or "")
+        self.instruction_bits[instruction.bit_length()] += 1
+        self.response_bits[response.bit_length()] += 1
+        if number == self._next_sample:
+            # Rows 1, 4, 13, 40, …: spread over a file of any length without a draw per row, odd and even in turn.
+            self._next_sample = 3 * self._next_sample + 1
+            self.samples.append({name: (text or "")[:_SAMPLE_TEXT] for name, text in row._asdict().items()})
+            del self.samples[:-SAMPLES]
+        return instruction + response
+
+
+def _clean(
+    source: Source,
+    piece: Piece,
+    context: Context,
+    sink: Sink,
+    ledger: Ledger,
+    tally: _Tally,
+    watch: Watch,
+    rejects: _Rejects,
+) -> None:
+    parse, profile, add, measure = source.parse, context.profile, sink.add, tally.add
+    look, sought = watch.look, watch.open
+    for place, record in source.read(piece, profile):
+        ledger.rows_in += 1
+        if sought:
+            look(record)
+        parsed = record if isinstance(record, Malformed) else parse(record, context)
+        if type(parsed) is Row and whole(parsed):  # most records: this is the inner loop of the stage
+            ledger.rows_kept += 1
+            ledger.rows_out += 1
+            add("", parsed, measure(ledger.rows_out, parsed))
+            continue
+        found, drops = checked(parsed, profile)
+        if found:
+            ledger.rows_kept += 1
+            for label, row in found:
+                ledger.rows_out += 1
+                add(label, row, measure(ledger.rows_out, row))
+            for drop in drops:
+                ledger.note(f"{drop.reason} (one answer left out)")
+            for part in parts_of(parsed):
+                if isinstance(part, Note):
+                    ledger.note(part.what, part.times)
+        else:
+            drop = drops[0]
+            ledger.drop(drop.reason)
+            if isinstance(drop, Malformed):
+                rejects.add(piece, place, drop, record)
+
+
+class _Rejects:
+    """The file of malformed records, made when the first one comes."""
+
+    def __init__(self, out: Writer, work: CleanPieces, source: Source) -> None:
+        self._out, self._work, self._source = out, work, source
+        self._stack = ExitStack()
+        self._file: Any = None
+        self.count = self.refused = 0
+        self.reasons: dict[str, dict[str, Any]] = {}
+        """By reason: how many, for how many they count, and the first one with what was found."""
+
+    def add(self, piece: Piece, place: int | str, why: Malformed, record: Any) -> None:
+        """Put a record aside."""
+        if self._file is None:
+            local = self._stack.enter_context(self._out.create(self._work.rejects))
+            self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
+        path = f"{self._work.source}/{piece.path}"
+        # Readers count from 0; a person, and whatever shows the file to one, counts from 1.
+        row = place + 1 if isinstance(place, int) else None
+        where = _writable(f"member {place}" if row is None else f"row {row}")
+        unread = isinstance(record, Malformed)
+        self.count += 1
+        self.refused += why.weight
+        if why.reason not in self.reasons:
+            finding = Finding("") if unread else self._source.explain(record, why)
+            self.reasons[why.reason] = {
+                "count": 0,
+                "refused": 0,
+                "file": path,
+                "place": where,
+                "found": _writable(finding.found),
+                "write": _writable(finding.write),
+            }
+        self.reasons[why.reason]["count"] += 1
+        self.reasons[why.reason]["refused"] += why.weight
+        line = {
+            "file": path,
+            "row": row,
+            "place": where,
+            "reason": why.reason,
+            "record": None if unread else repr(record)[:2000],
+        }
+        # Escapes keep what is no Unicode writable.
+        self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+
+    def __enter__(self) -> _Rejects:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+
+def _writable(text: str) -> str:
+    """Text with escapes for what is not Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode()

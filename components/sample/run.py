@@ -1,0 +1,113 @@
+"""What ``python -m components.sample`` does: carry out the plan that is given, or make one first.
+
+What only planning needs is imported there: a node that carries out a plan starts without it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from components.sample.config import SampleConfig
+from components.sample.node.carry_out import carry_out, open_plan
+from components.sample.node.folder import NAME
+from pairmill import log
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.metrics import of_rows
+from pairmill.errors import StageFailure
+from pairmill.interface.cli import Outcome
+
+if TYPE_CHECKING:
+    from pairmill.report.page import Report
+
+
+def run(config: SampleConfig) -> Outcome:
+    """Do what the options say, each part only if it was not done before."""
+    start = time.monotonic()
+    made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
+    if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
+        log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
+    return outcome(made, time.monotonic() - start)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A sample, or a plan of one; ``where``: the plan's folder, or that of the arrays if no plan is kept."""
+
+    manifest: Manifest
+    where: str
+    reused: bool = False
+
+
+def _carry_out(config: SampleConfig) -> Made:
+    """Carry out the plan that is given. This is all that a node does."""
+    sample = open_plan(config)
+    if not config.output_path:
+        return Made(sample.planned or sample.manifest, sample.home, True)
+    written = carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files)
+    written.make_current()
+    return Made(written.manifest, sample.home, written.reused)
+
+
+def _plan(config: SampleConfig) -> Made:
+    """Run the stage, which keeps its plan below root; then carry the plan out."""
+    from components.sample.core import Sample
+    from pairmill.engine import runner
+
+    stage = Sample()
+    try:
+        planned = runner.run(stage, config)
+    except StageFailure as failure:  # of the one shard
+        raise failure.failures[0][1] from None
+    if not config.output_path:
+        return Made(planned.manifest, planned.uri, planned.reused)
+    written = stage.draft.written
+    if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
+        written.make_current()
+        return Made(written.manifest, planned.uri)
+    made = _carry_out(replace(config, plan=planned.uri))
+    return replace(made, reused=made.reused and planned.reused)
+
+
+def _draw(config: SampleConfig) -> Made:
+    """Draw a sample and write its arrays, and keep no plan."""
+    from components.sample.core import Draft
+
+    draft = Draft.of(config)
+    written = carry_out(config, draft.fingerprint, draft.sample)
+    written.make_current()
+    return Made(written.manifest, str(written.node.target), written.reused)
+
+
+def outcome(made: Made, seconds: float = 0.0) -> Outcome:
+    """What the program prints, and gives Kubeflow."""
+    manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
+    metrics = {
+        **of_rows(ledger),
+        "truncated_rows": ledger.notes.get("truncated", 0),
+        # Samples of older versions of pairmill did not count them.
+        "truncated_tokens": measures.get("truncated_tokens", 0),
+        "tokens": measures["tokens_sampled"],
+        "response_tokens": measures["response_tokens_sampled"],
+        "unique_tokens": measures["unique_tokens"],
+        "epochs": measures["epochs"],
+        "tasks": len(manifest.shards),
+        "bytes": measures["bytes"],
+    }
+    return Outcome(
+        stdout=manifest.data["analytics"],
+        parameters={"output": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        metrics=metrics,
+        report=lambda: _report(manifest),
+        manifest=manifest.dump(),
+        metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        reused=made.reused,
+        seconds=seconds,
+    )
+
+
+def _report(manifest: Manifest) -> Report:
+    from components.sample.report import report_of
+
+    return report_of(manifest)

@@ -1,0 +1,146 @@
+"""Who imports whom: the rooms of the program, the arrows between them, and their picture in docs/architecture.md.
+
+A room is a package inside one of the four packages (``pairmill.engine``, ``components.clean``), with all that is in it;
+``sources`` is one room. Modules directly in a package belong to no room; those of ``pairmill`` that import no room are
+drawn as one node. Imports inside functions and for type checkers count as the others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parent.parent
+PACKAGES = ("pairmill", "sources", "components", "pipelines")
+"""From the lowest to the highest: each may import itself and those before it."""
+BASE = "pairmill"
+NATIVE = "pairmill._native"
+
+Edges = Mapping[str, frozenset[str]]
+
+
+@cache
+def modules() -> Mapping[str, Path]:
+    """Every module of ours by dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((TOP / package).rglob("*.py")):
+            parts = path.relative_to(TOP).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Dotted names that a module imports anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(names)
+
+
+def _room(name: str) -> str:
+    """The room of a module or of a name in it."""
+    parts = name.split(".")
+    package = ".".join(parts[:2])
+    if parts[0] == "sources":
+        return "sources"
+    if package == NATIVE or (package in modules() and modules()[package].name == "__init__.py"):
+        return package
+    # A module, or a name, directly in the package.
+    return package if package in modules() and parts[0] == BASE else parts[0]
+
+
+@cache
+def edges() -> Edges:
+    """The rooms that each room imports."""
+    found: dict[str, set[str]] = {}
+    for name, path in modules().items():
+        targets = {_room(other) for other in imported(path) if other.partition(".")[0] in PACKAGES}
+        found.setdefault(_room(name), set()).update(targets - {_room(name)})
+    found.setdefault(NATIVE, set())
+    rooms = {name for name in found if "." in name and modules().get(name, TOP).name == "__init__.py"}
+    basics = {name for name in found if name.startswith(f"{BASE}.") and name not in rooms | {NATIVE}}
+    while higher := {name for name in basics if found[name] - basics - {BASE, NATIVE}}:
+        basics -= higher
+    merged: dict[str, set[str]] = {}
+    for name, targets in found.items():
+        at = BASE if name in basics else name
+        merged.setdefault(at, set()).update({BASE if target in basics else target for target in targets} - {at})
+    used = {target for targets in merged.values() for target in targets}
+    return {name: frozenset(targets) for name, targets in merged.items() if targets or name in used}
+
+
+def basics() -> list[str]:
+    """The modules that are drawn as one node."""
+    names = [name.removeprefix(f"{BASE}.") for name in modules() if name.startswith(f"{BASE}.")]
+    return sorted(name for name in names if "." not in name and f"{BASE}.{name}" not in edges())
+
+
+def reduced(graph: Edges) -> Edges:
+    """The graph without the arrows that follow from others (it must have no cycle)."""
+
+    @cache
+    def below(name: str) -> frozenset[str]:
+        return graph[name].union(*(below(target) for target in graph[name]))
+
+    return {
+        name: frozenset(target for target in targets if not any(target in below(other) for other in targets))
+        for name, targets in graph.items()
+    }
+
+
+def picture() -> str:
+    """The rooms as a Mermaid graph; an arrow goes from who imports to what is imported."""
+    graph = reduced(edges())
+    lines = ["```mermaid", "flowchart TD"]
+    for package in reversed(PACKAGES):
+        lines.append(f"  subgraph package_{package}[{package}]")
+        lines += [f"    {_node(name)}[{_label(name)}]" for name in _of(package, graph)]
+        lines.append("  end")
+    lines += [f"  {_node(name)} --> {_node(target)}" for name in sorted(graph) for target in sorted(graph[name])]
+    return "\n".join([*lines, "```"])
+
+
+def table() -> str:
+    """The rooms with what each is for and imports, as a Markdown table."""
+    graph = edges()
+    lines = ["| room | what it is | imports |", "|---|---|---|"]
+    for package in reversed(PACKAGES):
+        for name in _of(package, graph):
+            said = ", ".join(f"`{_short(target)}`" for target in sorted(graph[name])) or "nothing of ours"
+            lines.append(f"| `{_short(name)}` | {_summary(name)} | {said} |")
+    return "\n".join(lines)
+
+
+def _of(package: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.partition(".")[0] == package)
+
+
+def _node(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(f"{BASE}.") if name.startswith(f"{BASE}.") else name
+
+
+def _label(name: str) -> str:
+    if name == BASE:
+        return '"' + "<br>".join(basics()) + '"'
+    return '"_native (Rust)"' if name == NATIVE else name.rpartition(".")[2] or name
+
+
+def _summary(name: str) -> str:
+    if name == BASE:
+        return "basics: " + ", ".join(f"`{module}`" for module in basics())
+    if name == NATIVE:
+        return "the hot loops, in Rust (`rust/`)"
+    text = ast.get_docstring(ast.parse(modules()[name].read_text(encoding="utf-8"))) or ""
+    return text.partition("\n")[0].replace("``", "`")

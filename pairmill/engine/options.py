@@ -1,0 +1,138 @@
+"""Options of a stage: dataclass fields with a help text, from which command lines, Kubeflow forms and docs are made."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+
+from pairmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from pairmill.engine.stage import Shard
+
+Profile = Literal["pairmill", "data_io"]
+
+
+def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool = True) -> Any:  # noqa: A002
+    """A field of a stage's options.
+
+    Args:
+        default: the default; without one the option is required.
+        help: one line for ``--help``, the Kubeflow form and the README, with the unit.
+        changes_bytes: whether the option is part of the fingerprint. Places (URIs) and the number of workers are
+            not: inputs enter the fingerprint by content.
+    """
+    metadata = {"help": help, "changes_bytes": changes_bytes}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_of(item: dataclasses.Field[Any]) -> Any:
+    """The default of an option as text, lists joined by commas; ``dataclasses.MISSING`` if the option is required."""
+    if item.default_factory is not dataclasses.MISSING:
+        return ",".join(map(list_item, item.default_factory()))
+    return item.default
+
+
+def list_item(text: str) -> str:
+    """A text as an item of a list option, with its commas escaped."""
+    return text.replace(",", "\\,")
+
+
+def byte_options(config: Any) -> dict[str, Any]:
+    """The options of ``config`` that change bytes, by name."""
+    fields = dataclasses.fields(config)
+    return {item.name: getattr(config, item.name) for item in fields if item.metadata.get("changes_bytes", True)}
+
+
+class RunOptions(Protocol):
+    """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    root: str
+    workers: int
+    verify: bool
+
+
+@dataclass(kw_only=True)
+class RunConfig:
+    """Options that every sharded stage has."""
+
+    root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
+    workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
+    share: str = option(
+        "",
+        help="do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish",
+        changes_bytes=False,
+    )
+    round: int = option(
+        1, help="with share=: the round of the stage to do a share of; 1 is the first", changes_bytes=False
+    )
+    verify: bool = option(
+        False,
+        help="read what was made before and what is read, rather than trust sizes; what is damaged is made again",
+        changes_bytes=False,
+    )
+
+    def __post_init__(self) -> None:
+        if self.workers < 0:
+            raise UsageError("workers must not be negative", where="workers", got=str(self.workers))
+        if self.round < 1:
+            raise UsageError("rounds are counted from 1", where="round", got=str(self.round))
+        if self.share:
+            WorkerSlice.parse(self.share)
+
+
+@dataclass(kw_only=True)
+class StageConfig(RunConfig):
+    """Options of a stage that can also write the reference's bytes."""
+
+    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+    max_record_bytes: int = option(
+        64 << 20,  # formats.limits.RECORD_BYTES, which is above this room
+        help="longest record that is read, in bytes; a longer one fails the stage, because memory follows it",
+        changes_bytes=False,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_record_bytes < 1:
+            raise UsageError(
+                "out of range", where="max_record_bytes", got=str(self.max_record_bytes), expected="1 or more"
+            )
+
+
+C = TypeVar("C", bound=RunConfig)
+
+
+@dataclass(frozen=True)
+class WorkerSlice:
+    """One machine's share of a round's shards: share ``number`` of ``count``, counted from 1."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``number/count``. Raises UsageError if it is anything else."""
+        match = re.fullmatch("([0-9]{1,6})/([0-9]{1,6})", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise UsageError("not a valid share", where="share", got=text, expected="number/count, as 1/7 to 7/7")
+        return cls(int(match[1]), int(match[2]))
+
+    @classmethod
+    def all(cls, count: int) -> list[str]:
+        """The texts of all ``count`` shares; an empty list for one, which needs no share."""
+        return [f"{number}/{count}" for number in range(1, count + 1)] if count > 1 else []
+
+    def of(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
+        """This share of a round's shards. They are dealt from the largest to the smallest, so shares are alike."""
+        return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
+
+
+# The workflow object of a Kubeflow run must stay below the 1 MiB that Kubernetes accepts. See later_shares().
+MAX_SHARES = 20

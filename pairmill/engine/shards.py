@@ -1,0 +1,161 @@
+"""The cache of shards: ``<root>/<stage>/shards/<key>/…``, with ``_RECORD.json`` written last.
+
+Every object appears whole or not at all, and its bytes follow from its name. So a run can be killed at any instant, and
+two runs can do the same work at once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pairmill import log, storage
+from pairmill.cpu import available_cores
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import broken
+from pairmill.engine.manifest import File, Ledger
+from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.engine.writer import Writer
+from pairmill.errors import InternalError, PairmillError, from_os_error
+
+RECORD = "_RECORD.json"
+# Records looked for at once in an object store.
+_AT_ONCE = 32
+
+
+@dataclass
+class Todo:
+    """The shards of a round: those that are done, with their records by name, and the others, largest first."""
+
+    planned: Sequence[Shard[Any]]
+    done: dict[str, ShardRecord]
+    left: list[Shard[Any]]
+
+    @classmethod
+    def of(cls, planned: Sequence[Shard[Any]], folder: str, *, verify: bool) -> Todo:
+        """Look in the cache for the records of these shards. A damaged one is deleted.
+
+        Args:
+            planned: shards in the order of the plan.
+            folder: URI of the cache.
+            verify: compare digests of the shards' files too, not only their sizes.
+        """
+        records = _load_all(planned, folder, verify)
+        done = {record.name: record for record in records if record is not None}
+        left = sorted((shard for shard in planned if shard.name not in done), key=lambda shard: -shard.size)
+        return cls(planned, done, left)
+
+    def records(self) -> list[ShardRecord]:
+        """The records in the order of the plan, once nothing is left."""
+        return [self.done[shard.name] for shard in self.planned]
+
+    def without_broken(self) -> tuple[Todo, list[tuple[str, PairmillError]]]:
+        """What is left without the shards whose inputs are not what a manifest promised, and the errors of those.
+
+        It reads, once each, the local files that a shard reads in parts: whoever reads a file from end to end
+        compares its digest on the way. In a bucket the file would be downloaded twice, and its ETag vouches for it
+        (docs/format.md, section 1).
+        """
+        reads = {shard.name: shard.random_access() for shard in self.left}
+        promised = {
+            uri: content
+            for contents in reads.values()
+            for uri, content in contents.items()
+            if content.promised and storage.scheme(uri) == "file"
+        }
+        wrong = broken(promised)
+        failures = {name: wrong[uri] for name, contents in reads.items() for uri in contents if uri in wrong}
+        return replace(self, left=[one for one in self.left if one.name not in failures]), list(failures.items())
+
+
+def _load_all(planned: Sequence[Shard[Any]], folder: str, verify: bool) -> list[ShardRecord | None]:
+    local = storage.scheme(folder) == "file"
+    if len(planned) < 2 or (local and not verify):
+        return [_load(shard, folder, verify) for shard in planned]
+    # Three requests each, of 10 ms and more; with verify=true all bytes are read.
+    with ThreadPoolExecutor(available_cores() if local else _AT_ONCE) as pool:
+        return list(pool.map(lambda shard: _load(shard, folder, verify), planned))
+
+
+def _load(shard: Shard[Any], cache: str, verify: bool) -> ShardRecord | None:
+    folder = storage.join(cache, shard.key)
+    store, uri = storage.store_for(folder), storage.join(folder, RECORD)
+    if not store.exists(uri):
+        return None
+    record = _parse(store.read(uri), shard, folder)
+    wrong = manifests.damage(folder, record.files, verify=verify) if record is not None else []
+    if wrong and verify:
+        log.event(f"{shard.name}: run again, {wrong[0]} in {folder}", level=logging.WARNING, uri=folder)
+    if record is None or wrong:
+        # commit() never overwrites, so a stale record must be deleted before the shard is redone.
+        store.delete(uri)
+        return None
+    return record
+
+
+def _parse(data: bytes, shard: Shard[Any], folder: str) -> ShardRecord | None:
+    try:
+        raw = json.loads(data)
+        files = [File(**item) for item in raw["files"]]
+        return ShardRecord(shard.name, shard.key, folder, Ledger(**raw["ledger"]), files, raw["data"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def run_shard(stage: str, shard: Shard[Any], context: Any, folder: str) -> Callable[[], ShardRecord]:
+    """Run a shard. The returned function waits until its files are stored, commits its record and returns that.
+
+    Args:
+        stage: name of the stage, for messages.
+        shard: what to run.
+        context: that of the stage's plan.
+        folder: URI of the cache.
+
+    Raises:
+        PairmillError: it failed. Exceptions of other kinds become one that names the shard.
+    """
+    home = storage.join(folder, shard.key)
+    out = Writer(home)
+    where = f"{stage}: {shard.name}"
+    with _translated(where, out):
+        result = shard.run(context, out)
+        result.ledger.reconcile(where)
+
+    def commit() -> ShardRecord:
+        with _translated(where, out):
+            out.flush()
+            # Runs that share a shard may call it by different names: the record holds content only.
+            raw = {"ledger": asdict(result.ledger), "files": [asdict(file) for file in out.files], "data": result.data}
+            ours = manifests.canonical(raw)
+            stored = storage.store_for(home).commit(storage.join(home, RECORD), ours)
+            # Another run may have been faster, with other data in its record: everybody goes on with that one.
+            record = _parse(stored, shard, home) or _parse(ours, shard, home)
+            assert record is not None
+            return record
+
+    return commit
+
+
+@contextmanager
+def _translated(where: str, out: Writer) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        with suppress(PairmillError):  # uploads that were pending when something else failed
+            out.flush()
+        if isinstance(error, PairmillError | KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        if isinstance(error, OSError):
+            raise from_os_error(error, f"{where} (in {out.folder})") from error
+        if isinstance(error, MemoryError):
+            hint = "lower workers= or raise the memory limit"
+            raise InternalError("out of memory", where=where, hint=hint) from error
+        log.logger().exception("%s failed", where)  # a panic in Rust is not an Exception
+        raise InternalError(
+            f"unexpected {type(error).__name__}: {error}", where=where, hint="this is a defect of pairmill"
+        ) from error

@@ -1,0 +1,188 @@
+"""The processes that run a stage's shards on this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Self, TypeAlias
+
+from pairmill import log, storage
+from pairmill.cpu import available_cores
+from pairmill.engine.shards import run_shard
+from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.errors import InternalError, PairmillError
+
+Outcome: TypeAlias = "tuple[Shard[Any], ShardRecord | PairmillError]"
+
+# Workers that may be killed, while no more shards than that were done, before the rest is given up.
+_MAX_DEATHS = 8
+
+
+@dataclass
+class _Worker:
+    """A process, our end of its pipe, and whether it was sent the context."""
+
+    process: SpawnProcess
+    pipe: Connection
+    has_context: bool = False
+
+
+class WorkerPool:
+    """Runs shards in processes, each at the end of a pipe of its own; in this process where one is enough.
+
+    concurrent.futures would do, except that its queues are guarded by named semaphores, which a killed process group
+    leaves in /dev/shm for ever, and that one killed worker ends the whole pool without saying what it was doing.
+
+    Args:
+        stage: name of the stage, for messages.
+        folder: URI of the cache of shards.
+        workers: most processes; 0 = one per core.
+    """
+
+    def __init__(self, stage: str, folder: str, workers: int) -> None:
+        self._stage, self._folder = stage, folder
+        self._workers = workers or available_cores()
+        self._idle: list[_Worker] = []
+        self._busy: dict[Connection, tuple[_Worker, Shard[Any]]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Ctrl-C must not wait for shards: they are redone or reused by the next run.
+        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
+            worker.process.kill()
+            worker.pipe.close()
+
+    def start(self, shards: int) -> None:
+        """Start as many processes as this many shards can use."""
+        wanted = min(self._workers, shards)
+        if wanted > 1:
+            self._idle += [self._spawn() for _ in range(wanted - len(self._idle))]
+
+    def run(self, context: Any, shards: Sequence[Shard[Any]]) -> Iterator[Outcome]:
+        """Run these shards; yields each with its outcome when it is done, in any order."""
+        self.start(len(shards))
+        if len(self._idle) > 1 and len(shards) > 1:
+            return self._in_processes(context, shards)
+        return self._in_this_process(context, shards)
+
+    def _in_this_process(self, context: Any, shards: Sequence[Shard[Any]]) -> Iterator[Outcome]:
+        # An object store uploads one shard while the next is worked on; a disk takes files at once.
+        uploads: deque[tuple[Shard[Any], Future[ShardRecord]]] = deque()
+        at_once = 0 if storage.scheme(self._folder) == "file" else 1
+        with ThreadPoolExecutor(1) as pool:
+            for shard in shards:
+                try:
+                    commit = run_shard(self._stage, shard, context, self._folder)
+                except PairmillError as error:
+                    yield shard, error
+                    continue
+                uploads.append((shard, pool.submit(commit)))
+                while len(uploads) > at_once:
+                    yield _outcome(*uploads.popleft())
+            while uploads:
+                yield _outcome(*uploads.popleft())
+
+    def _in_processes(self, context: Any, shards: Sequence[Shard[Any]]) -> Iterator[Outcome]:
+        left = deque(shards)
+        died = done = 0
+        while left or self._busy:
+            while left and self._idle:
+                self._assign(self._idle.pop(), context, left.popleft())
+            for pipe in wait(list(self._busy)):
+                assert isinstance(pipe, Connection)
+                worker, shard = self._busy.pop(pipe)
+                outcome: ShardRecord | PairmillError
+                try:
+                    outcome = pipe.recv()
+                    done += 1
+                    self._idle.append(worker)
+                except (EOFError, OSError):
+                    worker.process.join()
+                    pipe.close()
+                    outcome = _killed(self._stage, shard, worker.process.exitcode)
+                    died += 1
+                    if died > max(_MAX_DEATHS, done):
+                        while left:
+                            yield left.popleft(), InternalError("not begun", where=self._stage, hint="see above")
+                    if left:
+                        self._idle.append(self._spawn())
+                yield shard, outcome
+
+    def _spawn(self) -> _Worker:
+        # Spawned, not forked: pyarrow's threads do not survive a fork.
+        spawn = multiprocessing.get_context("spawn")
+        mine, theirs = spawn.Pipe()
+        process = spawn.Process(target=_serve, args=(theirs, self._stage, self._folder), daemon=True)
+        with interrupts_held():
+            process.start()
+        theirs.close()
+        return _Worker(process, mine)
+
+    def _assign(self, worker: _Worker, context: Any, shard: Shard[Any]) -> None:
+        self._busy[worker.pipe] = (worker, shard)
+        with suppress(OSError):  # a worker that died meanwhile: the end of its pipe is read next
+            if not worker.has_context:
+                worker.has_context = True
+                worker.pipe.send(context)
+            worker.pipe.send(shard)
+
+
+def _outcome(shard: Shard[Any], commit: Future[ShardRecord]) -> Outcome:
+    try:
+        return shard, commit.result()
+    except PairmillError as error:
+        return shard, error
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C reaches the whole process group; the parent handles it for all. What is started here never sees one."""
+    # The first process would start it, which lets interrupts through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _killed(stage: str, shard: Shard[Any], code: int | None) -> InternalError:
+    return InternalError(
+        "a worker process was killed",
+        where=f"{stage}: {shard.name}",
+        got=f"exit code {code}",
+        hint="out of memory is the usual cause: lower workers= or raise the memory limit, then run the same command",
+    )
+
+
+def _serve(pipe: Connection, stage: str, folder: str) -> None:
+    log.setup()
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    with suppress(EOFError):
+        context = pipe.recv()
+        while True:
+            shard: Shard[Any] = pipe.recv()
+            try:
+                pipe.send(run_shard(stage, shard, context, folder)())
+            except PairmillError as error:
+                pipe.send(error)
+
+
+def _die_with_parent() -> None:
+    # In the middle of a shard a worker would not notice that its parent was killed.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,102 @@
+"""Writes the files of a shard or of a finished folder, and remembers size and digest of each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pairmill import storage
+from pairmill.engine.manifest import File
+
+if TYPE_CHECKING:
+    from pairmill.report.model import Report
+
+# Concurrent copies and uploads: an object store answers one in 10 to 100 ms, and many as fast as one.
+_AT_ONCE = 32
+
+
+class Writer:
+    """Writes files below ``folder``.
+
+    In an object store they upload in the background; :meth:`flush` waits until all of them are there.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.files: list[File] = []
+        self._remote = storage.scheme(folder) != "file"
+        self._pending: list[Future[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def create(
+        self, path: str, *, task: str = "", digest: Callable[[], str] | None = None, scratch: bool = False
+    ) -> Iterator[Path]:
+        """A local file to fill; it appears at ``path`` below the folder when the block ends without an exception.
+
+        Args:
+            path: of the file below the folder.
+            task: the data set that the file belongs to.
+            digest: returns the sha256 of the bytes once they are written, where the caller computed it on the way;
+                without it the file is read once more.
+            scratch: only a later round of shards reads the file, and no finished folder links it: it gets no digest
+                and is not synced to disk. If the machine goes down, its size shows what was lost.
+        """
+        uri = storage.join(self.folder, path)
+        with ExitStack() as stack:
+            local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch, final=True))
+            yield local
+            if scratch:
+                sha256 = ""
+            elif digest:
+                sha256 = digest()
+            else:
+                with local.open("rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            self.files.append(File(path, local.stat().st_size, sha256, task))
+            if self._remote:
+                self._later(stack.pop_all().close)
+
+    def write(self, path: str, data: bytes, *, task: str = "") -> None:
+        """Write these bytes."""
+        with self.create(path, task=task) as local:
+            local.write_bytes(data)
+
+    def write_report(self, report: Report) -> None:
+        """Write the report as HTML and as Markdown."""
+        self.write("report.html", report.html().encode())
+        self.write("report.md", report.markdown().encode())
+
+    def link(self, source_folder: str, file: File, *, task: str = "") -> None:
+        """Add a file of another folder (a shard's) without moving its bytes through this process.
+
+        With ``task`` it goes into a folder of that name and belongs to that task.
+        """
+        mine = replace(file, path=f"{task}/{file.path}", task=task) if task else file
+        source, target = storage.join(source_folder, file.path), storage.join(self.folder, mine.path)
+        copy = partial(storage.store_for(target).copy, source, target)
+        self._later(copy) if self._remote else copy()
+        self.files.append(mine)
+
+    def flush(self) -> None:
+        """Wait until everything that was written or linked is stored.
+
+        Raises:
+            PairmillError: some of it could not be stored; no upload is pending any more.
+        """
+        if self._pool is not None:
+            self._pool.shutdown()
+        done, self._pending, self._pool = self._pending, [], None
+        for one in done:
+            one.result()
+
+    def _later(self, work: Callable[[], None]) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self._pending.append(self._pool.submit(work))

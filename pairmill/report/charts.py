@@ -1,0 +1,242 @@
+"""Charts of a report: bars as HTML, so that their texts keep their size; columns and lines as inline SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from pairmill.report.html import Html, join, tag
+from pairmill.report.model import MAX_CELL, Block, Table, cut, format_cell, heading
+
+_MAX_BARS = 40
+_MAX_LABEL = 42
+_COLOURS = 5
+_WIDTH, _LEFT, _TOP, _BOTTOM = 470, 52.0, 22.0, 192.0
+"""Of an SVG: its width, and the left, upper and lower edge of the chart in it."""
+
+
+@dataclass(frozen=True)
+class Bars(Block):
+    """A horizontal bar chart of ``(label, value)``.
+
+    Args:
+        title: heading.
+        bars: in the order in which they are drawn.
+        unit: written after the values.
+        colour: 0 = the usual one; others as for the parts of :class:`Stacked`.
+        tabled: also show the bars as a table in text; False if a table beside them has the numbers.
+    """
+
+    title: str
+    bars: Sequence[tuple[str, float]]
+    unit: str = ""
+    colour: int = 0
+    tabled: bool = True
+
+    def html(self, level: int) -> Html:
+        most = max((value for _, value in self.bars[:_MAX_BARS]), default=0) or 1
+        rows = [
+            (label, label, [_bar(self.colour, f"width:{100 * value / most:.1f}%")] if value else [], value)
+            for label, value in self.bars
+        ]
+        described = _describe(self.title, self.bars[:_MAX_BARS], self.unit)
+        return _bars(heading(self.title, level), described, rows, self.unit, "smaller ones")
+
+    def markdown(self, level: int) -> list[str]:
+        return Table(self.title, ("", self.unit), self.bars).markdown(level) if self.tabled else []
+
+
+@dataclass(frozen=True)
+class Stacked(Block):
+    """Horizontal bars of equal length, each cut into shares of its own whole: 20 rows and 200 million compare.
+
+    For the page only: the numbers belong into a table beside it.
+
+    Args:
+        title: heading.
+        parts: names of the parts; the first has the usual colour.
+        bars: ``(label, values)`` with a value for each part.
+        unit: written after the sum of a bar.
+    """
+
+    title: str
+    parts: Sequence[str]
+    bars: Sequence[tuple[str, Sequence[float]]]
+    unit: str = ""
+
+    def html(self, level: int) -> Html:
+        legend = [tag("span", _bar(colour), name) for colour, name in enumerate(self.parts)]
+        rows = []
+        for label, values in self.bars:
+            said = ", ".join(f"{format_cell(value)} {name}" for name, value in zip(self.parts, values, strict=True))
+            # Grown from nothing in proportion: what is there at all keeps the two pixels that every bar has.
+            drawn = [
+                _bar(colour, f"flex:{value / max(values):.4f} 0 0") for colour, value in enumerate(values) if value
+            ]
+            rows.append((label, f"{label}: {said}", drawn, sum(values)))
+        head = join(heading(self.title, level), tag("p", *legend, class_="key"))
+        return _bars(head, f"{self.title}; the numbers are in the table", rows, self.unit, "")
+
+
+@dataclass(frozen=True)
+class Histogram(Block):
+    """A column chart of ``(bin, count)``. Two in succession are side by side. For the page only.
+
+    Args:
+        title: heading.
+        bins: their labels and counts, in order, without gaps.
+        axis: what the labels are.
+        unit: what is counted.
+    """
+
+    title: str
+    bins: Sequence[tuple[str, int]]
+    axis: str = ""
+    unit: str = ""
+
+    def html(self, level: int) -> Html:
+        if not self.bins:
+            return Html()
+        ticks = _ticks(max(number for _, number in self.bins))
+        right = 466.0
+        slot = (right - _LEFT) / len(self.bins)
+        longest = max(len(label) for label, _ in self.bins)
+        slanted = 6.6 * longest + 4 > slot
+        parts = [_rules(ticks, right, self.unit)]
+        column = min(48.0, slot - 2)
+        for index, (label, number) in enumerate(self.bins):
+            middle = _LEFT + slot * (index + 0.5)
+            height = max(1.5 if number else 0.0, (_BOTTOM - _TOP) * number / ticks[-1])
+            x, y = middle + 4 * slanted, _BOTTOM + 14
+            turn = f"rotate(-50 {x:.1f} {y:.1f})" if slanted else ""
+            bar = tag("rect", class_="c0", x=middle - column / 2, y=_BOTTOM - height, width=column, height=height)
+            anchor = "end" if slanted else "middle"
+            text = tag("text", label, class_="axis", x=x, y=y, text_anchor=anchor, transform=turn)
+            parts.append(tag("g", tag("title", f"{label} {self.axis}: {number:,} {self.unit}"), bar, text))
+        bottom = _BOTTOM + 36 + (6.6 * longest * 0.77 if slanted else 0)
+        described = _describe(f"{self.title} in {self.axis}", self.bins, self.unit)
+        return _svg(heading(self.title, level), bottom, right, self.axis, described, parts)
+
+
+@dataclass(frozen=True)
+class Curve(Block):
+    """A line through points ``(x, y)`` over an axis of doublings.
+
+    Args:
+        title: heading.
+        points: in order of x, which is 1 or more.
+        axis: what x is.
+        unit: what y is.
+        marks: single points beside the line, ``(label, x, y)``.
+    """
+
+    title: str
+    points: Sequence[tuple[int, float]]
+    axis: str
+    unit: str
+    marks: Sequence[tuple[str, int, float]] = ()
+
+    def html(self, level: int) -> Html:
+        if not self.points:
+            return Html()
+        named = [*(("", *point) for point in self.points), *self.marks]
+        ticks = _ticks(max(y for _, _, y in named))
+        right = 446.0
+        first, last = (math.log2(x) for x in (self.points[0][0], self.points[-1][0]))
+        wide = (right - _LEFT) / max(1.0, last - first)
+
+        def place(x: float, y: float) -> tuple[float, float]:
+            return _LEFT + wide * (math.log2(x) - first), _BOTTOM - (_BOTTOM - _TOP) * y / ticks[-1]
+
+        parts = [_rules(ticks, right, self.unit)]
+        powers = range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 5)))
+        ends = dict.fromkeys((self.points[0][0], self.points[-1][0]))
+        labelled = [2**power for power in powers] if len(powers) > 1 else ends
+        parts += [_axis(f"{tick:,}", place(tick, 0)[0], _BOTTOM + 16) for tick in labelled]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in self.points))
+        parts.append(tag("polyline", points=line))
+        for label, at, value in named:
+            x, y = place(at, value)
+            said = f"{label} {at:,} {self.axis}: {format_cell(float(value))} {self.unit}".strip()
+            colour, radius = ("c2", 4) if label else ("c0", 3)
+            parts.append(tag("circle", tag("title", said), class_=colour, cx=x, cy=y, r=radius))
+            if label:
+                parts.append(tag("text", label, x=x + 22, y=y + 20, text_anchor="end"))
+        values = [(f"{label} {x:,}".strip(), y) for label, x, y in named]
+        described = _describe(f"{self.title} in {self.axis}", values, self.unit)
+        return _svg(heading(self.title, level), 228.0, right, self.axis, described, parts)
+
+    def markdown(self, level: int) -> list[str]:
+        """A table of the points, marks last."""
+        rows = [*((f"{x:,}", y) for x, y in self.points), *((f"{x:,} ({label})", y) for label, x, y in self.marks)]
+        return Table(self.title, (self.axis, self.unit), rows).markdown(level)
+
+
+def _bar(colour: int, style: str = "") -> Html:
+    return tag("b", class_=f"c{colour % _COLOURS}", style=style)
+
+
+def _describe(title: str, values: Iterable[tuple[str, float]], unit: str) -> str:
+    """What a chart is to a reader who does not see it."""
+    parts = (f"{cut(label, MAX_CELL)}: {format_cell(value)} {unit}".rstrip() for label, value in values)
+    return f"{title}: " + "; ".join(parts)
+
+
+def _bars(
+    head: Html, described: str, rows: Sequence[tuple[str, str, Sequence[Html], float]], unit: str, what: str
+) -> Html:
+    """Lines of label, title of the label, bars and value, in a grid; nothing if there is no line."""
+    if not rows:
+        return Html()
+    lines = [
+        join(
+            tag("span", _short_label(label), title=cut(full, MAX_CELL)),
+            tag("i", *drawn),
+            tag("span", f"{format_cell(value)} {unit}".rstrip()),
+        )
+        for label, full, drawn, value in rows[:_MAX_BARS]
+    ]
+    rest = len(rows) - _MAX_BARS
+    note = tag("p", " ".join(f"{rest:,} {what or 'more'} are not shown.".split())) if rest > 0 else ""
+    return join(head, tag("div", *lines, class_="bars", role="img", aria_label=described), note)
+
+
+def _short_label(label: str) -> str:
+    """Names of files differ at both ends."""
+    half = _MAX_LABEL // 2 - 1
+    return label if len(label) <= _MAX_LABEL else label[:half] + "…" + label[-half:]
+
+
+def _svg(head: Html, height: float, right: float, axis: str, described: str, parts: Sequence[Html]) -> Html:
+    """A chart in half of the page's width, with the name of its axis below it."""
+    below = _axis(axis, (_LEFT + right) / 2, height - 4)
+    svg = tag("svg", *parts, below, viewBox=f"0 0 {_WIDTH} {height:g}", role="img", aria_label=described)
+    return tag("div", head, tag("div", svg, class_="scroll"), class_="half")
+
+
+def _axis(text: str, x: float, y: float, anchor: str = "middle") -> Html:
+    return tag("text", text, class_="axis", x=x, y=y, text_anchor=anchor)
+
+
+def _ticks(most: float) -> list[int]:
+    """Round numbers from 0 to ``most`` or a little more, at most five steps apart."""
+    step = next(base * 10**power for power in count() for base in (1, 2, 5) if most <= 5 * base * 10**power)
+    return list(range(0, max(1, math.ceil(most / step)) * step + 1, step))
+
+
+def _rules(ticks: Sequence[int], right: float, unit: str) -> Html:
+    """Lines across a chart at these values, with the unit above them."""
+    parts = [tag("text", unit, class_="axis", x=0, y=10)]
+    for tick in ticks:
+        y = _BOTTOM - (_BOTTOM - _TOP) * tick / ticks[-1]
+        parts += [tag("line", x1=_LEFT, x2=right, y1=y, y2=y), _axis(_short_number(tick), _LEFT - 8, y + 4, "end")]
+    return join(*parts)
+
+
+def _short_number(number: int) -> str:
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= 10 * size or (number >= size and letter != "k"):
+            return f"{number / size:g}{letter}"
+    return f"{number:,}"

@@ -1,0 +1,30 @@
+"""HTML from nested calls: what is not :class:`Html` already is escaped, so no text of a row can become markup."""
+
+from __future__ import annotations
+
+import html
+
+from pairmill.report.markdown import VISIBLE
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+
+def join(*parts: str) -> Html:
+    """Parts one after another; plain text is escaped."""
+    return Html(
+        "".join(part if isinstance(part, Html) else html.escape(part.translate(VISIBLE), quote=False) for part in parts)
+    )
+
+
+def tag(element: str, *inside: str, **attributes: str | float | bool) -> Html:
+    """An element. ``class_`` gives ``class``, ``text_anchor`` gives ``text-anchor``; empty attributes are left out."""
+    written = ""
+    for name, value in attributes.items():
+        if value is True:
+            written += f" {name}"
+        elif value is not False and value != "":
+            text = f"{value:.1f}" if isinstance(value, float) else str(value)
+            written += f' {name.rstrip("_").replace("_", "-")}="{html.escape(text.translate(VISIBLE))}"'
+    return Html(f"<{element}{written}>{join(*inside)}</{element}>")

@@ -1,0 +1,283 @@
+"""report.html and report.md: a verdict, key figures, then blocks to look at; self-contained, without scripts.
+
+Kubeflow shows HTML artifacts in a sandboxed frame, 600 pixels wide in its side panel. So everything is inline, text
+never shrinks with the page, and the page stays below 1 MB. Charts take their colours from report.css: one colour means
+one thing throughout a report, by day and by night.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pairmill.report.html import Html, join, tag
+from pairmill.report.markdown import VISIBLE, plain
+
+_MAX_PAGE = 900_000
+"""Bytes; Kubeflow's interface shows at most 1 MB of an artifact."""
+_MAX_ROWS = 500
+_MAX_LOOK_AT = 40
+_MAX_NAMES = 5
+_MAX_TEXT = 500
+_MAX_LINES = 16
+MAX_CELL = 300
+
+
+class Percent(float):
+    """A share from 0 to 1, written in per cent."""
+
+    @classmethod
+    def of(cls, part: float, whole: float) -> Percent:
+        """``part / whole``; of nothing, not a number."""
+        return cls(part / whole if whole else math.nan)
+
+    def __str__(self) -> str:
+        """Only all of it is 100%, and only nothing is 0%."""
+        if math.isnan(self):
+            return "–"
+        if 0 < self < 0.0005:
+            return "<0.1%"
+        if 0.9995 <= self < 1:
+            return ">99.9%"
+        return f"{float(self):.1%}" if 0 < self < 1 else f"{float(self):.0%}"
+
+
+Cell = str | int | float
+
+
+def format_cell(cell: Cell) -> str:
+    """Numbers are grouped by thousands."""
+    if isinstance(cell, bool | str | Percent):
+        return str(cell)
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:,.0f}" if cell.is_integer() else f"{cell:,.4g}" if abs(cell) < 10_000 else f"{cell:,.1f}"
+
+
+def cut(text: str, most: int = _MAX_TEXT) -> str:
+    """The beginning of a long text."""
+    shown = "\n".join(text[: most + 1].split("\n")[:_MAX_LINES])[:most]
+    return text if shown == text else shown + "…"
+
+
+def heading(title: str, level: int) -> Html:
+    return tag(f"h{level}", title)
+
+
+class Block:
+    """A part of a report; :meth:`html` alone if it is for the page only."""
+
+    def html(self, level: int) -> Html:
+        """Part of a page, nothing if the block is empty; ``level`` is the level of its heading."""
+        raise NotImplementedError
+
+    def markdown(self, level: int) -> list[str]:
+        """Lines that say the same."""
+        return []
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table: numbers are right-aligned and grouped by thousands."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    def html(self, level: int) -> Html:
+        if not self.rows:
+            return join(heading(self.title, level), tag("p", "Nothing."))
+        columns = list(zip(*self.rows, strict=True))
+        numeric = ["n" if all(isinstance(cell, int | float) for cell in column) else "" for column in columns]
+        # Long cells may break anywhere, so that short ones beside them need not.
+        wide = [
+            mark or ("w" if any(len(str(cell)) > 30 for cell in column) else "")
+            for mark, column in zip(numeric, columns, strict=True)
+        ]
+        head = [tag("th", cell, class_=mark) for cell, mark in zip(self.header, numeric, strict=True)]
+        body = [
+            tag(
+                "tr",
+                *(
+                    tag("td", cut(format_cell(cell), MAX_CELL), class_=mark)
+                    for cell, mark in zip(row, wide, strict=True)
+                ),
+            )
+            for row in self.rows[:_MAX_ROWS]
+        ]
+        rest = len(self.rows) - _MAX_ROWS
+        note = self.note + (f" {rest:,} more rows are not shown." if rest > 0 else "")
+        table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
+        return join(heading(self.title, level), tag("p", note), tag("div", table, class_="scroll"))
+
+    def markdown(self, level: int) -> list[str]:
+        lines = ["", f"{'#' * level} {plain(self.title)}", ""]
+        if not self.rows:
+            return [*lines, "Nothing."]
+        if self.note:
+            lines += [plain(self.note), ""]
+        lines += ["| " + " | ".join(map(plain, self.header)) + " |", "|" + "---|" * len(self.header)]
+        lines += ["| " + " | ".join(plain(format_cell(cell)) for cell in row) + " |" for row in self.rows[:_MAX_ROWS]]
+        if len(self.rows) > _MAX_ROWS:
+            lines.append(f"\n({len(self.rows) - _MAX_ROWS:,} more rows are not shown)")
+        return lines
+
+
+@dataclass(frozen=True)
+class Samples(Block):
+    """Rows of text to read: white space is kept, long texts are cut. For the page only.
+
+    Args:
+        title: heading.
+        rows: texts by name.
+        tag: the name of a short text that is shown above the others.
+    """
+
+    title: str
+    rows: Sequence[Mapping[str, str]]
+    tag: str = ""
+
+    def html(self, level: int) -> Html:
+        return join(heading(self.title, level), *map(self._frame, self.rows)) if self.rows else Html()
+
+    def _frame(self, row: Mapping[str, str]) -> Html:
+        above = []
+        if self.tag in row:
+            value = tag("b", cut(row[self.tag]) or "(empty)")
+            above = [tag("p", f"{self.tag} ", value, class_="tag")]
+        # A line feed right after <pre> is not part of the text: after ours, the text's own first one stays.
+        texts = [
+            tag("div", tag("p", name), tag("pre", "\n", cut(text), dir="auto") if text else tag("p", _EMPTY))
+            for name, text in row.items()
+            if name != self.tag
+        ]
+        return tag("div", *above, tag("div", *texts, class_="texts"), class_="sample")
+
+
+_EMPTY = tag("i", "(empty)")
+
+
+@dataclass(frozen=True)
+class Section(Block):
+    """Blocks under one heading that a reader folds and unfolds; unfolded on paper.
+
+    Args:
+        title: heading.
+        blocks: its content.
+        summary: shown beside the heading, so that a folded section says something.
+        unfolded: how it is at first.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    summary: str = ""
+    unfolded: bool = False
+
+    def html(self, level: int) -> Html:
+        summary = tag("summary", heading(self.title, level), " ", tag("span", self.summary))
+        return tag("details", summary, *(block.html(level + 1) for block in self.blocks), open=self.unfolded)
+
+    def markdown(self, level: int) -> list[str]:
+        """Its tables after the summary; nothing if it has none."""
+        lines = [line for block in self.blocks for line in block.markdown(level + 1)]
+        return ["", f"{'#' * level} {plain(self.title)}", "", plain(self.summary), *lines] if lines else []
+
+
+@dataclass
+class Report:
+    """What a person sees of a stage's result.
+
+    Args:
+        title: name of the stage.
+        figures: the key figures by name.
+        sections: the most important first: what does not fit on the page is left out from the end.
+        verdict: one sentence: what came in, what became of it.
+        look_at: what is unusual, each a sentence; empty = nothing.
+    """
+
+    title: str
+    figures: Mapping[str, Cell] = field(default_factory=dict)
+    sections: Sequence[Block] = ()
+    verdict: str = ""
+    look_at: Sequence[str] = ()
+
+    def html(self) -> str:
+        """A whole page, always below 1 MB."""
+        style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+        figures = {name: format_cell(value) for name, value in self.figures.items()}
+        look_at = [tag("li", cut(line)) for line in self.look_at[:_MAX_LOOK_AT]]
+        body = join(
+            heading(self.title, 1),
+            tag("p", self.verdict, class_="verdict") if self.verdict else "",
+            tag("ul", *look_at, class_="look") if look_at else "",
+            tag(
+                "dl",
+                *(
+                    tag("div", tag("dt", name), tag("dd", cut(value), class_="small" if len(value) > 16 else ""))
+                    for name, value in figures.items()
+                ),
+            ),
+        )
+        page = (
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8">{tag("title", self.title)}'
+            f'<meta name="viewport" content="width=device-width"><style>{style}</style></head><body><main>{body}'
+        )
+        parts, rest = self._that_fit(lambda block: block.html(2), _MAX_PAGE - len(page.encode()))
+        return page + "".join(parts) + (tag("p", rest) if rest else "") + "</main></body></html>\n"
+
+    def markdown(self) -> str:
+        """The same as text, also below 1 MB, without the blocks that are for the page only."""
+        lines = [f"# {plain(self.title)}", ""]
+        lines += [plain(self.verdict), ""] if self.verdict else []
+        if self.look_at:
+            lines += [*(f"- look at: {plain(line)}" for line in self.look_at[:_MAX_LOOK_AT]), ""]
+        lines += [f"- **{plain(name)}**: {plain(format_cell(value))}" for name, value in self.figures.items()]
+        head = _text(lines)
+        parts, rest = self._that_fit(lambda block: _text(block.markdown(2)), _MAX_PAGE - len(head.encode()))
+        return head + "".join(parts) + (f"\n{rest}\n" if rest else "")
+
+    def _that_fit(self, write: Callable[[Block], str], room: int) -> tuple[list[str], str]:
+        """The first sections, as many as fit into ``room`` bytes; then a sentence about the others, if any."""
+        parts: list[str] = []
+        for block in self.sections:
+            part = write(block)
+            room -= len(part.encode())
+            if room < 0:
+                rest = len(self.sections) - len(parts)
+                return parts, f"{rest:,} more parts do not fit here; _MANIFEST.json holds their numbers."
+            parts.append(part)
+        return parts, ""
+
+
+class RowCounts(Protocol):
+    """Rows in, kept and dropped by reason, as a ledger has them."""
+
+    rows_in: int
+    rows_kept: int
+    dropped: dict[str, int]
+
+
+def describe_rows(ledger: RowCounts, kept: str = "kept") -> str:
+    """What became of the rows, for a verdict: how many were kept, how many dropped for each reason."""
+    lost = sum(ledger.dropped.values())
+    share = Percent.of(ledger.rows_kept, ledger.rows_in)
+    text = f"{ledger.rows_in:,} in → {ledger.rows_kept:,} {kept} ({share})"
+    if not lost:
+        return f"{text}, none dropped"
+    reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
+    names = describe_names([f"{count:,} {reason.replace('_', ' ')}" for reason, count in reasons])
+    return f"{text}, {lost:,} dropped: {names}"
+
+
+def describe_names(names: Sequence[str]) -> str:
+    """The first of many names, for a sentence."""
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines).translate(VISIBLE)

@@ -1,0 +1,29 @@
+"""The stages, in the order in which data passes through them: one entry each, and no other list of them.
+
+The compiler, the pipeline's parameters, the documents and the tests take them from here.
+"""
+
+from __future__ import annotations
+
+from components.clean.config import CleanConfig
+from components.fetch.config import FetchConfig
+from components.sample.config import SampleConfig
+from components.tokenize.config import TokenizeConfig
+from components.train_tokenizer.config import TrainTokenizerConfig
+from pairmill.interface.launcher import Component
+
+_SHARES = (list, "shares of the work of later stages, for a loop over pods; empty for one")
+# On a cluster each node makes the arrays: whether a pod makes some, and where, must be said.
+_SAID = ("root", "output_path", "tokenized_path")
+
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Component("fetch", FetchConfig, outputs={"shares": _SHARES}),
+        Component("clean", CleanConfig, reads=("raw",)),
+        Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",)),
+        Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer")),
+        Component("sample", SampleConfig, reads=("tokenized_path",), required=_SAID),
+    )
+}
+"""By name."""

@@ -1,0 +1,1 @@
+"""The tests, and in `support` what several of them need."""

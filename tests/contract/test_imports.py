@@ -1,0 +1,141 @@
+"""Who may import whom, and that the picture of it in docs/architecture.md is what the code says."""
+
+import ast
+import re
+from graphlib import TopologicalSorter
+
+from docs import imports
+from pipelines.stages import STAGES
+from tests.support.helpers import REPOSITORY, python
+
+
+def top(name: str) -> str:
+    return name.split(".", 1)[0]
+
+
+def test_imports_point_one_way() -> None:
+    found = imports.modules()
+    assert len(found) >= 45
+    assert sum(name.startswith("components.") for name in found) >= 20
+    allowed = {name: set(imports.PACKAGES[: floor + 1]) for floor, name in enumerate(imports.PACKAGES)}
+    inspected = 0
+    for name, path in found.items():
+        for other in imports.imported(path):
+            if top(other) in imports.PACKAGES:
+                assert top(other) in allowed[top(name)], f"{name} imports {other}"
+                inspected += 1
+    assert inspected >= 100
+
+
+def test_rooms_have_no_cycle() -> None:
+    graph = imports.edges()
+    TopologicalSorter(graph).prepare()
+    assert len(graph) >= 15
+    assert {"pairmill.engine", "pairmill.loader", "components.sample", "sources"} <= graph.keys()
+    assert "pairmill.storage" in graph["pairmill.engine"]
+
+
+def test_the_reduced_graph_reaches_what_the_whole_one_reaches() -> None:
+    def reached(graph: imports.Edges, name: str) -> set[str]:
+        return set(graph[name]).union(*(reached(graph, target) for target in graph[name]))
+
+    graph = imports.edges()
+    reduced = imports.reduced(graph)
+    assert sum(map(len, reduced.values())) < sum(map(len, graph.values()))
+    for name in graph:
+        assert reduced[name] <= graph[name]
+        assert reached(reduced, name) == reached(graph, name)
+
+
+def test_the_picture_is_what_the_code_says() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for made in (imports.picture(), imports.table()):
+        assert made in page, "run: make generate"
+    assert "pairmill_loader --> pairmill_formats" in page
+
+
+def test_the_files_on_a_rows_way_exist() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:pairmill|sources|components|pipelines|tests)/[\w/.]*)`", page))
+    assert len(named) >= 20
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+
+
+def test_stages_never_import_each_other() -> None:
+    inspected = 0
+    for name, path in imports.modules().items():
+        parts = name.split(".")
+        if parts[0] != "components" or len(parts) < 2:
+            continue
+        for other in imports.imported(path):
+            if top(other) == "components":
+                assert other.split(".")[1] == parts[1], f"{name} imports {other}"
+                inspected += 1
+    assert inspected >= 20
+
+
+def test_kfp_is_imported_where_kubeflow_is_meant_and_nowhere_else() -> None:
+    users = {
+        name for name, path in imports.modules().items() if any(top(other) == "kfp" for other in imports.imported(path))
+    }
+    assert {name for name in users if top(name) != "pipelines"} == {"pairmill.interface.kfp"}
+
+
+def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
+    code = (
+        "import runpy, sys\n"
+        "class No:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.split('.')[0] in {'kfp', 'kubernetes', 'docstring_parser'}:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, No())\n"
+        "stage = sys.argv.pop(1)\n"
+        "runpy.run_module(stage, run_name='__main__')"
+    )
+    for stage in STAGES:
+        done = python("-c", code, f"components.{stage}", "--help")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"usage: python -m components.{stage}")
+
+
+def test_only_storage_knows_schemes() -> None:
+    # The launcher maps its own mounts, which are Kubeflow's and no storage of ours.
+    known = ("pairmill.storage", "pairmill.interface.launcher")
+    inspected = 0
+    for name, path in imports.modules().items():
+        if name.startswith(known):
+            continue
+        tree = ast.parse(path.read_text())
+        explained = {
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in explained:
+                assert not re.search(r"\b(gs|s3|minio|file)://", node.value), f"{name}: {node.value!r}"
+                inspected += 1
+    assert inspected > 500
+
+
+def test_no_core_looks_at_the_environment() -> None:
+    inspected = 0
+    for name, path in imports.modules().items():
+        if name.startswith("components.") and not name.endswith(".__main__"):
+            names = imports.imported(path)
+            assert not {other for other in names if other in {"os.environ", "os.getenv"}}, name
+            assert not re.search(r"os\.(environ|getenv)", path.read_text()), name
+            inspected += 1
+    assert inspected >= 15
+
+
+def test_every_stage_has_the_same_four_files() -> None:
+    folders = sorted(
+        path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
+    )
+    assert folders == sorted(STAGES)
+    for stage in STAGES:
+        for name in ("config.py", "core.py", "__main__.py", "README.md"):
+            assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"

@@ -1,0 +1,183 @@
+"""Headless Chromium by its own command line, and the frame in which Kubeflow's interface shows an HTML artifact."""
+
+import html
+import json
+import shutil
+import struct
+import subprocess
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.support.helpers import missing
+
+WIDTH, HEIGHT = 600, 1600
+"""Of a frame, in pixels: the interface's side panel, and enough of a report to look at."""
+
+# A sandboxed frame lets nobody look into it, so what is asked of a page stands in it: when it has been drawn, it tells
+# the page around, which tells the server. That page is loaded when the server has heard of all: only then the browser
+# takes its picture, however slow the machine is.
+_PROBE = """<script>addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
+  const root = document.documentElement, first = document.querySelector(".verdict");
+  const inside = (one) => one.closest("svg,.scroll,details:not([open])");
+  const wide = [...document.querySelectorAll("body *")].filter((one) => !inside(one)
+    && one.getBoundingClientRect().right > root.clientWidth + 0.5);
+  const box = first && first.getBoundingClientRect();
+  const seen = first && first.checkVisibility({visibilityProperty: true, opacityProperty: true}) ? first.innerText : "";
+  const charts = [...document.querySelectorAll("svg")].map((one) => one.getBoundingClientRect().width);
+  parent.postMessage({name: "NAME", width: root.clientWidth, needed: root.scrollWidth, verdict: seen,
+    bottom: box ? box.bottom : 0, wide: wide.map((one) => one.outerHTML.slice(0, 200)),
+    charts: charts.filter((width) => width), bars: document.querySelectorAll(".bars").length}, "*");
+})));</script>"""
+_AROUND = f"""<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">
+<style>body{{margin:0;display:flex;transform-origin:0 0}}
+iframe{{border:0;flex:none;width:{WIDTH}px;height:{HEIGHT}px}}img{{display:none}}</style>
+<script>addEventListener("message", (told) =>
+  fetch("/told", {{method: "POST", body: JSON.stringify(told.data)}}));</script>"""
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self'"
+)
+_SECONDS = 40
+
+
+@dataclass
+class Seen:
+    """What a browser had to say.
+
+    Args:
+        frames: what the probe in each frame told, by the frame's name.
+        console: messages of all frames: errors, and what the content policy refused to load.
+        requests: paths that the server was asked for, beside its own.
+    """
+
+    frames: dict[str, dict[str, Any]] = field(default_factory=dict)
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+def look(pages: Mapping[str, str], profile: Path) -> Seen:
+    """Show the pages in frames beside each other and ask each what it looks like."""
+    with _served(pages, 1) as (url, seen):
+        done = _chromium(profile, _window(len(pages)), "--dump-dom", url)
+    seen.console = [line.split(":CONSOLE", 1)[1] for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return seen
+
+
+def picture(pages: Mapping[str, str], profile: Path, *, dark: bool, scale: float) -> dict[str, NDArray[np.uint8]]:
+    """A picture of each page in its frame, uint8 [height, width, 3], at this scale."""
+    target = profile / "picture.png"
+    options = [_window(len(pages), scale), f"--screenshot={target}", "--hide-scrollbars"]
+    options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
+    with _served(pages, scale) as (url, seen):
+        done = _chromium(profile, *options, url)
+    assert seen.frames.keys() == pages.keys()
+    assert target.is_file(), done.stderr[-2000:]
+    image = _decoded(target.read_bytes())
+    return dict(zip(pages, np.split(image, len(pages), axis=1), strict=True))
+
+
+def _window(frames: int, scale: float = 1) -> str:
+    """So large that all frames are seen: what is not seen, the browser may leave unpainted."""
+    return f"--window-size={int(WIDTH * frames * scale)},{int(HEIGHT * scale)}"
+
+
+def _chromium(profile: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        missing("looking at reports (no chromium, chromium-browser or google-chrome in PATH)")
+    # In a container it has neither its own sandbox nor, as a rule, more than 64 MB of shared memory.
+    fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+    fixed += ["--disable-background-networking", "--enable-logging=stderr", f"--user-data-dir={profile}"]
+    # A sandboxed frame has a process of its own, whose drawing reaches the picture when it likes: some were blank.
+    fixed += ["--disable-features=IsolateSandboxedIframes"]
+    done = subprocess.run([program, *fixed, *arguments], capture_output=True, encoding="utf-8", timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done
+
+
+@contextmanager
+def _served(pages: Mapping[str, str], scale: float) -> Iterator[tuple[str, Seen]]:
+    """A page on loopback with all pages in frames, at this scale; gives its URL, and what is learned of them."""
+    frames = ""
+    for name, page in pages.items():
+        whole = page + _PROBE.replace("NAME", name)
+        frames += f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(whole)}"></iframe>'
+    content = f'{_AROUND}<body style="transform:scale({scale})">{frames}<img src="/all-told">'.encode()
+    seen = Seen()
+    all_told = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/all-told":
+                all_told.wait(_SECONDS)
+            elif self.path != "/":
+                seen.requests.append(self.path)
+            self._answer(content if self.path == "/" else b"")
+
+        def do_POST(self) -> None:
+            told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.frames[told.pop("name")] = told
+            if len(seen.frames) == len(pages):
+                all_told.set()
+            self._answer(b"")
+
+        def _answer(self, data: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Content-Security-Policy", _POLICY)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/", seen
+        server.shutdown()
+
+
+def _decoded(data: bytes) -> NDArray[np.uint8]:
+    """The pixels of a PNG of 8 bits a channel that is not interlaced (the format: W3C PNG, 9 Filtering)."""
+    width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
+    channels = {2: 3, 6: 4}[colour]
+    assert (depth, interlaced) == (8, 0)
+    packed, at = b"", 8
+    while at < len(data):
+        (size,) = struct.unpack(">I", data[at : at + 4])
+        if data[at + 4 : at + 8] == b"IDAT":
+            packed += data[at + 8 : at + 8 + size]
+        at += size + 12
+    lines = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + width * channels)
+    image = np.zeros((height + 1, width + 1, channels), np.int64)
+    for y, line in enumerate(lines, start=1):
+        row = line[1:].reshape(width, channels).astype(np.int64)
+        above, kind = image[y - 1], line[0]
+        if kind in (0, 2):
+            image[y, 1:] = row + (above[1:] if kind == 2 else 0)
+        elif kind == 1:
+            image[y, 1:] = np.cumsum(row, axis=0)
+        else:
+            for x in range(1, width + 1):
+                left, up, corner = image[y, x - 1], above[x], above[x - 1]
+                guess = (left + up) // 2 if kind == 3 else _nearest(left, up, corner)
+                image[y, x] = (row[x - 1] + guess) & 255
+        image[y] &= 255
+    return image[1:, 1:, :3].astype(np.uint8)
+
+
+def _nearest(left: NDArray[np.int64], up: NDArray[np.int64], corner: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Paeth's predictor."""
+    guess = left + up - corner
+    a, b, c = abs(guess - left), abs(guess - up), abs(guess - corner)
+    return np.where((a <= b) & (a <= c), left, np.where(b <= c, up, corner))

@@ -1,0 +1,1 @@
+"""A real cluster, and a stand-in for one."""

@@ -1,0 +1,428 @@
+"""Memory follows neither a line nor a page: what a few kilobytes can stand for is refused, or read in parts."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from components.clean.config import CleanConfig
+from components.fetch import archive
+from pairmill.engine.stage import Profile
+from pairmill.errors import InputError, StorageError, UsageError
+from pairmill.formats import jsonstream, limits, rows
+from pairmill.formats.rows import Row
+from sources import readers
+from sources.slices import Piece, pieces_of
+from sources.source import Context, Parsed, Source, Unit
+from tests.support.helpers import REPOSITORY
+
+MB = 1 << 20
+LONGEST = 8 * MB
+MOST = 300 * MB
+"""Peak of a process, its imports included, that reads or refuses records of at most 8 MiB."""
+
+READ = """
+    import sys, types
+    from sources import readers
+    from sources.slices import Piece
+    from pairmill.formats import rows
+    from pairmill.errors import InputError
+    try:
+        if sys.argv[1] == "rows":
+            print(sum(len(batch) for batch in rows.read(sys.argv[2], longest=8 << 20)))
+        else:
+            source = types.SimpleNamespace(name="made", fields=("a", "b"), optional=(), origin=None)
+            if sys.argv[1] != "read":
+                read = getattr(readers, sys.argv[1])
+            else:
+                read = readers.read
+            piece = Piece(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20)
+            print(sum(1 for _ in read(piece, source, "pairmill")))
+    except InputError as error:
+        print(error)
+"""
+
+
+def peak(*arguments: str) -> tuple[str, int]:
+    """What a process prints that reads a file, and the most memory that it had, in bytes."""
+    # A process that is forked has its parent's peak at first, so that another one starts it.
+    start = "import os, sys; child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)\n" + (
+        "_, status, usage = os.wait4(child, 0); sys.exit(print(usage.ru_maxrss, file=sys.stderr) or status)"
+    )
+    program = [sys.executable, "-c", start, sys.executable, "-c", textwrap.dedent(READ), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment, timeout=100)
+    return done.stdout.strip(), int(done.stderr.split()[-1]) * 1024
+
+
+def repeated(count: int, size: int) -> pa.Array:
+    """A text that a dictionary says once."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["x" * size]))
+
+
+def written(path: Path, column: Any, **options: Any) -> Path:
+    table = pa.table({"a": column, "b": pa.array(["y"] * len(column))})
+    pq.write_table(table, path, compression="zstd", store_schema=False, **options)
+    assert path.stat().st_size < 100_000
+    return path
+
+
+def bomb(
+    path: Path, packed: Callable[[bytes], Any], head: bytes = b"", fill: bytes = b"x", size: int = 160 * MB
+) -> Path:
+    """A compressed file that begins with ``head`` and goes on with ``fill``; ``packed`` makes independent streams."""
+    with path.open("wb") as file:
+        file.write(packed(head) if head else b"")
+        block = packed(fill * (32 * MB // len(fill)))
+        for _ in range(size // (32 * MB)):
+            file.write(block)
+    assert path.stat().st_size < 3 * MB
+    return path
+
+
+# --- what a process takes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        ("dictionary", lambda path: written(path, repeated(500, MB)), "500"),
+        ("lists", lambda path: written(path, pa.ListArray.from_arrays(range(0, 501, 5), repeated(500, MB))), "100"),
+        (
+            "uneven lists",
+            lambda path: written(path, pa.ListArray.from_arrays([*[0] * 9000, 500], repeated(500, MB))),
+            "column a.list.element: a record is longer than max_record_bytes",
+        ),
+        (
+            "page",
+            lambda path: written(path, pa.array(["x" * MB] * 50), use_dictionary=False),
+            "row group 0, column a: a page is too large",
+        ),
+        (
+            "prefixes",
+            lambda path: written(
+                path, pa.array(["x" * MB] * 200), use_dictionary=False, column_encoding={"a": "DELTA_BYTE_ARRAY"}
+            ),
+            "200",
+        ),
+        (
+            "long list",
+            lambda path: written(path, pa.ListArray.from_arrays([0, 5 * MB], pa.array(np.zeros(5 * MB, np.int64)))),
+            "in 1 rows of a.list.element",
+        ),
+        (
+            "one row",
+            lambda path: written(path, pa.array(["x" * (10 * MB)]), use_dictionary=False),
+            "row 1: a record is longer than max_record_bytes",
+        ),
+        (
+            "few among many",
+            lambda path: written(
+                path, pa.array([""] * 6_000 + ["x" * (6 * MB)] * 40), use_dictionary=False, write_batch_size=1
+            ),
+            "6040",
+        ),
+    ],
+)
+def test_a_kilobyte_of_parquet_does_not_become_gigabytes(
+    tmp_path: Path, name: str, make: Callable[[Path], Path], said: str
+) -> None:
+    out, taken = peak("read", str(make(tmp_path / "x.parquet")))
+    assert said in out
+    assert taken < MOST, f"{taken >> 20} MiB"
+
+
+@pytest.mark.parametrize(
+    ("name", "reader", "packed", "head", "said"),
+    [
+        ("x.jsonl.gz", "read", gzip.compress, b'{"a": 1}\n"', "x.jsonl.gz line 2: a record is longer"),
+        ("x.jsonl.bz2", "read", bz2.compress, b'{"a": 1}\n"', "x.jsonl.bz2 line 2: a record is longer"),
+        ("x.jsonl.xz", "read", lzma.compress, b'{"a": 1}\n"', "x.jsonl.xz line 2: a record is longer"),
+        ("x.csv.gz", "read", gzip.compress, b'a,b\n1,2\n"', "x.csv.gz record 3: a record is longer"),
+        ("x.txt.gz", "line_pairs", gzip.compress, b"q\na\nq\n", "x.txt.gz line 4: a record is longer"),
+    ],
+)
+def test_a_line_without_an_end_does_not_fill_the_memory(
+    tmp_path: Path, name: str, reader: str, packed: Callable[[bytes], bytes], head: bytes, said: str
+) -> None:
+    out, taken = peak(reader, str(bomb(tmp_path / name, packed, head)))
+    assert said in out
+    assert taken < MOST, f"{taken >> 20} MiB"
+
+
+def test_a_row_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    with path.open("wb") as file:
+        file.write(b'{"condition":"direct","instruction":"a","response":"b"}\n{"condition":"')
+        for _ in range(10):
+            file.write(b"x" * (6 * MB))
+    out, taken = peak("rows", str(path))
+    assert "x.jsonl row 2 (line 2): a record is longer than max_record_bytes" in out
+    assert taken < MOST, f"{taken >> 20} MiB"
+
+
+# --- the limit, to the byte -----------------------------------------------------------------------------------------
+
+
+class Made(Source):
+    name = "made"
+    origin = None  # type: ignore[assignment]
+    licence = citation = ""
+    fields = ("a",)
+
+    def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
+        return []
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        return Row("", "", "")
+
+
+def one(path: Path, reader: Any, longest: int) -> list[Any]:
+    return list(reader(Piece(path.name, str(path), longest=longest), Made(), "pairmill"))
+
+
+@pytest.mark.parametrize("text", ["x" * 900, "é" * 450, "😀" * 225])
+def test_a_record_of_the_limit_is_read_and_one_byte_more_is_not(tmp_path: Path, text: str) -> None:
+    record = json.dumps({"a": text}, ensure_ascii=False)
+    size = len(record.encode())
+    cases: list[tuple[str, Any, str, int]] = [
+        ("x.jsonl", readers.read, f"{record}\n{record}", size),
+        ("crlf.jsonl", readers.read, f"{record}\r\n{record}\r\n", size),
+        ("x.json", readers.read, f"[{record},\n{record}]", size),
+        ("object.json", readers.json_object, record, size),
+        ("x.csv", readers.read, f'a\n"{text}"\n"{text}"', 900),
+        ("lines.csv", readers.read, f'a\n"{text[:9]}\n{text[9:]}"\r\n', 901),
+        ("x.txt", readers.line_pairs, f"q\n{text}\n", 901),
+        ("y.txt", readers.line_pairs, f"{text}\na\n", 901),
+    ]
+    for name, reader, content, most in cases:
+        path = tmp_path / name
+        path.write_bytes(content.encode())
+        assert one(path, reader, most), name
+        with pytest.raises(
+            InputError, match=rf"{name}.* is longer than max_record_bytes.*at most {most - 1} bytes"
+        ) as failed:
+            one(path, reader, most - 1)
+        assert failed.value.exit_code == 3
+    for path, column in ((tmp_path / "x.parquet", [text, text]), (tmp_path / "l.parquet", [["", text], []])):
+        pq.write_table(pa.table({"a": column}), path)
+        assert len(one(path, readers.read, 900)) == 2
+        with pytest.raises(
+            InputError, match=r"\.parquet row 1: a record is longer than max_record_bytes; got 900 bytes"
+        ):
+            one(path, readers.read, 899)
+    for path in (tmp_path / "rows.jsonl", tmp_path / "rows.parquet"):
+        if path.suffix == ".jsonl":
+            path.write_text(
+                json.dumps(dict(zip(rows.FIELDS, ("c", "i", text), strict=True)), ensure_ascii=False) + "\n"
+            )
+        else:
+            pq.write_table(pa.table({"condition": ["c"], "instruction": ["i"], "response": [text]}), path)
+        assert sum(map(len, rows.read(str(path), longest=1000))) == 1
+        with pytest.raises(InputError, match=r"row 1.*a record is longer than max_record_bytes"):
+            list(rows.read(str(path), longest=899))
+
+
+def test_an_element_of_an_array_has_the_same_limit_wherever_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonstream, "_CHUNK", 64)
+    path = tmp_path / "x.json"
+    for element in ('"' + "x" * 5000, "0." + "1" * 5000, "[1," + "2," * 5000, '"' + "é" * 2500):
+        path.write_text(f'["short",\n{element}')
+        with pytest.raises(InputError, match=r"x\.json row 2 \(line 2\): a record is longer than max_record_bytes"):
+            list(jsonstream.array(str(path), 1000))
+
+
+def test_the_limit_is_an_option_that_every_piece_has(tmp_path: Path) -> None:
+    assert CleanConfig(root="x", raw="y").max_record_bytes == limits.RECORD_BYTES == 64 << 20
+    assert {piece.longest for piece in pieces_of("x.jsonl", str(tmp_path / "x.jsonl"), 1, 1, longest=5)} == {5}
+    with pytest.raises(UsageError, match=r"max_record_bytes: out of range; got 0"):
+        CleanConfig(root="x", raw="y", max_record_bytes=0)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", "bcd", None, ""],
+        [["a", "bb"], None, [], ["ccc"]],
+        [{"x": "abc", "y": ["d"]}, None, {"x": "", "y": []}],
+        [[{"x": "abc"}, {"x": None}], []],
+    ],
+)
+def test_bytes_of_a_row_are_those_of_its_texts(values: list[Any]) -> None:
+    def size(value: Any) -> int:
+        if isinstance(value, dict):
+            value = list(value.values())
+        return sum(map(size, value)) if isinstance(value, list) else len(value or "")
+
+    for column in (pa.array(values), pa.array([*values, *values]).slice(len(values))):
+        assert limits.row_bytes(column).tolist() == list(map(size, values))
+    if isinstance(values[0], str):
+        assert limits.row_bytes(pa.array(values).dictionary_encode()).tolist() == list(map(size, values))
+
+
+def test_rows_are_taken_together_up_to_the_bytes_of_a_batch() -> None:
+    assert limits.stretches(np.array([1, 2, 3, 100, 1, 1, 0]), 5) == [(0, 2), (2, 1), (3, 1), (4, 3)]
+    assert limits.stretches(np.array([], np.int64), 5) == []
+
+
+def test_rows_of_parquet_are_the_same_in_batches_of_any_size(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    texts = ["x" * int(size) for size in rng.integers(0, 300, 500)]
+    column = [[texts[n], texts[n // 7]] for n in range(500)]
+    for codec in ("none", "snappy", "gzip", "brotli", "zstd", "lz4"):
+        path = tmp_path / f"{codec}.parquet"
+        pq.write_table(
+            pa.table({"a": column, "b": texts}), path, compression=codec, row_group_size=130, data_page_size=500
+        )
+        for most, size in ((1024, 8 << 20), (7, 1 << 20), (1024, 1000), (1024, 1)):
+            with rows.open_parquet(str(path)) as file:
+                found = list(rows.parquet_batches(str(path), file, None, None, most, size))
+            assert pa.Table.from_batches(found)["b"].to_pylist() == texts
+
+
+# --- archives -------------------------------------------------------------------------------------------------------
+
+
+def unpacked(data: bytes, tmp_path: Path, pattern: str = "**") -> dict[str, int]:
+    sizes = {}
+
+    @contextmanager
+    def create(name: str) -> Iterator[Path]:
+        yield tmp_path / "out"
+        sizes[name] = (tmp_path / "out").stat().st_size
+
+    archive.unpack(io.BytesIO(data), "x.tar", [pattern], 0, create)
+    return sizes
+
+
+def sparse(size: int, form: str) -> bytes:
+    """A tar archive whose one member, ``a.txt``, is a hole of this size."""
+    info = tarfile.TarInfo("a.txt")
+    data = b""
+    if form == "gnu":
+        header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+        header[156:157] = tarfile.GNUTYPE_SPARSE
+        header[386:410] = b"%011o\0%011o\0" % (size, 0)
+        header[483:495] = tarfile.itn(size, 12, tarfile.GNU_FORMAT)  # type: ignore[attr-defined]
+        header[148:156] = b" " * 8
+        header[148:156] = b"%06o\0 " % sum(header)
+        data = bytes(header)
+    else:
+        info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(size)}
+        info.pax_headers |= {"GNU.sparse.map": f"{size},0", "GNU.sparse.numblocks": "1"}
+        data = info.tobuf(tarfile.PAX_FORMAT)
+    return data + bytes(10_240 - len(data))
+
+
+@pytest.mark.parametrize("form", ["gnu", "pax"])
+def test_a_sparse_member_is_refused_where_it_is_wanted(tmp_path: Path, form: str) -> None:
+    data = sparse(1 << 40, form)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        assert [(member.size, member.issparse()) for member in tar] == [(1 << 40, True)]
+    with pytest.raises(InputError, match=r"x\.tar: .*sparse; got 'a\.txt'"):
+        unpacked(data, tmp_path)
+    assert unpacked(data, tmp_path, "*.json") == {}
+    (tmp_path / "x.tar").write_bytes(data)
+    with pytest.raises(InputError, match=r"x\.tar member 'a\.txt': a member is sparse"):
+        list(readers.tar_members(Piece("x.tar", str(tmp_path / "x.tar")), lambda name: True))
+
+
+def packed(kind: str, name: str, data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
+            zipped.writestr(name, data)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_a_member_that_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    import shutil
+
+    data = packed(kind, "a.txt", bytes(5 * MB))
+    assert unpacked(data, tmp_path) == {"a.txt": 5 * MB}
+    (tmp_path / "out").unlink()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5 * MB - 1))
+    with pytest.raises(StorageError, match=r"x\.tar member 'a\.txt': no space left.*expected 5242880 bytes"):
+        unpacked(data, tmp_path)
+    assert not (tmp_path / "out").exists() or not (tmp_path / "out").stat().st_size
+
+
+def test_a_member_of_an_archive_that_is_a_record_has_its_limit(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.gz"
+    path.write_bytes(packed("tar", "a.txt", bytes(1001)))
+    piece = Piece(path.name, str(path), longest=1001)
+    assert list(readers.tar_members(piece, lambda name: True)) == [("a.txt", bytes(1001))]
+    with pytest.raises(
+        InputError, match=r"x\.tar\.gz member 'a\.txt': a member is longer than max_record_bytes; got 1001"
+    ):
+        list(readers.tar_members(Piece(path.name, str(path), longest=1000), lambda name: True))
+
+
+def test_a_header_of_a_tar_is_not_read_into_memory_whatever_it_says(tmp_path: Path) -> None:
+    for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE):
+        info = tarfile.TarInfo("a")
+        info.type, info.size = kind, 64 * MB
+        with pytest.raises(InputError, match=r"x\.tar: is no whole tar or zip archive; got a header of more than"):
+            unpacked(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(64 * MB), 1), tmp_path)
+
+
+def test_what_asks_for_much_memory_to_be_decompressed_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 512 * MB}]
+    (tmp_path / "x.jsonl.xz").write_bytes(lzma.compress(b"{}\n", filters=filters))
+    with pytest.raises(InputError, match=r"x\.jsonl\.xz: needs too much memory to decompress"):
+        one(tmp_path / "x.jsonl.xz", readers.read, 1000)
+
+
+@pytest.mark.parametrize(("packing", "name"), [(bz2.compress, "x.jsonl.bz2"), (lzma.compress, "x.jsonl.xz")])
+def test_a_damaged_stream_behind_another_is_not_taken_for_the_end(
+    tmp_path: Path, packing: Callable[[bytes], bytes], name: str
+) -> None:
+    path = tmp_path / name
+    streams = [packing(b'{"a": 1}\n'), packing(b'{"a": 2}\n')]
+    path.write_bytes(b"".join(streams))
+    assert len(one(path, readers.read, 1000)) == 2
+    for second in (b"?" + streams[1][1:], streams[1][:5], b"rest"):
+        path.write_bytes(streams[0] + second)
+        with pytest.raises(InputError, match="is damaged or cut"):
+            one(path, readers.read, 1000)
+
+
+# --- columns of one name --------------------------------------------------------------------------------------------
+
+
+def test_a_column_that_is_read_and_there_twice_is_refused(tmp_path: Path) -> None:
+    csv_file, parquet = tmp_path / "x.csv", tmp_path / "x.parquet"
+    csv_file.write_text("a,q,a\n1,2,3\n")
+    pq.write_table(pa.Table.from_arrays([pa.array(["1"]), pa.array(["2"]), pa.array(["3"])], ["a", "q", "a"]), parquet)
+    for path in (csv_file, parquet):
+        with pytest.raises(InputError, match=rf"{path.name}: column 'a' is there 2 times; got a, q, a; expected once"):
+            one(path, readers.read, 1000)
+    csv_file.write_text("a,q,q\n1,2,3\n")
+    pq.write_table(pa.Table.from_arrays([pa.array(["1"]), pa.array(["2"]), pa.array(["3"])], ["a", "q", "q"]), parquet)
+    for path in (csv_file, parquet):
+        assert [record["a"] for _, record in one(path, readers.read, 1000)] == ["1"]
