@@ -19,7 +19,7 @@ from pairmill.errors import StageFailure
 from pairmill.interface.cli import Outcome
 
 if TYPE_CHECKING:
-    from pairmill.report.page import Report
+    from pairmill.report.model import Report
 
 
 def run(config: SampleConfig) -> Outcome:

@@ -1,4 +1,4 @@
-"""Token-array folders: one folder per task with five one-dimensional ``.npy`` files, and ``tokenizer_info.json``.
+"""Token-array folders: one folder per data set with five one-dimensional ``.npy`` files, and ``tokenizer_info.json``.
 
 The format is data_io's (docs/format.md section 4): ``tokens`` (uint32) has for each row the instruction span, directly
 followed by the response span; ``inst_start, inst_len, resp_start, resp_len`` (uint64) are their positions. Files are
@@ -99,7 +99,7 @@ def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable
 
 @contextmanager
 def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[dict[str, NpyWriter]]:
-    """Writers of the five arrays of a task, by name; ``create`` opens the local file of an array."""
+    """Writers of the five arrays of a data set, by name; ``create`` opens the local file of an array."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(NpyWriter(stack.enter_context(create(f"{name}.npy")), dtype))
@@ -164,7 +164,7 @@ def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]
 
 
 @dataclass(frozen=True)
-class Task:
+class Dataset:
     """A data set of a tokenized folder: its name, the URI of its folder, and the expected contents of its arrays."""
 
     name: str
@@ -220,7 +220,7 @@ class Folder:
     """A tokenized folder: its data sets sorted by name by code point, and what identifies its content."""
 
     uri: str
-    tasks: list[Task]
+    tasks: list[Dataset]
     info: dict[str, Any]
     fingerprint: str
     rows: int | None
@@ -272,7 +272,7 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
             raise InputError(
                 "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
             )
-        tasks.append(Task(name, storage.join(uri, name)))
+        tasks.append(Dataset(name, storage.join(uri, name)))
         read += files
     found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
     Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
@@ -281,13 +281,13 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
     return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
 
 
-def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Task:
+def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:
     """``contents``: by path below the folder."""
     mine = {array: contents[path] for array in ARRAYS if (path := f"{name}/{array}.npy") in contents}
-    return Task(name, uri, mine)
+    return Dataset(name, uri, mine)
 
 
-def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Task]:
+def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Dataset]:
     wrong = manifests.damage(uri, manifest.files, verify=True) if verify else []
     if wrong:
         raise InputError(

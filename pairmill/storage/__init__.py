@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pairmill.errors import InputError, UsageError
 from pairmill.storage.base import Entry, Store
 from pairmill.storage.local import LocalStore
-from pairmill.storage.uris import bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
+from pairmill.storage.uris import OBJECT_STORES, bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
 
 __all__ = [
     "Entry",
@@ -56,7 +56,7 @@ def store_for(uri: str) -> Store:
             "no storage backend for this scheme",
             where=uri,
             got=f"{scheme(uri)}://",
-            expected="a path, file://, gs://, s3:// or minio://",
+            expected=", ".join(["a path", "file://", *(f"{name}://" for name in OBJECT_STORES)]),
         )
     return store
 

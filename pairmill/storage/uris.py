@@ -11,6 +11,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pairmill.errors import StorageError, UsageError
 
+OBJECT_STORES = ("gs", "s3", "minio")
+"""Schemes whose URIs are ``<scheme>://<bucket>/<key>``."""
+
 
 def scheme(uri: str) -> str:
     """``file`` for plain paths, else the part before ``://`` in lower case."""
@@ -20,7 +23,7 @@ def scheme(uri: str) -> str:
 
 def _escaped(uri: str) -> bool:
     # In a plain path and in a key a '%' is a character; in file:// and https:// it starts an escape.
-    return "://" in uri and scheme(uri) not in {"gs", "s3", "minio"}
+    return "://" in uri and scheme(uri) not in OBJECT_STORES
 
 
 def local_path(uri: str) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError
-from pairmill.formats.tokens import ARRAYS, INFO, Array, NpyWriter, Task, open_folder, write_npy
+from pairmill.formats.tokens import ARRAYS, INFO, Array, Dataset, NpyWriter, open_folder, write_npy
 
 
 def load(uri: str) -> np.ndarray[Any, Any]:
@@ -23,7 +23,7 @@ def load(uri: str) -> np.ndarray[Any, Any]:
     return np.concatenate(pieces) if pieces else np.empty(0)
 
 
-def index_of(task: Task, size: int = 2) -> dict[str, np.ndarray[Any, Any]]:
+def index_of(task: Dataset, size: int = 2) -> dict[str, np.ndarray[Any, Any]]:
     pieces = list(task.index(size))
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]} if pieces else {}
 
@@ -178,7 +178,7 @@ def put_task(folder: Path, rows: list[tuple[int, int]], **changed: Any) -> Path:
 
 def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
     put_task(tmp_path / "a.jsonl", [(3, 2), (1, 1), (4, 4)])
-    index = index_of(Task("a.jsonl", str(tmp_path / "a.jsonl")))
+    index = index_of(Dataset("a.jsonl", str(tmp_path / "a.jsonl")))
     assert {name: values.tolist() for name, values in index.items()} == {
         "inst_start": [0, 5, 7],
         "inst_len": [3, 1, 4],
@@ -190,7 +190,7 @@ def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
 
 def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
     put_task(tmp_path / "a", [])
-    assert index_of(Task("a", str(tmp_path / "a"))) == {}
+    assert index_of(Dataset("a", str(tmp_path / "a"))) == {}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
 def test_spans_that_do_not_fit_their_tokens_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     put_task(tmp_path / "a", [(3, 2), (1, 1), (4, 4)], **changed)
     with pytest.raises(InputError, match=said):
-        index_of(Task("a", str(tmp_path / "a")))
+        index_of(Dataset("a", str(tmp_path / "a")))
 
 
 def foreign(folder: Path, *names: str) -> Path:
