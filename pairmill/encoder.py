@@ -1,9 +1,8 @@
 """Text to token ids, as tokenizers 0.22.2 does it.
 
-A tokenizer.json of a kind that the Rust encoder knows goes there, which gives the same ids some thirty times as fast:
-byte-level BPE with the split of Qwen 2 (train_tokenizer's), Llama 3 or GPT-2. Any other goes to the tokenizers library
-itself. Either way special tokens in a text are plain text and none are added; an added token that is not special is
-found in a text.
+The Rust encoder gives the same ids about thirty times as fast for byte-level BPE with the split of Qwen 2 (that of
+train_tokenizer), Llama 3 or GPT-2. Any other tokenizer.json is encoded by the tokenizers library itself. In both cases
+special tokens in a text are plain text and none are added; added tokens that are not special are recognised.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from pairmill import _native
 
-# The splits that rust/core/src/bpe/{split,patterns}.rs scan; any other expression is the library's business.
+# The splits that rust/core/src/bpe/{split,patterns}.rs implement. The library encodes with any other expression.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -44,7 +43,7 @@ _Pattern = Literal["qwen2", "llama3", "gpt2"]
 _PATTERNS: dict[str, _Pattern] = {SPLIT: "qwen2", LLAMA3_SPLIT: "llama3", GPT2_SPLIT: "gpt2"}
 _FAMILIES = {"qwen2": "Qwen 2 and 3", "llama3": "Llama 3 and GPT-4", "gpt2": "GPT-2"}
 
-# Options of the BPE model that the native encoder does not have, with the values that switch them off.
+# Options of the BPE model that the native encoder lacks, with the values that switch them off.
 _MODEL_OFF: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
     "unk_token": (None,),
@@ -52,18 +51,17 @@ _MODEL_OFF: dict[str, tuple[Any, ...]] = {
     "end_of_word_suffix": (None, ""),
     "byte_fallback": (False, None),
 }
-# Others that it has, or that change nothing without an unknown token.
+# Options that it has, or that have no effect without an unknown token.
 _MODEL_KNOWN = {"type", "vocab", "merges", "ignore_merges", "fuse_unk"}
 
-# The last line of versions with one normaliser and one set of character classes: 1.0 gives other ids.
+# Later versions have other normalisers and character classes: 1.0 gives other ids.
 _LIBRARY_VERSION = "0.22."
 
-# Rows in one call of the library: bounds its memory, some 200 bytes a token.
+# Rows in one call of the library, which takes about 200 bytes of memory a token.
 _LIBRARY_ROWS = 1024
 
-# What went wrong somewhere once, in this or another tokenizer: contractions with case folding, line ends and spaces
-# before and after everything, the end of the text, marks newer than the normaliser, bytes without a symbol, control
-# strings, long words.
+# Cases that have gone wrong in this or another tokenizer: contractions with case folding, line ends and spaces around
+# everything, the end of the text, marks newer than the normaliser, bytes without a symbol, control strings, long words.
 _PROBES = (
     "", " ", "  ", "\n", "\r\n", " \n", "\n ", "\t\t", "a", "a ", " a", "a  b", "a   ", "\u3000", "a\u3000\u3000b",
     "Hello, world!", "I'm you're he'LL she'Ve 'Twas 'ſo 'sfoo 'xfoo ''s", "don't", "'", "'é", "1234567890", "٣٤٥",
@@ -76,7 +74,7 @@ _PROBES = (
     "12 345 678 9012345 ٣٤٥٦ ²³¼½Ⅷ 1a23", "it's IT'S we've 'll ''re ' s", "a  1  !  \u00a0b \n c\t\td",
     "supercalifragilisticexpialidocious", "ab" * 100, "=" * 200, " " * 300 + "x", "\n" * 70, "aaaaaaaaaaaaaaaaa",
 )  # fmt: skip
-# Probes made of a file's own tokens, so many at most: of all added ones, and of all its vocabulary.
+# The maximum of probes made of a file's own tokens: of the added ones, and of the vocabulary.
 _ADDED_PROBES = 100
 _VOCAB_PROBES = 250
 
@@ -92,8 +90,8 @@ class Encoded(_Pair):
     Attributes:
         ids: uint32 [n], all texts one after another.
         offsets: int64 [rows + 1]; text i has ids[offsets[i]:offsets[i + 1]].
-        dropped_bytes: UTF-8 bytes (of the texts as they are split) that have no symbol in the vocabulary and vanished;
-            None on the library's path, which does not tell.
+        dropped_bytes: number of UTF-8 bytes (after normalisation) that have no symbol in the vocabulary and were
+            dropped; None on the library's path, which does not tell.
     """
 
     dropped_bytes: int | None
@@ -105,11 +103,11 @@ class Encoded(_Pair):
 
 
 class Encoder:
-    """A tokenizer.json made ready to encode; see `from_file` and `from_json`.
+    """An encoder of a tokenizer.json; see `from_file` and `from_json`.
 
     Attributes:
-        path: who encodes, "native" or "library".
-        reason: why, in a person's words.
+        path: "native" or "library".
+        reason: why that path, in words.
         native: the native encoder; None on the library's path.
         vocab_size: number of tokens, added ones included.
     """
@@ -135,9 +133,9 @@ class Encoder:
 
         Args:
             path: the file, of the format of tokenizers 0.22.
-            library: encode with the tokenizers library whatever the configuration.
-            checked: the same text was compared with the library before, which takes most of the time; a native encoder
-                is not compared again.
+            library: always encode with the tokenizers library.
+            checked: the native encoder of the same text was compared with the library before, and is not compared
+                again, which would take most of the time.
 
         Raises:
             InputError: the file is absent or not a tokenizer.
@@ -150,18 +148,18 @@ class Encoder:
         except OSError as error:
             raise from_os_error(error, str(path)) from error
         except UnicodeDecodeError as error:
-            raise InputError("not a tokenizer", where=str(path), got=str(error), expected="UTF-8 text") from error
+            raise InputError("not a valid tokenizer", where=str(path), got=str(error), expected="UTF-8 text") from error
         return cls(text, where=str(path), library=library, checked=checked)
 
     @classmethod
     def from_json(
         cls, text: str, *, where: str = "tokenizer.json", library: bool = False, checked: bool = False
     ) -> Encoder:
-        """Take the text of a tokenizer.json; `where` names it in errors. Otherwise as `from_file`."""
+        """As `from_file`, from the text of a tokenizer.json; `where` names it in errors."""
         return cls(text, where=where, library=library, checked=checked)
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of a token, given in byte symbols or, for an added one, as it is; None if there is none."""
+        """Return the id of a token (in byte symbols, unless it is an added one), or None."""
         if self.native is not None:
             return self.native.token_to_id(token)
         assert self._tokenizer is not None
@@ -169,7 +167,7 @@ class Encoder:
         return found
 
     def encode(self, strings: pa.Array | pa.ChunkedArray | list[str]) -> Encoded:
-        """Encode each string as a document of its own.
+        """Encode each string separately.
 
         Args:
             strings: [rows] of string, large_string, string_view, or a dictionary of those, without nulls.
@@ -203,7 +201,7 @@ class Encoder:
 
 
 def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_native.Encoder | None, str]:
-    """The native encoder of a tokenizer.json, compared with the library unless that is None, or no encoder; and why."""
+    """The native encoder of a tokenizer.json or None, and why. It is compared with `tokenizer` unless that is None."""
     from pairmill import _native
 
     try:
@@ -212,7 +210,7 @@ def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_n
         return None, f"the native encoder cannot read it: {error}"
     known = _recognised(settings)
     if isinstance(known, str):
-        return None, f"the native encoder does not do its {known}"
+        return None, f"the native encoder does not support its {known}"
     try:
         native = _native.tokenizer_encoder(
             text, pattern=known.pattern, normalize=known.normalize, ignore_merges=known.ignore_merges
@@ -229,7 +227,7 @@ def _made_native(text: str, tokenizer: Tokenizer | None, where: str) -> tuple[_n
 def _compare(native: _native.Encoder, tokenizer: Tokenizer, probes: list[str], where: str) -> None:
     import pyarrow as pa
 
-    # pyarrow.array() of a list imports pandas where that is installed, which takes longer than all the rest.
+    # pyarrow.array() of a list imports pandas, if it is installed, which takes longer than everything else.
     data = [probe.encode() for probe in probes]
     offsets = np.cumsum([0, *map(len, data)], dtype=np.int64)
     texts = pa.LargeStringArray.from_buffers(len(data), pa.py_buffer(offsets), pa.py_buffer(b"".join(data)))
@@ -249,7 +247,7 @@ def _compare(native: _native.Encoder, tokenizer: Tokenizer, probes: list[str], w
 
 @dataclass(frozen=True)
 class _Recognised:
-    """A configuration that the native encoder reproduces."""
+    """A configuration that the native encoder supports."""
 
     pattern: _Pattern
     normalize: bool
@@ -273,10 +271,7 @@ def _row(encoded: Encoded, row: int) -> list[int]:
 
 
 def _recognised(settings: dict[str, Any]) -> _Recognised | str:
-    """Say what to tell the native encoder so that it does what a tokenizer.json says; or else what it does not do.
-
-    The decoder has no part in encoding.
-    """
+    """The native encoder's configuration for a tokenizer.json, or the names of settings that it does not support."""
     model = settings["model"]
     pattern = _pattern(_steps(settings.get("pre_tokenizer"), "pretokenizers"))
     normalizers = _steps(settings.get("normalizer"), "normalizers")
@@ -286,7 +281,7 @@ def _recognised(settings: dict[str, Any]) -> _Recognised | str:
         "normalizer": normalizers in ([], [{"type": "NFC"}]),
         "pre_tokenizer": pattern is not None,
         "post_processor": all(map(_keeps_ids, _steps(settings.get("post_processor"), "processors"))),
-        # Files of old versions name no type, and are BPE if they have merges.
+        # Files of old versions have no type.
         "model": model.get("type", "BPE") == "BPE" and set(model) <= _MODEL_KNOWN | set(_MODEL_OFF),
         **{f"model.{key}": model.get(key) in off for key, off in _MODEL_OFF.items()},
     }
@@ -297,7 +292,7 @@ def _recognised(settings: dict[str, Any]) -> _Recognised | str:
 
 
 def _steps(section: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
-    """The steps of a section in order, those of sequences within it too."""
+    """The steps of a section in order, with nested sequences flattened."""
     if section is None:
         return []
     if section.get("type") != "Sequence":
@@ -306,14 +301,14 @@ def _steps(section: dict[str, Any] | None, inside: str) -> list[dict[str, Any]]:
 
 
 def _pattern(steps: list[dict[str, Any]]) -> _Pattern | None:
-    """The split that a pre-tokenizer makes before it turns bytes into symbols, if the native encoder has it."""
+    """The split of a pre-tokenizer before it turns bytes into symbols, if the native encoder has it."""
     if not steps or steps[-1].get("type") != "ByteLevel" or steps[-1].get("add_prefix_space") is not False:
         return None
     own = steps[-1].get("use_regex", True)
     if len(steps) == 1:
         return "gpt2" if own else None
     split = steps[0]
-    # The expressions leave no gaps, so that removing what lies between their matches changes nothing.
+    # The expressions match everything, so removing the text between matches changes nothing.
     isolates = split.get("behavior") == "Isolated" or (split.get("behavior") == "Removed" and split.get("invert"))
     if len(steps) == 2 and not own and split.get("type") == "Split" and isolates:
         return _PATTERNS.get(split["pattern"].get("Regex", ""))
@@ -321,7 +316,7 @@ def _pattern(steps: list[dict[str, Any]]) -> _Pattern | None:
 
 
 def _keeps_ids(processor: dict[str, Any]) -> bool:
-    """Whether a post-processor leaves the ids of one text as they are where it may add no special tokens."""
+    """Whether a post-processor leaves the ids of a single text unchanged if no special tokens are added."""
     if processor.get("type") == "TemplateProcessing":
         texts = [piece["Sequence"]["id"] for piece in processor["single"] if "Sequence" in piece]
         return texts == ["A"]
@@ -329,7 +324,7 @@ def _keeps_ids(processor: dict[str, Any]) -> bool:
 
 
 def _probes_of(settings: dict[str, Any], tokenizer: Tokenizer) -> list[str]:
-    """Texts made of a file's own tokens: added ones in and beside others, and some of its vocabulary."""
+    """Texts made of a file's own tokens: added ones within and beside others, and some of its vocabulary."""
     from tokenizers import decoders
 
     added = [token["content"] for token in settings.get("added_tokens") or ()]
@@ -342,7 +337,7 @@ def _probes_of(settings: dict[str, Any], tokenizer: Tokenizer) -> list[str]:
 
 
 def _chunks(strings: pa.Array | pa.ChunkedArray | list[str]) -> list[pa.Array]:
-    """Return the strings as arrays of string or large_string, without nulls."""
+    """Convert to arrays of string or large_string without nulls."""
     import pyarrow as pa
 
     if isinstance(strings, list):
@@ -362,12 +357,12 @@ def _chunks(strings: pa.Array | pa.ChunkedArray | list[str]) -> list[pa.Array]:
 
 
 def _library(text: str, where: str) -> Tokenizer:
-    """The tokenizers library's own reading of a tokenizer.json."""
+    """Load a tokenizer.json with the tokenizers library."""
     import tokenizers
 
     if not tokenizers.__version__.startswith(_LIBRARY_VERSION):
         raise InternalError(
-            "another version of the tokenizers package is installed, which gives other ids",
+            "the installed version of tokenizers gives other ids",
             where=where,
             got=tokenizers.__version__,
             expected=f"{_LIBRARY_VERSION}x",
@@ -375,21 +370,21 @@ def _library(text: str, where: str) -> Tokenizer:
         )
     try:
         tokenizer = tokenizers.Tokenizer.from_str(text)
-    # The library raises bare Exception for every fault of a file.
+    # The library raises bare Exception.
     except Exception as error:
         raise InputError(
-            "not a tokenizer",
+            "not a valid tokenizer",
             where=where,
             got=str(error),
             expected="a tokenizer.json that tokenizers 0.22 reads",
-            hint="train it again, or fetch the file again",
+            hint="train it again, or download it again",
         ) from error
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def _encode_by_library(tokenizer: Tokenizer, texts: list[str], where: str) -> Encoded:
-    # Padding to the longest of a batch would make the ids of a text depend on its neighbours.
+    # Padding to the longest text of a batch would make ids depend on the other texts.
     rows = _LIBRARY_ROWS if tokenizer.padding is None else 1
     ids: list[list[int]] = []
     for start in range(0, len(texts), rows):
@@ -398,7 +393,7 @@ def _encode_by_library(tokenizer: Tokenizer, texts: list[str], where: str) -> En
         # The library raises bare Exception.
         except Exception as error:
             raise InputError(
-                "the tokenizers library fails on a text",
+                "the tokenizers library failed on a text",
                 where=f"{where}, one of the rows {start + 1} to {min(start + rows, len(texts))}",
                 got=str(error),
             ) from error

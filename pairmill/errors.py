@@ -1,4 +1,4 @@
-"""One family of exceptions; each is an instruction: what, where, got, expected, what to do next."""
+"""One family of exceptions. Each says what is wrong, where, what was found, what was expected, and what to do next."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class PairmillError(Exception):
     """Base of every error that pairmill raises on purpose.
 
     Args:
-        what: what is wrong, one clause.
-        where: the option, file and row, or stage it concerns.
+        what: what is wrong, in one clause.
+        where: the option, file and row, or stage.
         got: what was found.
-        expected: what would have been right.
-        hint: what to do next.
+        expected: what would be right.
+        hint: the next step.
     """
 
     exit_code = 5
@@ -29,7 +29,7 @@ class PairmillError(Exception):
             parts.append(hint)
         super().__init__((f"{where}: " if where else "") + "; ".join(parts))
 
-    # Exceptions cross the process pool by pickling, which by default calls the class with `args` only.
+    # Exceptions are pickled by the process pool, which by default calls the class with `args` only.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.where, self.got, self.expected, self.hint)
 
@@ -45,13 +45,13 @@ class UsageError(PairmillError):
 
 
 class InputError(PairmillError):
-    """Input data is absent, empty, unfinished or malformed. Exit code 3."""
+    """Input is absent, empty, unfinished or malformed. Exit code 3."""
 
     exit_code = 3
 
 
 class Changed(InputError):
-    """What is read is not what was digested before: other bytes than those that its key names."""
+    """The bytes that were read are not those that were digested before."""
 
 
 class StorageError(PairmillError):
@@ -61,7 +61,7 @@ class StorageError(PairmillError):
 
 
 class InternalError(PairmillError):
-    """A defect of pairmill itself, or a worker that was killed. Exit code 5."""
+    """A defect of pairmill, or a killed worker. Exit code 5."""
 
     exit_code = 5
 
@@ -70,7 +70,7 @@ _SHOWN = 20
 
 
 class StageFailure(PairmillError):
-    """One or more shards failed; the others are committed. Its exit code is that of the gravest."""
+    """One or more shards failed; the others are committed. The exit code is the highest of theirs."""
 
     def __init__(self, stage: str, failures: list[tuple[str, PairmillError]], total: int) -> None:
         self.failures = failures
@@ -78,26 +78,26 @@ class StageFailure(PairmillError):
         if len(failures) > _SHOWN:
             lines += f"\n  and {len(failures) - _SHOWN} more"
         super().__init__(
-            f"{len(failures)} of {total} shards failed, the others are committed and will be reused{lines}", where=stage
+            f"{len(failures)} of {total} shards failed; the others are committed and will be reused{lines}", where=stage
         )
         self.exit_code = max(error.exit_code for _, error in failures)
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError("a StageFailure belongs to the process that runs the stage")
+        raise TypeError("a StageFailure is not pickled: only the process that runs the stage raises it")
 
 
 SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Numbers of the operating system's errors that say that there is no room."""
+"""The errno values of a full disk, quota or file system."""
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
 
 
 def from_os_error(error: OSError, where: str) -> PairmillError:
-    """Translate an OSError into the family, keeping the exit codes: space and permission 4, absence 3."""
+    """Turn an OSError into one of ours: absence into InputError, anything else into StorageError."""
     path = str(error.filename) if error.filename else where
     text = error.strerror or str(error)
     if error.errno in SPACE:
         return StorageError(
-            "no space left", where=path, got=text, hint="free space or choose another place, then run the same command"
+            "no space left", where=path, got=text, hint="free space or choose another folder, then run the same command"
         )
     if error.errno == errno.ENOENT:
         return InputError("does not exist", where=path, hint="check the path")

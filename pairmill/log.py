@@ -1,6 +1,6 @@
-"""Logs go to stderr: short lines on a terminal, one JSON object a line elsewhere (a pod, a pipe).
+"""Logs on stderr: short lines on a terminal, otherwise (a pod, a pipe) one JSON object a line.
 
-``PAIRMILL_LOG=human|json`` overrides the choice. stdout is never written here: it belongs to the stage's result.
+``PAIRMILL_LOG=human|json`` overrides the choice. stdout is reserved for the stage's result.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def logger() -> logging.Logger:
 
 
 def human() -> bool:
-    """Whether log lines are for a person rather than for a collector."""
+    """Whether log lines are for a person, not for a collector."""
     choice = os.environ.get("PAIRMILL_LOG", "auto")
     return choice == "human" or (choice != "json" and sys.stderr.isatty())
 
 
 def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-    """A record of any logger, without secrets: libraries log URLs by handlers of their own, which no formatter sees."""
+    """A record without secrets. Libraries log URLs through their own handlers, which no formatter of ours sees."""
     record = logging.LogRecord(*args, **kwargs)
     try:
         message = record.getMessage()
-    except Exception:  # of a library's own log line; it would be printed as it is
+    except Exception:  # a library's malformed log call
         message = f"{record.msg} {record.args}"
     record.msg, record.args = scrubbed(message), ()
     if record.exc_info and record.exc_info[0] is not None:
@@ -50,7 +50,7 @@ def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 
 def _scrubbed(value: object) -> object:
-    """A value of a JSON line, its texts scrubbed."""
+    """A value of a JSON line, with its texts scrubbed."""
     if isinstance(value, str):
         return scrubbed(value)
     if isinstance(value, Mapping):
@@ -69,13 +69,13 @@ class _JsonFormatter(logging.Formatter):
             line[key] = _scrubbed(value)
         if record.exc_text:
             line["exception"] = record.exc_text
-        # Kubeflow's API shows this key of a line that is JSON, and an empty line where it is missing.
+        # Of a JSON line Kubeflow's API shows this key, or an empty line without it.
         line["log"] = "\n".join(line[key] for key in ("message", "exception") if key in line)
         return escaped_json(json.dumps(line, ensure_ascii=False))
 
 
 class _HumanHandler(logging.Handler):
-    """Lines above the progress bar, as long as they are; what is no information says so."""
+    """Prints lines above the progress bar, without wrapping, with the level unless it is INFO."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from rich.text import Text
@@ -86,7 +86,7 @@ class _HumanHandler(logging.Handler):
 
 
 def setup() -> None:
-    """Attach the one handler. Safe to call again (worker processes do)."""
+    """Attach the handler. Safe to call again, as worker processes do."""
     logging.setLogRecordFactory(_record)
     log = logger()
     log.handlers.clear()
@@ -105,7 +105,7 @@ _console: Console | None = None
 
 
 def console() -> Console:
-    """The terminal behind stderr, shared by log lines and progress bars so that neither tears the other."""
+    """The console on stderr, shared by log lines and progress bars so that they do not garble each other."""
     global _console
     if _console is None:
         from rich.console import Console
@@ -115,12 +115,12 @@ def console() -> Console:
 
 
 def event(message: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Log ``message``; ``fields`` become keys of the JSON line (a person reads the message alone)."""
+    """Log ``message``; ``fields`` become keys of the JSON line and are not shown to a person."""
     logger().log(level, message, extra={"fields": fields})
 
 
 class Progress(Protocol):
-    """What the runner tells while shards complete."""
+    """Receives the runner's progress."""
 
     def advance(self, shards: int, rows: int, size: int) -> None:
         """Add completed shards, their rows and their output bytes."""
@@ -151,7 +151,7 @@ class _Lines:
 
 @contextmanager
 def progress(title: str, total: int, unit: str = "shards") -> Iterator[Progress]:
-    """A bar on a terminal, a JSON line every ten seconds elsewhere. ``total`` counts shards, or what ``unit`` says."""
+    """Show a bar on a terminal, otherwise log a line every ten seconds. ``total`` counts shards, or ``unit``."""
     if not (human() and sys.stderr.isatty()):
         yield _Lines(title, total, unit)
         return

@@ -1,6 +1,6 @@
-"""What of a text may be shown: no secret, and nothing that a terminal obeys.
+"""Removes secrets and terminal control characters from texts that are shown.
 
-Names and messages of foreign libraries come from outside. :mod:`pairmill.log` passes everything through here.
+Names and messages of libraries are not trusted. :mod:`pairmill.log` passes everything through here.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 import re
 
 CUT = "…"
-"""What is shown in place of a secret."""
+"""Replaces a secret."""
 
 _URL = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]*)://([^\s"'<>`]+)""")
-# urllib3 names a URL by its path alone: "Max retries exceeded with url: /key?X-Amz-Signature=…".
+# urllib3 logs only the path of a URL: "Max retries exceeded with url: /key?X-Amz-Signature=…".
 _PATH = re.compile(r"""(?<![^\s"'(<])(/[^\s?"'<>`]*)\?([A-Za-z_][\w.~%-]*=[^\s"'<>`]*)""")
-# A quote inside of a query ends what is taken for its URL.
+# For queries that a quote splits from their URL.
 _SIGNED = re.compile(
     r"(?i)([?&#](?:x-(?:amz|goog)-[\w-]+|sig|signature|policy|key-pair-id|(?:aws|google)access(?:key)?id|password|secret"
     r"|(?:[a-z]+[_-])?token|(?:client|app)[_-]secret|api[_-]?key)=)[^\s&\"'<>`]+"
@@ -22,15 +22,15 @@ _SIGNED = re.compile(
 _AUTHORIZATION = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?:[a-z]+[ ]+)?[^\s\"',}]+")
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{16,}\b|(?i:(?<=\bbearer ))[\w.~+/=-]{16,}")
 _CLOSING = re.compile(r"[)\]}.,;:]*$")
-# There a question mark is a character of a name.
+# In these schemes a question mark is part of the name.
 _NAMES = frozenset({"file", "gs", "hf", "minio", "s3"})
 
 _SECRET_VARIABLE = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|SECRET_KEY|ACCESS_KEY|API_KEY)$")
-# A shorter value is a word that messages hold by chance.
+# Shorter values appear in messages by chance.
 _SHORTEST = 6
 
-# DEL and the second half of control characters, ends of lines, and what overrides the direction of writing: JSON lets
-# them pass, and a terminal that shows JSON obeys them.
+# DEL and C1 control characters, line separators, and overrides of the text direction: JSON does not escape them, and a
+# terminal that shows JSON obeys them.
 _OBEYED = (*range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _IN_JSON = {code: f"\\u{code:04x}" for code in _OBEYED}
 _ESCAPES = {
@@ -39,12 +39,12 @@ _ESCAPES = {
     ord("\t"): "\\t",
     ord("\r"): "\\r",
 }
-# A line that begins as far right as this is one of a message; further left begins the next message.
+# A line that is not indented would look like a new message.
 _CONTINUED = re.compile(r"\n(?!  )")
 
 
 def scrubbed(text: str) -> str:
-    """The text without queries and passwords of URLs, and without the values of variables that hold secrets."""
+    """Remove queries and passwords of URLs, and the values of environment variables that are secrets."""
     for value in _secrets():
         text = text.replace(value, CUT)
     if "?" in text or "://" in text:
@@ -56,21 +56,21 @@ def scrubbed(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text for a terminal: control characters and those that reorder a line are spelt out, further lines indented.
+    """Escape control characters and text direction overrides, and indent further lines.
 
-    So no name moves the cursor, changes what was said before, or looks like a message of its own.
+    So no name can move the cursor, overwrite earlier output, or look like another message.
     """
     return _CONTINUED.sub("\n  ", text.translate(_ESCAPES))
 
 
 def escaped_json(line: str) -> str:
-    """JSON for a terminal: it says the same."""
+    """Escape in a line of JSON what a terminal would obey; its meaning stays the same."""
     return line.translate(_IN_JSON)
 
 
 def _secrets() -> list[str]:
     values = {value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
-    # The longest first: one may be part of another.
+    # Longest first: one may contain another.
     return sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)
 
 
@@ -93,6 +93,6 @@ def _plain_path(match: re.Match[str]) -> str:
 
 
 def _closing(query: str) -> str:
-    """What behind a URL belongs to the sentence around it."""
+    """The punctuation after a URL."""
     found = _CLOSING.search(query)
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""``python -m pairmill.verify <folder> …``: finished folders of any stage, byte by byte, against their manifests."""
+"""``python -m pairmill.verify <folder> …``: compares finished folders with their manifests, byte by byte."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pairmill.interface import cli
 
 @dataclass(kw_only=True)
 class VerifyConfig:
-    """Read every file of finished folders, and name those that are not what their manifest says."""
+    """Read every file of finished folders and report those that differ from the manifest."""
 
     path: str = option(
-        help="a finished folder of any stage, or a folder above some; several are written one after another"
+        help="a finished folder of any stage, or a folder that contains some; several can be given, separated by spaces"
     )
 
 
 def verify(path: str) -> str:
-    """Read every file of a finished folder, or of all that are below ``path``; returns their URIs, one a line.
+    """Read every file of the finished folders at or below ``path``; returns their URIs, one a line.
 
     Raises:
-        InputError: there is none, or files are missing or not what the manifest says: all of them are named.
+        InputError: there is no finished folder, or files are missing or differ; the message has all of them.
     """
     uri = storage.normalise(path, "path")
     wrong: list[str] = []
@@ -42,7 +42,7 @@ def verify(path: str) -> str:
         if not damaged:
             size = sum(file.size for file in manifest.files)
             log.event(
-                f"{folder}: {len(manifest.files)} files of {size:,} bytes are what the manifest says",
+                f"{folder}: {len(manifest.files)} files of {size:,} bytes equal the manifest",
                 stage=manifest.stage,
                 files=len(manifest.files),
                 bytes=size,
@@ -50,10 +50,10 @@ def verify(path: str) -> str:
             )
     if wrong:
         raise InputError(
-            f"{len(wrong)} of {total} files are not what the manifest says",
+            f"{len(wrong)} of {total} files differ from the manifest",
             where=uri,
             got="".join(f"\n  {line}" for line in wrong) + "\n",
-            hint="run the stage that made them again with verify=true, which makes anew what is damaged",
+            hint="run their stage again with verify=true, which redoes what is damaged",
         )
     return "".join(f"{folder}\n" for folder in folders)
 
@@ -66,14 +66,14 @@ def _finished(uri: str) -> list[str]:
     found = sorted(path.removesuffix(f"/{MANIFEST}") for path in paths if path.endswith(f"/{MANIFEST}"))
     begun = (path.removesuffix(f"/{STARTED}") for path in paths if path.endswith(f"/{STARTED}"))
     for path in sorted(set(begun) - set(found)):
-        log.event(f"{storage.join(uri, *path.split('/'))} is not finished, and not looked at")
+        log.event(f"{storage.join(uri, *path.split('/'))} is not finished and was skipped")
     if not found:
-        raise InputError("no finished folder there", where=uri, expected=f"a folder with {MANIFEST}")
+        raise InputError("contains no finished folder", where=uri, expected=f"a folder with {MANIFEST}")
     return [storage.join(uri, *path.split("/")) for path in found]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Verify each folder of the command line, plain or as ``path=…``; returns the exit code."""
+    """Verify each folder on the command line, given as such or as ``path=…``; returns the exit code."""
 
     def work() -> None:
         folders = [text.removeprefix("path=") for text in arguments]

@@ -139,7 +139,7 @@ class Draft:
         )
         return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks)
 
-    def _rows(self, task: tokens.Task) -> DatasetRows:
+    def _rows(self, task: tokens.Dataset) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")

@@ -1,4 +1,4 @@
-"""Compressed files and tar archives, read as streams; what is cut or damaged is an error and never an early end."""
+"""Compressed files and tar archives as streams. A cut or damaged file is an error, never an early end."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from pairmill.errors import InputError
 
 _CHUNK = 1 << 20
 MEMORY = 128 << 20
-"""Bytes that it may take to decompress: ``xz -9`` asks for half of it, and Zstandard has the same limit by itself."""
+"""Memory limit of decompression in bytes: ``xz -9`` needs half of it, and Zstandard has the same limit itself."""
 _HEADER_BYTES = 4 << 20
 
 
 @contextmanager
 def decompressed(file: BinaryIO, suffix: str = "") -> Iterator[IO[bytes]]:
-    """The content of a file: gzip, bzip2, xz and Zstandard, any other as it is.
+    """The content of a gzip, bzip2, xz or Zstandard file; any other file unchanged.
 
-    However far it was compressed, a part of it is in memory at a time, and :data:`MEMORY` at most is used to get at it.
-
-    ``suffix`` (``.gz``, …) says what it is and must be; without it the first bytes tell.
+    Decompression takes at most :data:`MEMORY`, for any rate of compression. ``suffix`` (``.gz``, …) is the required
+    format; without it the first bytes tell.
     """
     import gzip
 
@@ -57,10 +56,10 @@ def _xz(file: BinaryIO) -> Any:
 
 
 class _Streams(io.RawIOBase):
-    """What compressed streams, one behind another, hold.
+    """The content of concatenated compressed streams.
 
-    The library's own files set no limit to the memory that a header asks for, and take a later stream that is damaged
-    for the end.
+    The library's own file classes do not limit the memory that a header asks for, and take a damaged later stream for
+    the end.
     """
 
     def __init__(self, file: BinaryIO, make: Callable[[], Any]) -> None:
@@ -73,7 +72,7 @@ class _Streams(io.RawIOBase):
         while True:
             raw = b""
             if self._decompressor.eof:
-                # An xz stream may be filled up with zeros.
+                # An xz stream may be padded with zeros.
                 raw = self._decompressor.unused_data.lstrip(b"\0")
                 while not raw:
                     block = self._file.read(_CHUNK)
@@ -84,7 +83,7 @@ class _Streams(io.RawIOBase):
             elif self._decompressor.needs_input:
                 raw = self._file.read(_CHUNK)
                 if not raw:
-                    raise EOFError("it ends within a compressed stream")
+                    raise EOFError("ends within a compressed stream")
             data: bytes = self._decompressor.decompress(raw, len(buffer))
             if data:
                 buffer[: len(data)] = data
@@ -98,9 +97,9 @@ def _zstd(file: BinaryIO) -> Any:
 
 
 class _Header(tarfile.TarInfo):
-    """tarfile takes a header that is damaged, cut or missing for the end of the archive, and says nothing.
+    """A header that raises where tarfile would silently take a damaged, cut or missing header for the end.
 
-    Names, links and maps of holes are headers of any length, which it would read into memory.
+    It also limits headers of names, links and sparse maps, which tarfile reads into memory at any length.
     """
 
     content: _Content
@@ -117,7 +116,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _Content:
-    """What tarfile reads of, no more than it may at a time."""
+    """The stream that tarfile reads, with a limit of bytes for a header."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -143,21 +142,21 @@ class _Content:
 
 
 def tar_members(file: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-    """Members of a tar archive, compressed or not, in its order, with a reader of those that are regular files.
+    """Yield the members of a tar archive, compressed or not, with a reader for each regular file.
 
-    A sparse member has none: it can be of any size without a byte in the archive. The archive is read to its end. Use
-    within :func:`damage`, the readers too.
+    A sparse member has no reader: it can have any size without a byte in the archive. The archive is read to its end.
+    Use this, and the readers, within :func:`damage`.
     """
-    # tarfile can decompress by itself, but would not notice that the compressed data is cut or its checksum wrong.
+    # tarfile can decompress itself, but does not notice a cut or a wrong checksum.
     with decompressed(file) as stream:
         content: Any = _Content(stream)
         header = type("_HeaderOfOne", (_Header,), {"content": content})
-        # Of a larger buffer tarfile would copy the rest at every header and every member.
+        # tarfile copies the rest of its buffer at each header and member, so a larger buffer is slower.
         with tarfile.open(fileobj=content, mode="r|", tarinfo=header, bufsize=1 << 14) as archive:
             while (member := archive.next()) is not None:
                 whole = member.isreg() and not member.issparse()
                 yield member, archive.extractfile(member) if whole else None
-                # tarfile remembers every member that it has seen.
+                # tarfile keeps every member.
                 archive.members = []  # type: ignore[attr-defined]
         while stream.read(_CHUNK):
             pass
@@ -165,7 +164,7 @@ def tar_members(file: BinaryIO) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | N
 
 @contextmanager
 def damage(where: str, what: str = "is damaged or cut") -> Iterator[None]:
-    """Raise InputError saying that ``where`` is so for what readers of compressed files and archives raise."""
+    """Turn errors of readers of compressed files and archives into an InputError."""
     import lzma
 
     try:
@@ -175,14 +174,14 @@ def damage(where: str, what: str = "is damaged or cut") -> Iterator[None]:
     except OSError as error:
         if error.errno is not None:
             raise
-        raise damaged(where, what, error) from error  # gzip's, bz2's and Arrow's own complaints
+        raise damaged(where, what, error) from error  # raised by gzip, bz2 and Arrow themselves
 
 
 def damaged(where: str, what: str, error: Exception) -> InputError:
-    """What ``damage`` raises."""
-    if "Memory usage limit" in str(error) or "too much memory" in str(error):  # liblzma's words and Zstandard's
+    """The error that ``damage`` raises."""
+    if "Memory usage limit" in str(error) or "too much memory" in str(error):  # messages of liblzma and Zstandard
         return InputError(
-            "needs too much memory to be decompressed",
+            "needs too much memory to decompress",
             where=where,
             got=str(error),
             expected=f"at most {MEMORY} bytes",

@@ -1,6 +1,6 @@
-"""JSON values one after another from a file of any size: JSON Lines, concatenated JSON, or one array of values.
+"""Streams JSON values from a file of any size: JSON Lines, concatenated JSON, or one array.
 
-Memory follows the longest value, not the file. Parsing is Python's own ``json``; this module finds where a value ends.
+Memory follows the longest value, not the file. Python's ``json`` parses; this module feeds it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object as its pairs in written order, duplicates included."""
+    """A JSON object as its pairs in written order, with duplicates."""
 
 
 def _refuse_constant(name: str) -> Any:
@@ -34,7 +34,7 @@ _LENIENT = json.JSONDecoder()
 
 
 class _Text:
-    """A file as text, read in chunks; ``place`` is where reading stands in ``buffer``."""
+    """A file as text, read in chunks; ``place`` is the position in ``buffer``."""
 
     def __init__(
         self, uri: str, decoder: json.JSONDecoder, start: int, longest: int, file: BinaryIO | None = None
@@ -61,7 +61,7 @@ class _Text:
         self._file.close()
 
     def peek(self) -> str:
-        """The next character that is no white space, not yet taken; empty at the end of the file."""
+        """The next character that is not white space, without taking it; empty at the end of the file."""
         while True:
             found = _NOT_SPACE.search(self._buffer, self._place)
             if found:
@@ -73,17 +73,17 @@ class _Text:
             self._more()
 
     def take(self) -> None:
-        """Pass over the character that ``peek`` showed."""
+        """Take the character that ``peek`` returned."""
         self._place += 1
 
     def value(self, number: int) -> Any:
-        """Parse the value that begins at the character that ``peek`` showed; ``number`` is its row, from 0."""
+        """Parse the value at the character that ``peek`` returned; ``number`` is its row, from 0."""
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._place)
             except json.JSONDecodeError as error:
-                # An error near the end of the buffer may come of a value that goes on in the next chunk: no literal
-                # or escape is longer than that, and a string is called unterminated wherever it began.
+                # An error near the end of the buffer may mean that the value continues in the next chunk: no literal or
+                # escape is longer than _NEAR, and a string is "unterminated" wherever it starts.
                 near = len(self._buffer) - error.pos < _NEAR or error.msg.startswith("Unterminated string")
                 if near and not self._ended:
                     self._grow(number)
@@ -92,7 +92,7 @@ class _Text:
             except (ValueError, RecursionError) as error:
                 raise self.error(str(error), number, self._place) from error
             if end == len(self._buffer) and not self._ended:
-                self._grow(number)  # a number may have more digits
+                self._grow(number)  # a number may continue
                 continue
             if end - self._place > self._longest // 4:
                 self._refuse_long(number, end)
@@ -100,13 +100,13 @@ class _Text:
             return value
 
     def _grow(self, number: int) -> None:
-        """Read on within a value."""
+        """Read more of a value."""
         if len(self._buffer) - self._place > self._longest:
             self._refuse_long(number, len(self._buffer))
         self._more()
 
     def _refuse_long(self, number: int, end: int) -> None:
-        # A piece at a time: its bytes are as many again.
+        # In pieces: encoding all of it would double the memory.
         size = 0
         for start in range(self._place, end, _CHUNK):
             size += len(self._buffer[start : min(end, start + _CHUNK)].encode())
@@ -118,13 +118,11 @@ class _Text:
         return f"{self._uri} row {number + 1} (line {line})"
 
     def error(self, got: str, number: int, place: int | None = None) -> InputError:
-        """What to raise for the row ``number``, from 0."""
-        return InputError(
-            "is not valid JSON", where=self._where(number, self._place if place is None else place), got=got
-        )
+        """The error for row ``number``, from 0."""
+        return InputError("not valid JSON", where=self._where(number, self._place if place is None else place), got=got)
 
     def _more(self) -> None:
-        # Twice as much each time, since a value is parsed from its beginning again, but not far beyond the limit.
+        # Twice as much each time, because a value is parsed from its start again; but not far beyond the limit.
         held = len(self._buffer) - self._place
         raw = self._file.read(max(_CHUNK, min(held, self._longest + 1 - held)))
         self._line += self._buffer.count("\n", 0, self._place)
@@ -137,24 +135,23 @@ class _Text:
             bad: bytes = error.object
             line = self._line + self._buffer.count("\n") + bad.count(b"\n", 0, error.start)
             got = repr(bad[error.start : error.end])
-            raise InputError("is not UTF-8", where=f"{self._uri} line {line}", got=got) from error
+            raise InputError("not valid UTF-8", where=f"{self._uri} line {line}", got=got) from error
 
 
 def objects(
     uri: str, start: int = 0, number: int = 0, longest: int = RECORD_BYTES, file: BinaryIO | None = None
 ) -> Iterator[Any]:
-    """Values of a stream of JSON values with any white space, or none, between them; objects come as :class:`Pairs`.
+    """Yield JSON values that follow each other with any white space, or none; objects are :class:`Pairs`.
 
     Args:
         uri: the file.
-        start: byte at which to begin.
-        number: how many values stand before it.
-        longest: bytes of the longest value.
-        file: a reader of the file, where it is open; it is closed.
+        start: position of the first byte to read.
+        number: number of the values before it.
+        longest: maximum bytes of a value.
+        file: a reader of the file, if it is open; it is closed.
 
     Raises:
-        InputError: with row and line, both from 1: malformed JSON, NaN or Infinity, no UTF-8, or a value that is too
-            long.
+        InputError: with row and line, both from 1: malformed JSON, NaN or Infinity, not UTF-8, or too long a value.
     """
     with _Text(uri, _STRICT, start, longest, file) as text:
         while text.peek():
@@ -163,14 +160,14 @@ def objects(
 
 
 def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -> Iterator[Any]:
-    """Elements of a file that is one JSON array; objects come as dicts, NaN and Infinity are taken.
+    """Yield the elements of a file that is one JSON array; objects are dicts, NaN and Infinity are accepted.
 
-    Of a key that is there twice the last value is taken, as the reference does. ``file`` is a reader of it, where it
-    is open; it is closed.
+    Of a duplicate key the last value is kept, as in the reference. ``file`` is a reader of it, if it is open; it is
+    closed.
 
     Raises:
-        InputError: with element and line, both from 1: malformed JSON, no array, no UTF-8, or an element of more than
-            ``longest`` bytes.
+        InputError: with element and line, both from 1: malformed JSON, not an array, not UTF-8, or an element of more
+            than ``longest`` bytes.
     """
     with _Text(uri, _LENIENT, 0, longest, file) as text:
         if text.peek() != "[":
@@ -186,7 +183,7 @@ def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -
                     raise text.error(f"{after!r} instead of ',' or ']'", number)
                 text.take()
             if not text.peek():
-                raise text.error("the array has no end", number)
+                raise text.error("the array does not end", number)
             yield text.value(number)
             number += 1
         text.take()
@@ -195,14 +192,14 @@ def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -
 
 
 def is_array(file: BinaryIO) -> bool:
-    """Whether the first character of a JSON file opens an array; the file is read from its first byte on afterwards."""
+    """Whether a JSON file is an array, by its first character; leaves the file at its start."""
     first = file.read(1 << 16).lstrip()[:1]
     file.seek(0)
     return first == b"["
 
 
 def lines(uri: str) -> Iterator[tuple[int, bytes]]:
-    """Lines of a file with their 1-based numbers, without white space around them, empty ones left out."""
+    """Yield the stripped, non-empty lines of a file with their numbers, from 1."""
     with storage.store_for(uri).open(uri) as file:
         for number, line in enumerate(file, 1):
             stripped = line.strip()

@@ -1,28 +1,27 @@
-"""How much of a file is held at once: one limit of a record, and batches by bytes."""
+"""Limits of memory: the longest record, and the bytes of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from pairmill.errors import InputError
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
 RECORD_BYTES = 64 << 20
-"""Default of ``max_record_bytes``: bytes of the longest record that is read."""
+"""Default of ``max_record_bytes``: the longest record in bytes."""
 BATCH_BYTES = 16 << 20
-"""Decoded bytes that are held at once, or one record."""
+"""Decoded bytes of a batch, unless a single record is longer."""
 PAGE_RECORDS = 4
-"""A page of Parquet is decompressed as a whole: it may have as many bytes as so many of the longest records."""
-_HINT = "mend the file, or raise max_record_bytes=: memory is several times as much"
+"""A page of Parquet, which is decompressed as a whole, may have the bytes of this many longest records."""
+_HINT = "shorten the record, or raise max_record_bytes=, which takes several times as much memory"
 
 
 def too_long(where: str, most: int, what: str = "a record", got: str = "") -> InputError:
-    """What to raise for a record of more than ``most`` bytes at ``where`` (file and place)."""
+    """The error for a record of more than ``most`` bytes at ``where`` (file and row)."""
     return InputError(
         f"{what} is longer than max_record_bytes", where=where, got=got, expected=f"at most {most} bytes", hint=_HINT
     )
@@ -32,7 +31,7 @@ def is_longer(text: str, most: int) -> bool:
     """Whether a text has more than ``most`` bytes of UTF-8."""
     if len(text) > most or text.isascii():
         return len(text) > most
-    # No character has more than four bytes.
+    # A character has at most four bytes.
     return 4 * len(text) > most and len(text.encode("utf-8", "surrogatepass")) > most
 
 
@@ -42,8 +41,6 @@ def record_bytes(batch: pa.RecordBatch) -> NDArray[np.int64]:
 
 
 def _sum(columns: Sequence[pa.Array], rows: int) -> NDArray[np.int64]:
-    import numpy as np
-
     found = np.zeros(rows, np.int64)
     for column in columns:
         found += row_bytes(column)
@@ -51,10 +48,7 @@ def _sum(columns: Sequence[pa.Array], rows: int) -> NDArray[np.int64]:
 
 
 def row_bytes(column: pa.Array) -> NDArray[np.int64]:
-    """Decoded bytes of each value of a column, shape (rows,): texts, what lists hold, what a dictionary stands for."""
-    import numpy as np
-    import pyarrow as pa
-
+    """Decoded bytes of each value of a column, shape (rows,); lists and dictionaries count with their values."""
     kind = column.type
     rows = len(column)
     if isinstance(column, pa.ExtensionArray):
@@ -64,7 +58,7 @@ def row_bytes(column: pa.Array) -> NDArray[np.int64]:
         indices = column.indices.fill_null(len(entries) - 1) if column.indices.null_count else column.indices
         return np.take(entries, np.asarray(indices))
     if pa.types.is_struct(kind):
-        # Flattened children are those of the rows at hand alone, and hold nothing where the row is null.
+        # flatten() respects the slice and the nulls of the struct.
         return _sum(column.flatten(), rows)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         offsets = np.asarray(column.offsets).astype(np.int64)
@@ -84,16 +78,12 @@ def row_bytes(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _values(column: Any) -> Any:
-    import pyarrow as pa
-
     if pa.types.is_map(column.type):
         return pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
     return column.values
 
 
 def _lengths(column: pa.Array, kind: type[np.integer[Any]]) -> NDArray[np.int64]:
-    import numpy as np
-
     buffer = column.buffers()[1]
     if buffer is None or not len(column):
         return np.zeros(len(column), np.int64)
@@ -103,16 +93,12 @@ def _lengths(column: pa.Array, kind: type[np.integer[Any]]) -> NDArray[np.int64]
 
 
 def _even(column: pa.Array) -> NDArray[np.int64]:
-    """Values of one width, or of a kind that is seldom enough to be taken for it."""
-    import numpy as np
-
+    """Values of one width, or of a rare type, taken for that."""
     return np.full(len(column), column.nbytes // len(column) if len(column) else 0, np.int64)
 
 
 def stretches(sizes: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
-    """(start, length) of consecutive rows that make ``most`` bytes or less; a longer row is alone."""
-    import numpy as np
-
+    """Split rows into consecutive (start, length) of at most ``most`` bytes; a longer row is one of its own."""
     ends = np.cumsum(sizes)
     found = []
     start, before = 0, 0

@@ -1,41 +1,42 @@
-"""How many rows of a Parquet file may be decoded at once: what pages and dictionaries stand for, before any is decoded.
+"""Bounds the rows of a Parquet file that are decoded at once, by headers of pages and the longest dictionary entry.
 
-A kilobyte of Parquet can be gigabytes of rows: a dictionary holds a text once that a million rows repeat, and a page of
-one letter compresses to nothing.
+A kilobyte of Parquet can expand to gigabytes of rows: a dictionary stores a text once that a million rows repeat, and a
+page of one letter compresses to nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.formats import limits, parquet
 from pairmill.formats.parquet import Page
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 _VARIABLE = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
-# Bytes of a value as it is written plainly, the length of a text included.
+# Bytes of a plainly encoded value; of a text, those of its length.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "BYTE_ARRAY": 4}
 _DICTIONARY = (2, 8)
 _DELTA_BYTE_ARRAY = 7
-# A page of rows of many sizes: so many times the average is what some of them may have.
+# Rows of a page have different sizes: some may have this many times the average.
 _UNEVEN = 8
-# Lists: nothing says which row has how many values. More than this, if one row had them all, is looked at beforehand.
+# The headers do not tell how many values each list has. If one row with all values could exceed this, look first.
 _LISTED_BYTES = 256 << 20
 _LISTED_ROWS = 16
-# Entries of a dictionary whose lengths are looked at one by one.
+# Dictionaries of at most as many entries are decoded for the length of the longest.
 _ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A column chunk: what the footer says (``meta``), its pages, and bytes of its dictionary's longest entry."""
+    """A column chunk: its metadata, its pages, and bytes of its dictionary's longest entry."""
 
     meta: Any
     listed: bool
@@ -44,12 +45,12 @@ class _Chunk:
 
     @property
     def data(self) -> list[Page]:
-        """Its pages without the dictionary; none where their headers were not read."""
+        """The pages without the dictionary; empty if their headers were not read."""
         return [page for page in self.pages if not page.dictionary and page.values]
 
     @property
     def worth_a_look(self) -> bool:
-        """Whether to know the entries of the dictionary one by one costs less than small batches do."""
+        """Whether decoding the dictionary costs less than small batches."""
         most = self.repeated * self.entry
         if self.listed or most <= limits.BATCH_BYTES:
             return most > _LISTED_BYTES
@@ -57,33 +58,33 @@ class _Chunk:
 
     @property
     def repeated(self) -> int:
-        """The most values that a dictionary holds."""
+        """The maximum of values that refer to the dictionary."""
         data = self.data
         return sum(page.values for page in data if page.encoding in _DICTIONARY) if data else self.meta.num_values
 
 
 def batch_rows(uri: str, file: Any, group: int, columns: Sequence[str] | None, most: int, longest: int) -> int:
-    """How many rows of a row group can be decoded at once: at most ``most`` and at least one.
+    """The number of rows of a row group to decode at once, from 1 to ``most``.
 
-    Whatever its pages are, that is at most :data:`pairmill.formats.limits.RECORD_BYTES`, or one page.
+    They decode to at most :data:`pairmill.formats.limits.RECORD_BYTES`, or are of one page.
 
     Args:
         uri: of the file, for messages.
         file: from :func:`pairmill.formats.rows.open_parquet`.
         group: number of the row group.
         columns: top-level columns that are read; None = all.
-        most: of rows.
-        longest: bytes of a record.
+        most: maximum rows.
+        longest: maximum bytes of a record.
 
     Raises:
-        InputError: a page, or a record, is too long.
+        InputError: a page or a record is too long.
     """
     where = f"{uri} row group {group}"
     meta = file.metadata.row_group(group)
     rows = meta.num_rows
     if not rows:
         return most
-    # The headers of pages lie apart: in a bucket each would be a request.
+    # In a bucket, each header of a page would be a request.
     chunks = list(_chunks(where, file, meta, columns, longest, near=storage.scheme(uri) == "file"))
     found = most
     for chunk in chunks:
@@ -105,7 +106,7 @@ def _chunks(
 ) -> Iterator[_Chunk]:
     for number in range(meta.num_columns):
         chunk = meta.column(number)
-        # A dot may be part of a name, too.
+        # A dot may be part of a name as well.
         if columns is not None and not any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns):
             continue
         listed = file.schema.column(number).max_repetition_level > 0
@@ -120,7 +121,7 @@ def _chunks(
 
 
 def _can_grow(chunk: Any) -> bool:
-    """Whether a column can be more than a batch, by what the footer says."""
+    """Whether a column can decode to more than a batch, by its metadata."""
     grows = chunk.has_dictionary_page and chunk.physical_type in _VARIABLE
     return grows and chunk.num_values * chunk.total_uncompressed_size > limits.BATCH_BYTES
 
@@ -133,11 +134,11 @@ def _pages(where: str, file: Any, chunk: Any, longest: int, *, whole: bool) -> l
     for page in parquet.pages(file.source, start, chunk.total_compressed_size, chunk.num_values):
         if page.size > limits.PAGE_RECORDS * longest:
             raise InputError(
-                "a page is too large to be read",
+                "a page is too large",
                 where=f"{where}, column {chunk.path_in_schema}",
                 got=f"{page.size} bytes",
                 expected=f"at most {limits.PAGE_RECORDS} times max_record_bytes, {limits.PAGE_RECORDS * longest}",
-                hint="write the file with smaller pages, or raise max_record_bytes=: memory is several times as much",
+                hint="write the file with smaller pages, or raise max_record_bytes=, which takes more memory",
             )
         found.append(page)
         if not whole:
@@ -146,7 +147,7 @@ def _pages(where: str, file: Any, chunk: Any, longest: int, *, whole: bool) -> l
 
 
 def _longest_entry(chunk: Any, pages: Sequence[Page]) -> int:
-    """The most bytes that a value can have which a dictionary repeats."""
+    """The maximum bytes of a dictionary entry, by its page's size."""
     page = next((page for page in pages if page.dictionary), None)
     if page is None or chunk.physical_type not in _VARIABLE or not page.values:
         return 0
@@ -156,7 +157,7 @@ def _longest_entry(chunk: Any, pages: Sequence[Page]) -> int:
 
 
 def _longest_by_a_look(file: Any, chunk: _Chunk) -> int:
-    """Bytes of the longest value that the dictionary repeats, as far as it can be had."""
+    """Bytes of the longest dictionary entry, from the decoded dictionary if it is not too large."""
     page = next(page for page in chunk.pages if page.dictionary)
     if page.values > _ENTRIES or chunk.meta.physical_type != "BYTE_ARRAY":
         return chunk.entry
@@ -170,8 +171,6 @@ def _longest_by_a_look(file: Any, chunk: _Chunk) -> int:
 
 
 def _decompressed(file: Any, compression: str, page: Page) -> bytes | None:
-    import pyarrow as pa
-
     file.source.seek(page.start)
     data: bytes = file.source.read(page.stored)
     if compression == "UNCOMPRESSED":
@@ -183,10 +182,8 @@ def _decompressed(file: Any, compression: str, page: Page) -> bytes | None:
 
 
 def _most_bytes(chunk: _Chunk, rows: int, count: int) -> int:
-    """The most bytes that ``count`` consecutive rows of a chunk can decode to, as its pages have them."""
-    import numpy as np
-
-    # Of lists the rows of a page are not told: as if all were of one length.
+    """The maximum bytes that ``count`` consecutive rows of a chunk decode to, by the headers of its pages."""
+    # The headers do not tell the rows of a page of lists: assume equal lengths.
     wanted = count * chunk.meta.num_values / rows
     repeated = min(wanted, chunk.repeated) * chunk.entry
     plain = [page for page in chunk.data if page.encoding not in _DICTIONARY]
@@ -208,20 +205,16 @@ def _most_bytes(chunk: _Chunk, rows: int, count: int) -> int:
 
 
 def _windows(held: NDArray[np.float64], values: NDArray[np.float64], count: float) -> NDArray[np.float64]:
-    """Sums of ``held`` over the pages that ``count`` values can touch which begin in each page."""
-    import numpy as np
-
+    """For each page, the sum of ``held`` over all pages that ``count`` values from there on can touch."""
     starts = np.concatenate(([0.0], np.cumsum(values)))
     sums = np.concatenate(([0.0], np.cumsum(held)))
-    # They may begin with a page's last value.
+    # They may start with the page's last value.
     last = np.searchsorted(starts[:-1], starts[1:] + count - 1, side="left")
     return sums[last] - sums[:-1]
 
 
 def _longest_listed(where: str, file: Any, group: int, chunk: _Chunk, longest: int) -> int:
-    """Bytes of the longest row of a column of lists whose texts a dictionary repeats, which is read as it is."""
-    import pyarrow.parquet as pq
-
+    """Bytes of the longest row of a column of lists with a dictionary; reads the column without expanding it."""
     path = chunk.meta.path_in_schema
     coded = pq.ParquetFile(
         file.source, metadata=file.metadata, read_dictionary=[path], buffer_size=1 << 20, pre_buffer=False

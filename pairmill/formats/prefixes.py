@@ -1,4 +1,4 @@
-"""``prefix_config.yaml``: how much of each task is sampled. The first rule whose prefix a task's name starts with wins.
+"""``prefix_config.yaml``: how much of each task is sampled. The first rule that matches the task's name applies.
 
 Source of the format: data_io's sampler (docs/format.md section 5). It is YAML 1.1, so ``20_000`` is an integer.
 """
@@ -20,7 +20,7 @@ from pairmill.errors import UsageError
 from pairmill.log import event
 
 DEFAULT = "prefix_config.yaml"
-"""The rule file of who names none: that of the working directory, which need not be there."""
+"""The default rule file, in the working directory. It is optional."""
 
 LongContext = Literal["truncate", "drop"]
 
@@ -31,9 +31,9 @@ class Rule:
 
     Args:
         max_per_file: rows; None = all.
-        long_context: what becomes of a row longer than the context: cut the response, or leave the row out.
-        repeat: how many times over (a small, precious data set).
-        max_response_tokens_per_file: rows are taken until their responses reach this many tokens per epoch, before
+        long_context: for a row longer than the context: truncate the response, or drop the row.
+        repeat: how often the rows are repeated (for a small, precious data set).
+        max_response_tokens_per_file: take rows until their responses have this many tokens per epoch, before
             repeat; None = no limit. Not in data_io.
     """
 
@@ -60,13 +60,13 @@ class Rules:
     def load(cls, given: str, profile: Profile, option: str) -> Rules:
         """Read a rule file.
 
-        A file that is empty holds no rules, and so does :data:`DEFAULT` where it is absent, which is said.
+        An empty file has no rules. An absent :data:`DEFAULT` has none either, and a warning is logged.
 
         With ``profile="pairmill"`` everything is checked at once: unknown keys, types, and rules that an earlier
-        prefix hides. With ``profile="data_io"`` an item is looked at only when a task reaches it.
+        prefix hides. With ``profile="data_io"`` a rule is checked only when a task reaches it.
 
         Raises:
-            UsageError: absent and not the default, not YAML, not a list of rules, or a wrong rule.
+            UsageError: the file is absent and not the default, not YAML, not a list of rules, or has a wrong rule.
         """
         import yaml
 
@@ -74,33 +74,33 @@ class Rules:
         store = storage.store_for(uri)
         if not store.exists(uri) and given == DEFAULT:
             event(
-                f"no {DEFAULT} in the working directory: no rules, every task is taken whole; {option}= names one",
+                f"no {DEFAULT} in the working directory: every task is sampled completely; set {option}= to use rules",
                 level=logging.WARNING,
             )
             return cls([], profile, uri)
         if not store.exists(uri):
             raise UsageError(
-                "no rule file there",
+                "the rule file does not exist",
                 where=f"{option}={uri}",
                 hint="the published mix is prefix_config.yaml in the repository",
             )
         try:
             raw = yaml.safe_load(store.read(uri))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UsageError("is not YAML", where=uri, got=" ".join(str(error).split())) from error
+            raise UsageError("not valid YAML", where=uri, got=" ".join(str(error).split())) from error
         if raw is None:
             raw = []
         if not isinstance(raw, list):
-            raise UsageError("is not a list of rules", where=uri, got=type(raw).__name__, expected="- prefix: …")
+            raise UsageError("not a list of rules", where=uri, got=type(raw).__name__, expected="- prefix: …")
         return cls(raw, profile, uri)
 
     def match(self, task: str) -> tuple[Rule, bool]:
-        """The rule of a task, and whether a later rule would match as well (the reference warns of it)."""
+        """The rule of a task, and whether a later rule matches as well (the reference warns of that)."""
         found: Rule | None = None
         for number, item in enumerate(self._items):
             if not isinstance(item, dict) or not isinstance(item.get("prefix"), str):
                 raise UsageError(
-                    "a rule without a prefix", where=self._place(number), got=repr(item), expected="prefix: text"
+                    "the rule has no prefix", where=self._place(number), got=repr(item), expected="prefix: text"
                 )
             if task.startswith(item["prefix"]):
                 if found is not None:
@@ -114,12 +114,12 @@ class Rules:
         return None if number is None else str(self._items[number]["prefix"])
 
     def idle(self, tasks: Iterable[str]) -> list[str]:
-        """The prefixes of the rules that apply to none of these tasks: mistyped, or of data that is not here."""
+        """The prefixes of the rules that apply to none of these tasks (mistyped, or of absent data)."""
         used = {self._first(task) for task in tasks}
         return [prefix for number, prefix in self._prefixes() if number not in used]
 
     def warn_of_idle(self, tasks: Iterable[str]) -> None:
-        """Log the rules that apply to none of these tasks, if there are any."""
+        """Log the rules that apply to none of these tasks."""
         idle = self.idle(tasks)
         if idle:
             named = ", ".join(map(repr, idle))
@@ -129,7 +129,7 @@ class Rules:
         return next((number for number, prefix in self._prefixes() if task.startswith(prefix)), None)
 
     def _prefixes(self) -> list[tuple[int, str]]:
-        # With ``profile="data_io"`` an item that no task reaches may be anything.
+        # With profile="data_io" an item that no task reaches may be anything.
         pairs = ((number, item.get("prefix")) for number, item in enumerate(self._items) if isinstance(item, dict))
         return [(number, prefix) for number, prefix in pairs if isinstance(prefix, str)]
 
@@ -145,7 +145,7 @@ class Rules:
         for number, item in enumerate(self._items):
             where = self._place(number)
             if not isinstance(item, dict) or not isinstance(item.get("prefix"), str):
-                raise UsageError("a rule without a prefix", where=where, got=repr(item), expected="prefix: text")
+                raise UsageError("the rule has no prefix", where=where, got=repr(item), expected="prefix: text")
             for key in item:
                 if key not in _KEYS:
                     close = difflib.get_close_matches(str(key), _KEYS, n=1)
@@ -173,19 +173,19 @@ class Rules:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or (value < 0 and self._profile == "pairmill"):
                 raise UsageError(
-                    f"{key} is no count", where=where, got=repr(item[key]), expected="an integer of 0 or more"
+                    f"{key} is not a count", where=where, got=repr(item[key]), expected="an integer of 0 or more"
                 )
             values[key] = value
         long_context = item.get("long_context", "truncate")
         if long_context not in {"truncate", "drop"}:
             raise UsageError(
-                "long_context is unknown", where=where, got=repr(long_context), expected="truncate or drop"
+                "long_context is not valid", where=where, got=repr(long_context), expected="truncate or drop"
             )
         return Rule(long_context=long_context, **values)
 
 
 def _coerced(value: Any) -> Any:
-    # The reference takes integral floats and numeric texts for integers.
+    # The reference accepts integral floats and numeric texts as integers.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):

@@ -1,10 +1,10 @@
-"""Cleaned rows ``{condition, instruction, response}``: writing them, and reading them back in bounded batches.
+"""Cleaned rows ``{condition, instruction, response}``: writers, and readers with bounded batches.
 
-The files are those of data_io: JSON Lines, or Parquet with string columns. Readers yield Arrow batches of about a MB of
+The files are those of data_io: JSON Lines, or Parquet with string columns. Readers yield Arrow batches of about 1 MB of
 text, so memory follows neither the file nor its row groups.
 
-JSON Lines are parsed by the Rust module as far as it takes them. What it does not take is judged by Python's reader,
-from that row on, so that there is one judge of what a row is and one wording of what is wrong with it.
+The Rust module parses JSON Lines. At the first row that it does not accept, Python's reader takes over, so that one
+reader decides what a row is and words the error.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pairmill import _native
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
 from pairmill.errors import InputError
 from pairmill.formats import jsonstream, limits, parquet_limits
 from pairmill.formats.limits import RECORD_BYTES
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
     from pairmill.formats.slices import FileSlice
 
 FIELDS = ("condition", "instruction", "response")
 EXTENSIONS = ("jsonl", "parquet")
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 16_384
-# A dictionary stores a repeated text once, so a row group's size can say little about its rows': decode few at a time.
+# A dictionary stores a repeated text once, so rows can be much larger than their row group. Decode few at a time.
 _PARQUET_ROWS = 1024
-# Arrow rows cost little beside their text; with fewer to a batch, short ones take a third longer to read.
+# With fewer rows to a batch, short rows take a third longer to read.
 _ARROW_ROWS = 4096
-# Text of an Arrow batch: what is made of it takes several times as much, and more text to a batch is no faster.
+# Bytes of text in a batch. Larger batches are not faster, and processing takes several times their memory.
 _ARROW_BYTES = 1 << 20
 
 
@@ -53,11 +55,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive rows of one file: three arrays of Arrow type string or large_string, equally long.
+    """Consecutive rows of one file: three equally long arrays of type string or large_string, which may have nulls.
 
-    They may hold nulls.
-
-    ``start`` is the 0-based index of the first row within the file.
+    ``start`` is the index of the first row in the file, from 0.
     """
 
     start: int
@@ -70,7 +70,7 @@ class Batch:
 
 
 def refuse_nulls(batch: Batch, uri: str, names: Sequence[str] = FIELDS) -> None:
-    """Raise InputError, naming the row, if one of these columns holds a null."""
+    """Raise InputError, with the row, if one of these columns has a null."""
     for name in names:
         column = getattr(batch, name)
         if column.null_count:
@@ -84,17 +84,14 @@ _NULL = "null"
 
 
 class JsonlWriter:
-    """Writes JSON Lines as data_io does: compact, non-ASCII raw, a line feed after every row.
-
-    Source of the byte format: spec of the cleaned data set, docs/format.md section 3.
-    """
+    """Writes JSON Lines as data_io does: compact, non-ASCII raw, a line feed after every row (docs/format.md, 3)."""
 
     def __init__(self, file: BinaryIO, fields: Sequence[str] = FIELDS) -> None:
         self._file, self._fields = file, fields
 
     def write(self, rows: Sequence[Row]) -> None:
         """Append rows."""
-        # json.dumps builds an encoder for every object; its function for texts alone does the same a third faster.
+        # A third faster than json.dumps, which builds an encoder for every object.
         quoted = json.encoder.encode_basestring
         places = [FIELDS.index(name) for name in self._fields]
         form = "{" + ",".join(f"{quoted(name)}:%s" for name in self._fields) + "}\n"
@@ -107,19 +104,19 @@ class JsonlWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to write; the file is its opener's."""
+        """Nothing is buffered; the caller closes the file."""
 
 
 class ParquetWriter:
-    """Writes Parquet that data_io's readers take: string columns, format 2.6, no statistics (of texts, of no use).
+    """Writes Parquet for data_io's readers: string columns, format 2.6, no statistics (useless for texts).
 
-    Row groups follow ``write`` calls, so a reader's memory is bounded by the writer's batch.
+    Each ``write`` makes a row group, so a reader's memory is bounded by the writer's batch.
 
     Args:
-        file: open for writing; its opener closes it.
+        file: open for writing; the caller closes it.
         fields: order of the columns.
-        large: Arrow's large_string and Zstandard, as the reference's one Polars source has them.
-        null_type_if_empty: give columns of Arrow's null type to a file without rows, as data_io's writer infers.
+        large: large_string and Zstandard, as in the reference's one Polars source.
+        null_type_if_empty: give a file without rows columns of Arrow's null type, as data_io's writer does.
     """
 
     def __init__(
@@ -130,19 +127,16 @@ class ParquetWriter:
         large: bool = False,
         null_type_if_empty: bool = False,
     ) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        self._pa, self._pq, self._file, self._fields = pa, pq, file, fields
+        self._file, self._fields = file, fields
         self._type = pa.large_string() if large else pa.string()
         self._compression = "zstd" if large else "snappy"
         self._writer: Any = None
         self._null_type_if_empty = null_type_if_empty
 
     def _open(self, kind: pa.DataType) -> None:
-        self._writer = self._pq.ParquetWriter(
+        self._writer = pq.ParquetWriter(
             self._file,
-            self._pa.schema([(name, kind) for name in self._fields]),
+            pa.schema([(name, kind) for name in self._fields]),
             compression=self._compression,
             version="2.6",
             use_dictionary=["condition"],
@@ -153,13 +147,13 @@ class ParquetWriter:
         """Append rows as one row group."""
         if rows:
             columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            self.write_arrays({name: self._pa.array(column, self._type) for name, column in columns.items()})
+            self.write_arrays({name: pa.array(column, self._type) for name, column in columns.items()})
 
     def write_arrays(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Append columns by name, of the writer's type, as one row group."""
         if self._writer is None:
             self._open(self._type)
-        table = self._pa.table([columns[name] for name in self._fields], schema=self._writer.schema)
+        table = pa.table([columns[name] for name in self._fields], schema=self._writer.schema)
         self._writer.write_table(table, row_group_size=max(1, len(table)))
 
     def __enter__(self) -> Self:
@@ -169,7 +163,7 @@ class ParquetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._writer is None and kind is None:
-            self._open(self._pa.null() if self._null_type_if_empty else self._type)
+            self._open(pa.null() if self._null_type_if_empty else self._type)
         if self._writer is not None:
             self._writer.close()
 
@@ -182,7 +176,7 @@ def writer_for(
     large: bool = False,
     null_type_if_empty: bool = False,
 ) -> JsonlWriter | ParquetWriter:
-    """The writer that the extension of ``path`` asks for; empty ``fields`` are data_io's usual order."""
+    """The writer for the extension of ``path``; empty ``fields`` mean data_io's usual order."""
     given = {"fields": tuple(fields)} if fields else {}
     if path.endswith(".jsonl"):
         return JsonlWriter(file, **given)
@@ -212,22 +206,22 @@ def read(
     content: Content = UNKNOWN,
     longest: int = RECORD_BYTES,
 ) -> Iterator[Batch]:
-    """The rows of a ``.parquet`` or ``.jsonl`` file in order.
+    """Yield the rows of a ``.parquet`` or ``.jsonl`` file in order.
 
-    Nulls are passed on in Parquet; in JSON Lines, where the reference refuses the file, they raise.
+    Nulls in Parquet are kept. In JSON Lines they raise, as in the reference.
 
     Args:
         uri: the file.
-        part: of a Parquet file, what to read; None = all.
-        checked: refuse Parquet's texts that are not UTF-8. Whoever gives whole batches to the Rust module, which looks
-            for itself and names the row, needs no second look.
-        content: what the file has to be.
-        longest: bytes of the longest row, as text or as JSON.
+        part: row groups to read of a Parquet file; None = all.
+        checked: refuse Parquet texts that are not UTF-8. Not needed for batches that go to the Rust module, which
+            checks them itself.
+        content: the expected content of the file.
+        longest: maximum bytes of a row, as text or as JSON.
 
     Raises:
-        Changed: it is another, which shows at the last row at the latest.
-        InputError: naming file and row: truncated Parquet, a column missing or not text, malformed JSON, a field
-            missing, null, given twice or not text, a row that is too long.
+        Changed: the file has another content; raised after the last row at the latest.
+        InputError: with file and row: truncated Parquet, a missing column or one that is not text, malformed JSON, a
+            field that is missing, null, duplicate or not text, or too long a row.
     """
     parquet = uri.endswith(".parquet")
     yield from _read_parquet(uri, part, checked, content, longest) if parquet else _read_jsonl(uri, content, longest)
@@ -241,27 +235,22 @@ def text_bytes(column: pa.Array) -> int:
 
 @contextmanager
 def open_parquet(uri: str, content: Content = UNKNOWN) -> Iterator[Any]:
-    """A ``pyarrow.parquet.ParquetFile`` that reads columns in pages rather than whole row groups.
-
-    Its file is its ``source``.
+    """A ``pyarrow.parquet.ParquetFile`` that reads pages, not whole row groups; its ``source`` is the open file.
 
     Raises:
-        InputError: it is no Parquet file, or a cut one; or, as Changed, another than ``content`` says.
+        InputError: it is not a Parquet file, or a truncated one; or, as Changed, not of the expected content.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with pinned(uri, content) as source:
         try:
-            # pre_buffer would keep the bytes of every column chunk that was read.
+            # pre_buffer would keep the bytes of all column chunks.
             file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)
             file.source = source
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise InputError(
-                "is not a readable Parquet file",
+                "not a readable Parquet file",
                 where=uri,
                 got=str(error).splitlines()[0],
-                hint="copy it again; it may be cut",
+                hint="copy it again; it may be truncated",
             ) from error
         yield file
 
@@ -275,25 +264,20 @@ def parquet_batches(
     size: int = BATCH_BYTES,
     longest: int = RECORD_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches in order, of at most ``most`` rows, fewer where rows are large.
-
-    What a few bytes of a file can stand for is known before it is decoded: pages by their headers, texts that a
-    dictionary repeats by its longest one.
+    """Yield record batches in order, with bounded memory also for files that expand a few bytes to gigabytes.
 
     Args:
         uri: for messages.
         file: from :func:`open_parquet`.
-        columns: names of the top-level columns to read; None = all.
+        columns: top-level columns to read; None = all.
         groups: row groups to read; None = all.
-        most: rows of a batch.
-        size: about as many bytes of a batch, or one row.
-        longest: bytes of the longest record.
+        most: maximum rows of a batch.
+        size: approximate bytes of a batch of more than one row.
+        longest: maximum bytes of a record.
 
     Raises:
         InputError: pages do not decode, or a record or a page is too long.
     """
-    import pyarrow as pa
-
     groups = range(file.metadata.num_row_groups) if groups is None else groups
     start = expected = 0
     try:
@@ -303,7 +287,7 @@ def parquet_batches(
             per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
             wanted = max(1, min(most, size // per_row, meta.num_rows))
             count = parquet_limits.batch_rows(uri, file, group, columns, wanted, longest)
-            # Shards are what runs at once; threads would take a third more memory and no less time.
+            # Shards run in parallel already; threads would take a third more memory and save no time.
             for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
                 if batch.nbytes > longest:
                     _refuse_long(uri, start, batch, longest)
@@ -314,20 +298,18 @@ def parquet_batches(
             "is damaged", where=f"{uri} row {start + 1} or later", got=str(error).splitlines()[0], hint="copy it again"
         ) from error
     if start != expected:
-        # A damaged footer can end a row group early, and nothing is raised for it.
+        # pyarrow raises nothing if a damaged footer ends a row group early.
         raise InputError(
             "is damaged",
             where=f"{uri} row {start + 1}",
             got=f"{start} rows",
-            expected=f"{expected} by its footer",
+            expected=f"{expected}, as its footer says",
             hint="copy it again",
         )
 
 
 def _joined(batches: Iterator[pa.RecordBatch], most: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Batches that have turned out small, together: whoever reads them pays for every one."""
-    import pyarrow as pa
-
+    """Join consecutive small batches: each batch has a cost for its reader."""
     held: list[pa.RecordBatch] = []
     rows = taken = 0
     for batch in batches:
@@ -350,8 +332,6 @@ def _refuse_long(uri: str, start: int, batch: pa.RecordBatch, longest: int) -> N
 
 
 def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
-    import pyarrow as pa
-
     for name, column in zip(FIELDS, columns, strict=True):
         try:
             column.validate(full=True)
@@ -366,9 +346,7 @@ def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
 
 
 def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
-    """Stretches (start, length) of rows whose texts make about _ARROW_BYTES."""
-    import numpy as np
-
+    """Split rows into consecutive (start, length) of about _ARROW_BYTES of text."""
     ends = sum(offsets[1:].astype(np.int64) - offsets[0] for offsets in map(text_offsets, columns))
     block = ends // _ARROW_BYTES
     starts = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist()]
@@ -377,22 +355,16 @@ def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
 
 
 def text_offsets(column: pa.Array) -> NDArray[np.integer[Any]]:
-    """Where the texts of a string or large_string column begin and end in its buffer, shape (rows + 1,).
+    """Offsets of the texts of a string or large_string column in its buffer, shape (rows + 1,).
 
-    Arrow's own functions would bring ``pyarrow.compute`` and, where it is installed, pandas: a quarter of a second of
-    every process.
+    Arrow's own functions import ``pyarrow.compute`` and pandas, a quarter of a second in every process.
     """
-    import numpy as np
-    import pyarrow as pa
-
     kind: type[np.integer[Any]] = np.int64 if pa.types.is_large_string(column.type) else np.int32
     width = np.dtype(kind).itemsize
     return np.frombuffer(column.buffers()[1], kind, len(column) + 1, column.offset * width)
 
 
 def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Content, longest: int) -> Iterator[Batch]:
-    import pyarrow as pa
-
     with open_parquet(uri, content) as file:
         schema = file.schema_arrow
         missing = [name for name in FIELDS if name not in schema.names]
@@ -402,13 +374,13 @@ def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Cont
             )
         for name in FIELDS:
             if schema.names.count(name) > 1:
-                raise InputError(f"column {name!r} is there twice", where=uri, expected=", ".join(FIELDS))
+                raise InputError(f"column {name!r} exists twice", where=uri, expected=", ".join(FIELDS))
             kind = schema.field(name).type
             if pa.types.is_dictionary(kind):
                 kind = kind.value_type
             text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
             if not text and not pa.types.is_null(kind):
-                raise InputError(f"column {name!r} is no text", where=uri, got=str(kind), expected="string")
+                raise InputError(f"column {name!r} is not text", where=uri, got=str(kind), expected="string")
         start = part.first if part else 0
         groups = range(part.start, part.stop) if part and part.stop is not None else None
         batches = parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES, longest)
@@ -422,17 +394,11 @@ def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Cont
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     plain = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column if plain else column.cast(pa.large_string())
 
 
 def _read_jsonl(uri: str, content: Content, longest: int) -> Iterator[Batch]:
-    import pyarrow as pa
-
-    from pairmill import _native
-
     start = offset = 0
     data = b""
     ended = refused = False
@@ -451,7 +417,7 @@ def _read_jsonl(uri: str, content: Content, longest: int) -> Iterator[Batch]:
             offset += used
             data = data[used:]
         if not ended or refused:
-            data = b""  # the other reader holds as much
+            data = b""  # the other reader needs as much memory
             yield from _read_jsonl_on(uri, offset, start, longest, file)
 
 
@@ -463,7 +429,7 @@ def _refuse_long_texts(uri: str, batch: Batch, longest: int) -> None:
 
 
 def _read_jsonl_on(uri: str, offset: int, start: int, longest: int, file: BinaryIO) -> Iterator[Batch]:
-    """The rows behind the first ``offset`` bytes, which hold ``start`` rows, by Python's reader."""
+    """Yield the rows after the first ``offset`` bytes, which have ``start`` rows, with Python's reader."""
     rows: list[Row] = []
     size = 0
     for index, item in enumerate(jsonstream.objects(uri, offset, start, longest, file), start):
@@ -478,24 +444,22 @@ def _read_jsonl_on(uri: str, offset: int, start: int, longest: int, file: Binary
 
 
 def _batch(uri: str, start: int, rows: list[Row]) -> Batch:
-    import pyarrow as pa
-
     try:
         return Batch(start, *(pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)))
     except UnicodeEncodeError as error:
         for index, row in enumerate(rows):
             if any("\ud800" <= character <= "\udfff" for character in "".join(map(str, row))):
-                raise InputError("an unpaired surrogate is no text", where=f"{uri} row {start + index + 1}") from error
+                raise InputError("an unpaired surrogate is not text", where=f"{uri} row {start + index + 1}") from error
         raise
 
 
 def _row_of(item: object, where: str) -> Row:
     if isinstance(item, jsonstream.Pairs):
         pairs: list[tuple[str, Any]] = item
-    elif isinstance(item, list) and len(item) == 3:  # the reference takes an array of three texts as well
+    elif isinstance(item, list) and len(item) == 3:  # the reference accepts an array of three texts as well
         pairs = list(zip(FIELDS, item, strict=True))
     else:
-        raise InputError("is not a JSON object", where=where, got=type(item).__name__, expected=", ".join(FIELDS))
+        raise InputError("not a JSON object", where=where, got=type(item).__name__, expected=", ".join(FIELDS))
     found: dict[str, str] = {}
     for key, value in pairs:
         if key in FIELDS:
@@ -503,7 +467,7 @@ def _row_of(item: object, where: str) -> Row:
                 raise InputError(f"{key} is given twice", where=where)
             if not isinstance(value, str):
                 got = "null" if value is None else type(value).__name__
-                raise InputError(f"{key} is no text", where=where, got=got, expected="a string")
+                raise InputError(f"{key} is not text", where=where, got=got, expected="a string")
             found[key] = value
     missing = [name for name in FIELDS if name not in found]
     if missing:
@@ -512,17 +476,15 @@ def _row_of(item: object, where: str) -> Row:
 
 
 def refuse_mixed(schema: pa.Schema, fields: Collection[str], where: str) -> None:
-    """Raise InputError if one of these columns, or with none given any, is JSON that ``datasets`` made of mixed values.
+    """Raise InputError if one of these columns (or any, if none are given) was mixed and ``datasets`` made it JSON.
 
-    Where JSON has texts and other values in one column, datasets 5.2 makes JSON of them all, texts in quotes.
+    If a JSON column has texts and other values, datasets 5.2 turns all of them into JSON, with texts in quotes.
     """
-    import pyarrow as pa
-
     for column in schema:
         if isinstance(column.type, pa.JsonType) and (not fields or column.name in fields):
             raise InputError(
-                "a column has values of several kinds, which datasets makes texts of JSON of",
+                "datasets turns a column of several types into JSON texts",
                 where=where,
                 got=column.name,
-                hint="fetch the files themselves, without via: datasets",
+                hint="fetch the files directly, without via: datasets",
             )

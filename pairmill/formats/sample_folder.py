@@ -1,4 +1,4 @@
-"""Where samples lie on a node: a folder for each, and ``PLAN``, which names the wanted one."""
+"""The folders of samples on a node, and ``PLAN``, which names the current one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PLAN = "PLAN"
 
 
 def folder_of(path: str, option: str, plan: str = "") -> Path:
-    """The sampled folder that a path means: itself, or below a node's folder that of ``plan``, or of ``PLAN``.
+    """The sampled folder of a path: the path itself, or below a node's folder that of ``plan``, or of ``PLAN``.
 
-    It need not be there.
+    It need not exist.
     """
     folder = storage.local_path(storage.normalise(path, option))
     if (folder / manifests.MANIFEST).exists():
@@ -28,7 +28,7 @@ def folder_of(path: str, option: str, plan: str = "") -> Path:
 
 
 def _read(path: Path) -> str:
-    # Others may write to the folder: a pipe of that name would be waited for, for ever.
+    # Others may write to the folder: opening a pipe of that name would block.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.read(handle, 64).decode().strip() if stat.S_ISREG(os.fstat(handle).st_mode) else ""

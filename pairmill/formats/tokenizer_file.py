@@ -1,4 +1,4 @@
-"""Where the tokenizer.json is that an option means: a file, a folder that holds one, or a model of the Hub."""
+"""Finds the tokenizer.json of an option: a file, a folder that contains one, or a model of the Hub."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pairmill.log import event
 
 NAME = "tokenizer.json"
 
-# owner/name, and behind @ a commit, branch or tag. Folders are named after it, so that it has no other characters.
+# owner/name, and after @ a commit, branch or tag. Folders are named after it, so no other characters are allowed.
 _ID = re.compile(r"(\w[\w.-]*)/(\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def locate(given: str, root: str) -> str:
-    """The URI of the tokenizer.json that ``given`` means.
+    """The URI of the tokenizer.json of an option.
 
-    What stands there as a path or URI comes first, as in the reference; where nothing does, ``owner/name@revision`` is
-    a model of the Hub. Its file is brought to ``<root>/tokenizer/hub/<owner>--<name>/<commit>/tokenizer.json``, once:
-    a whole commit whose file is there asks nobody. A branch, a tag or no revision (``main``) is asked for each time.
+    An existing path or URI comes first, as in the reference. Otherwise ``owner/name@revision`` is a model of the Hub,
+    whose file is downloaded once to ``<root>/tokenizer/hub/<owner>--<name>/<commit>/tokenizer.json``. The Hub is asked
+    each time for a branch, a tag or no revision (``main``), and only the first time for a full commit.
 
     Args:
-        given: a tokenizer.json, a folder or URI that holds one, or ``owner/name`` with or without ``@revision``.
+        given: a tokenizer.json, a folder or URI that contains one, or ``owner/name`` with or without ``@revision``.
         root: URI of the project folder.
 
     Raises:
-        UsageError: ``given`` is empty or of a scheme without a backend.
-        InputError: nothing is there; a pairmill folder that is unfinished or damaged; or the Hub has no such model,
-            revision or file, or does not give it to this account.
+        UsageError: ``given`` is empty, or no backend serves its scheme.
+        InputError: there is no tokenizer; a pairmill folder is unfinished or damaged; or the Hub has no such model,
+            revision or file, or denies access.
         StorageError: the Hub does not answer, or the file cannot be written.
     """
     uri = storage.normalise(given, "tokenizer")
@@ -47,7 +47,7 @@ def locate(given: str, root: str) -> str:
     named = _ID.fullmatch(given)
     if named is None or store.list(uri):
         raise InputError(
-            f"no tokenizer there: neither a file nor a folder with {NAME}",
+            f"no tokenizer: neither a file nor a folder with {NAME}",
             where=f"tokenizer={uri}",
             hint="check the path",
         )
@@ -56,7 +56,7 @@ def locate(given: str, root: str) -> str:
         return _of_hub(owner, name, revision or "main", root)
     except InputError as error:
         raise InputError(
-            f"nothing stands at {uri}, and of the Hub: {error.what}",
+            f"{uri} does not exist, and as a model of the Hub: {error.what}",
             where=f"tokenizer={given}",
             got=error.got,
             expected=error.expected,
@@ -79,13 +79,13 @@ def read(uri: str) -> bytes:
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
     from pairmill.net import hub
 
-    repository = hub.Repository(f"{owner}/{name}", "model", "give the commit, branch or tag of one that is, behind @")
+    repository = hub.Repository(f"{owner}/{name}", "model", "give an existing commit, branch or tag after @")
     commit = revision
     if not _COMMIT.fullmatch(revision):
         commit = hub.commit_of(repository, revision)
         event(
-            f"tokenizer: {revision} of {repository.name} is {commit} now; "
-            f"tokenizer={repository.name}@{commit} keeps to it",
+            f"tokenizer: {revision} of {repository.name} is commit {commit}; "
+            f"to keep it, set tokenizer={repository.name}@{commit}",
             commit=commit,
         )
     uri = storage.join(root, "tokenizer", "hub", f"{owner}--{name}", commit, NAME)
@@ -94,9 +94,9 @@ def _of_hub(owner: str, name: str, revision: str, root: str) -> str:
         files = hub.files(repository, commit)
         if NAME not in files:
             raise InputError(
-                f"the model has no {NAME}",
+                f"the model has no file {NAME}",
                 got=", ".join(sorted(files)[:8]) or "no file",
-                hint="make one with the save_pretrained() of a fast tokenizer of transformers, and give that file",
+                hint="create it with save_pretrained() of a fast tokenizer of transformers, and give that file",
             )
         with tempfile.TemporaryDirectory() as folder:
             local = Path(folder, NAME)

@@ -1,8 +1,8 @@
-"""Token-array folders: one folder per task with five one-dimensional ``.npy`` files, and ``tokenizer_info.json``.
+"""Token-array folders: one folder per data set with five one-dimensional ``.npy`` files, and ``tokenizer_info.json``.
 
-The format is data_io's (docs/format.md section 4): ``tokens`` uint32 holds for each row the instruction span directly
-followed by its response span; ``inst_start, inst_len, resp_start, resp_len`` uint64 say where. Files are ``.npy``
-format 1.0, C order, little-endian (numpy.lib.format).
+The format is data_io's (docs/format.md section 4): ``tokens`` (uint32) has for each row the instruction span, directly
+followed by the response span; ``inst_start, inst_len, resp_start, resp_len`` (uint64) are their positions. Files are
+``.npy`` format 1.0, C order, little-endian (numpy.lib.format).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 
 
 class NpyWriter:
-    """Writes a one-dimensional ``.npy`` of unknown length by appending; the header is patched at the end."""
+    """Appends to a one-dimensional ``.npy`` of unknown length; the header is rewritten at the end."""
 
     def __init__(self, path: Path, dtype: type[np.generic]) -> None:
         self._dtype = np.dtype(dtype)
@@ -46,7 +46,7 @@ class NpyWriter:
 
     def append(self, values: NDArray[Any]) -> None:
         """Append values, cast to the writer's dtype without a check."""
-        # Plain writes, never a mapped file: a full tmpfs answers a mapped write with SIGBUS, not with an error.
+        # Never a mapped file: on a full tmpfs a mapped write raises SIGBUS, not an error.
         self._file.write(np.ascontiguousarray(values, self._dtype).data)
         self._length += len(values)
 
@@ -70,10 +70,10 @@ def header(dtype: np.dtype[Any], length: int) -> bytes:
 
 
 def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable[NDArray[Any]]) -> str:
-    """Write a one-dimensional ``.npy`` of ``length`` values given in chunks; returns the sha256 of the file.
+    """Write a one-dimensional ``.npy`` of ``length`` values given in chunks, and return the sha256 of the file.
 
-    Chunks are made, cast to ``dtype`` without a check, and digested by a thread of their own, one ahead of what is
-    written: either takes about as long.
+    A thread makes the next chunk, casts it to ``dtype`` without a check and digests it while the present one is
+    written: both take about as long.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -99,7 +99,7 @@ def write_npy(path: Path, dtype: type[np.generic], length: int, chunks: Iterable
 
 @contextmanager
 def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[dict[str, NpyWriter]]:
-    """The five arrays of a task by name, to append to; ``create`` gives the local file for the name of an array's."""
+    """Writers of the five arrays of a data set, by name; ``create`` opens the local file of an array."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(NpyWriter(stack.enter_context(create(f"{name}.npy")), dtype))
@@ -109,7 +109,7 @@ def writers(create: Callable[[str], AbstractContextManager[Path]]) -> Iterator[d
 
 @dataclass(frozen=True)
 class Array:
-    """A one-dimensional ``.npy`` of integers; its values begin at byte ``offset`` of the object."""
+    """A one-dimensional ``.npy`` of integers; its values start at byte ``offset`` of the object."""
 
     uri: str
     dtype: np.dtype[Any]
@@ -119,10 +119,10 @@ class Array:
 
     @classmethod
     def of(cls, uri: str, content: Content = UNKNOWN) -> Self:
-        """Read the header. ``content`` is what the object has to be, which is compared when all of it is read.
+        """Read the header. ``content`` is the expected content, which is compared when all of it is read.
 
         Raises:
-            InputError: absent, no ``.npy``, of another shape or kind, or shorter than its header says.
+            InputError: absent, not an ``.npy`` of one dimension and integers, or shorter than its header says.
         """
         store = storage.store_for(uri)
         with store.open(uri) as file:
@@ -136,14 +136,14 @@ class Array:
         elif store.size(uri) != offset + shape[0] * dtype.itemsize:
             wrong = f"{store.size(uri)} bytes for shape {shape} of {dtype}"
         if wrong:
-            raise InputError("is no one-dimensional integer array", where=uri, got=wrong, hint="tokenize again")
+            raise InputError("not a one-dimensional array of integers", where=uri, got=wrong, hint="tokenize again")
         return cls(uri, dtype, shape[0], offset, content)
 
     def pieces(self, size: int = 1 << 17) -> Iterator[NDArray[Any]]:
         """All values in order, ``size`` at a time.
 
         Raises:
-            Changed: behind the last one: the object is not what it has to be, or has another header than before.
+            Changed: after the last value: the object has not the expected content, or another header than before.
         """
         with whole(self.uri, self.content) as file:
             if _header_of(file, self.uri) != ((self.length,), self.dtype):
@@ -153,33 +153,33 @@ class Array:
 
 
 def _header_of(file: BinaryIO, uri: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type; the values follow. Raises InputError if it is not a header."""
+    """Read shape and type. Raises InputError if it is not a header."""
     try:
         version = npy.read_magic(file)
         reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = reader(file)
-    except Exception as error:  # numpy parses the header as Python: SyntaxError, TokenError and more
-        raise InputError("is not a readable .npy file", where=uri, got=str(error)) from error
+    except Exception as error:  # numpy parses the header as Python, which raises SyntaxError, TokenError and more
+        raise InputError("not a readable .npy file", where=uri, got=str(error)) from error
     return shape, dtype
 
 
 @dataclass(frozen=True)
-class Task:
-    """One task of a tokenized folder: its name, the URI of its folder, and what its arrays have to be, as known."""
+class Dataset:
+    """A data set of a tokenized folder: its name, the URI of its folder, and the expected contents of its arrays."""
 
     name: str
     uri: str
     contents: Mapping[str, Content] = field(default_factory=dict)
 
     def array(self, name: str = "tokens") -> Array:
-        """Its tokens, to be read in ranges, or another of the five arrays."""
+        """The array of tokens, or another of the five."""
         return Array.of(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
 
     def index(self, size: int = 1 << 15) -> Iterator[dict[str, Ints]]:
         """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
 
         Raises:
-            InputError: lengths differ, a span lies outside the tokens, or the spans are more or fewer tokens in all.
+            InputError: lengths differ, a span is outside the tokens, or the spans do not have as many tokens in all.
         """
         length = self.array().length
         raw = {name: self.array(name) for name in INDEX}
@@ -198,7 +198,7 @@ class Task:
                 if int(ends.max()) > length:
                     row = int(ends.argmax())
                     raise InputError(
-                        "a span ends behind the tokens",
+                        "a span ends after the last token",
                         where=f"{self.uri} row {first + row + 1}",
                         got=str(int(ends[row])),
                         expected=f"<= {length}",
@@ -208,49 +208,54 @@ class Task:
             yield index
         if total != length:
             raise InputError(
-                "tokens.npy is of another length than the spans", where=self.uri, got=str(length), expected=str(total)
+                "tokens.npy has another length than all spans together",
+                where=self.uri,
+                got=str(length),
+                expected=str(total),
             )
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A tokenized folder: its tasks sorted by name by code point, and what identifies its content."""
+    """A tokenized folder: its data sets sorted by name by code point, and what identifies its content."""
 
     uri: str
-    tasks: list[Task]
+    tasks: list[Dataset]
     info: dict[str, Any]
     fingerprint: str
     rows: int | None
-    """Rows by the manifest; None for a folder that others made."""
+    """Rows by the manifest; None for a folder without one."""
     tokenizer: str = ""
-    """First 16 digits of the sha256 of the tokenizer.json, by the manifest."""
+    """First 16 digits of the tokenizer.json's sha256, by the manifest."""
 
 
 def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool = False) -> Folder:
-    """Open a tokenized folder, of pairmill or of others.
+    """Open a tokenized folder, made by pairmill or by others.
 
     Args:
         given: path or URI.
         option: the option that named it, for messages.
-        tolerate_strays: pass over folders that hold none of the five arrays, rather than fail as the reference does.
-        verify: digest the arrays of a finished folder too, rather than when they are read.
+        tolerate_strays: skip folders with none of the five arrays; the reference fails on them.
+        verify: digest the arrays of a finished folder now, not when they are read.
 
     Raises:
-        InputError: absent, unfinished, damaged, or without tasks.
+        InputError: the folder is absent, unfinished or damaged.
     """
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
     manifest = manifests.read_intact(uri)
-    # By its name: a listing may be older than what was written last.
+    # By name: a listing may be older than the latest write.
     if not store.exists(storage.join(uri, INFO)):
-        raise InputError(f"no {INFO}: not a tokenized folder", where=f"{option}={uri}", hint="check the path")
+        raise InputError(
+            f"not a tokenized folder: {INFO} does not exist", where=f"{option}={uri}", hint="check the path"
+        )
     try:
         data = manifests.read_file(uri, manifest, INFO)
         info = json.loads(data)
         if not isinstance(info, dict):
             raise ValueError("not an object")
     except ValueError as error:
-        raise InputError("is not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
+        raise InputError("not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is not None:
         tasks = _promised(uri, manifest, verify)
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
@@ -264,8 +269,10 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
         if len(missing) == len(files) and tolerate_strays:
             continue
         if missing:
-            raise InputError("an array of this task is missing", where=storage.join(uri, name), got=", ".join(missing))
-        tasks.append(Task(name, storage.join(uri, name)))
+            raise InputError(
+                "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
+            )
+        tasks.append(Dataset(name, storage.join(uri, name)))
         read += files
     found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
     Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
@@ -274,17 +281,17 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
     return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
 
 
-def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Task:
+def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:
     """``contents``: by path below the folder."""
     mine = {array: contents[path] for array in ARRAYS if (path := f"{name}/{array}.npy") in contents}
-    return Task(name, uri, mine)
+    return Dataset(name, uri, mine)
 
 
-def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Task]:
+def _promised(uri: str, manifest: manifests.Manifest, verify: bool) -> list[Dataset]:
     wrong = manifests.find_damage(uri, manifest.files, verify=True) if verify else []
     if wrong:
         raise InputError(
-            f"{len(wrong)} of its files are not what its manifest says",
+            f"{len(wrong)} of its files differ from its manifest",
             where=uri,
             got=wrong[0],
             hint="tokenize again with verify=true",

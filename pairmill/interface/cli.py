@@ -1,18 +1,16 @@
-"""Command line of every stage: ``python -m components.<stage> key=value …``, options from its dataclass.
+"""The command line of every stage: ``python -m components.<stage> key=value …``, with options from its dataclass.
 
-stdout carries the stage's result alone; logs, progress and errors go to stderr. Exit codes: 0 done, 2 usage,
-3 input, 4 storage, 5 internal, 130 interrupted.
+stdout has only the stage's result; logs, progress and errors go to stderr. Exit codes: 0 done, 2 usage, 3 input,
+4 storage, 5 internal, 130 interrupted.
 
-In a Kubeflow pod the one argument ``--executor-input <json>`` brings the options instead, and says where outputs go
+In a Kubeflow pod the argument ``--executor-input <json>`` has the options and the places of outputs instead
 (:mod:`pairmill.interface.launcher`).
 """
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import difflib
-import gc
 import importlib.metadata
 import logging
 import os
@@ -39,17 +37,17 @@ TERMINATED = interrupt.TERMINATED
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage tells the world.
+    """The outcome of a stage.
 
     Args:
-        stdout: the stage's result, written to stdout as it is.
+        stdout: the result, written to stdout unchanged.
         parameters: Kubeflow output parameters.
-        metrics: numbers that compare well between runs.
-        report: gives the one for people.
+        metrics: numbers to compare between runs.
+        report: makes the report.
         manifest: bytes of the manifest artifact.
-        metadata: of the manifest artifact; text and small numbers only.
-        reused: whether nothing had to be done.
-        seconds: how long it took.
+        metadata: of the manifest artifact; only texts and small numbers.
+        reused: whether an earlier result was reused.
+        seconds: duration.
     """
 
     stdout: str
@@ -64,7 +62,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Command:
-    """Something else that a stage's program does: its options, and a function of them that gives its stdout."""
+    """A further command of a stage's program: its options, and a function from them to stdout."""
 
     config_class: type[Any]
     run: Callable[[Any], str]
@@ -77,7 +75,7 @@ def main(
     argv: Sequence[str] | None = None,
     commands: Mapping[str, Command] | None = None,
 ) -> int:
-    """Run a stage, or one of its commands if the first argument names it; returns the exit code."""
+    """Run a stage, or the command that the first argument names; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name, command in (commands or {}).items():
         if arguments[:1] == [name]:
@@ -92,7 +90,7 @@ def main(
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
             task.write(outcome.parameters, outcome.metrics, report, outcome.manifest, metadata)
-        # Whoever sees the terminal alone has to see them; of a folder that is reused as well.
+        # Also for a reused folder: the terminal may be all that a person sees.
         for line in report.look_at:
             log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)
         _summary(stage, outcome)
@@ -103,7 +101,7 @@ def main(
 
 
 def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
-    """Raise UsageError if the first argument is neither an option nor a flag: a mistyped one of ``commands``."""
+    """Raise UsageError if the first argument is neither an option, a flag nor one of ``commands``."""
     names = list(commands)
     if names and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
         close = difflib.get_close_matches(arguments[0], names, n=1)
@@ -125,13 +123,13 @@ def _command(module: str, name: str, command: Command, arguments: Sequence[str])
 
 
 def program(module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]) -> int:
-    """Do ``work``, or print the help of ``python -m <module>`` if the arguments ask for it; returns the exit code.
+    """Do ``work``, or print the help of ``python -m <module>`` if asked for; returns the exit code.
 
     Every error ends here, as one message.
     """
     try:
         code = _program(module, name, config_class, arguments, work)
-    except KeyboardInterrupt:  # while the end was being told
+    except KeyboardInterrupt:  # while the program was ending
         code = INTERRUPTED
     interrupt.ended(code)
     return code
@@ -141,8 +139,6 @@ def _program(
     module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]
 ) -> int:
     log.setup()
-    # The interpreter collects garbage when it ends, several times over all modules: a fifteenth of a second.
-    atexit.register(gc.freeze)
     if "--version" in arguments:
         sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
         return 0
@@ -156,7 +152,7 @@ def _program(
     except PairmillError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        # Whoever read stdout has gone; the work is committed. Without this Python complains once more at exit.
+        # The reader of stdout has gone, and the work is committed. Without this Python fails again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -193,16 +189,16 @@ def split(arguments: Sequence[str]) -> dict[str, str]:
         if not separator or not key:
             raise UsageError("not an option", where="arguments", got=repr(argument), expected="key=value")
         if key in values:
-            raise UsageError("is given twice", where=key, got=f"{values[key]!r} and {value!r}", expected="one value")
+            raise UsageError("given twice", where=key, got=f"{values[key]!r} and {value!r}", expected="one value")
         values[key] = value
     return values
 
 
 def build(config_class: type[C], values: Mapping[str, Any]) -> C:
-    """An options object from texts (or, from Kubeflow, JSON values), checked by type.
+    """Make an options object from texts (or JSON values, from Kubeflow), checked by type.
 
     Raises:
-        UsageError: unknown or missing option, or a value of the wrong type.
+        UsageError: an option is unknown, missing or of the wrong type.
     """
     hints = get_type_hints(config_class)
     known = {item.name: item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
@@ -226,8 +222,8 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
     from omegaconf import BooleanNode, FloatNode, IntegerNode, LiteralNode, StringNode
     from omegaconf.errors import OmegaConfBaseException
 
-    # Nodes that are asked to convert and never hold a value. A configuration that holds it would resolve ${oc.env:…},
-    # and print a secret of the pod; and it would let ??? pass for a value of any type.
+    # Nodes only convert here. A configuration with these values would resolve ${oc.env:…}, print a secret of the pod,
+    # and accept ??? for any type.
     nodes: dict[Any, type[Any]] = {str: StringNode, int: IntegerNode, float: FloatNode, bool: BooleanNode}
     if kind in nodes:
         node = nodes[kind](kind(), is_optional=False)
@@ -237,15 +233,18 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
         return node.validate_and_convert(value)
     except OmegaConfBaseException as error:
         raise UsageError(
-            "has a wrong value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
+            "not a valid value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
         ) from error
 
 
 def _plain(name: str, kind: Any, value: Any) -> Any:
-    # Kubeflow knows doubles only, so 8192 can come as 8192.0; the reference takes integral floats from a person too.
+    # Kubeflow passes numbers as doubles, so 8192 can arrive as 8192.0. The reference accepts integral floats as well.
     if kind is int and isinstance(value, int | float) and abs(value) >= 2**53:
         raise UsageError(
-            "is beyond 2^53", where=name, got=f"{value:.17g}", hint="Kubeflow passes numbers as doubles, which round it"
+            "larger than 2^53",
+            where=name,
+            got=f"{value:.17g}",
+            hint="Kubeflow passes numbers as doubles, which round it",
         )
     integral = re.fullmatch(r"([+-]?\d{1,20})\.0*", str(value).strip()) if kind is int else None
     if integral:
@@ -257,12 +256,12 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list option; ``\\,`` is a comma in one (:func:`pairmill.engine.stage.list_item`)."""
+    """The items of a list option; ``\\,`` is a comma in an item (:func:`pairmill.engine.stage.list_item`)."""
     return [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", text)]
 
 
 def type_name(kind: Any) -> str:
-    """A type as ``--help`` shows it."""
+    """The name of a type in ``--help``."""
     arguments = getattr(kind, "__args__", None)
     if kind == list[str]:
         return "text,text,…"
@@ -272,9 +271,9 @@ def type_name(kind: Any) -> str:
 
 
 def help_text(module: str, config_class: type[Any]) -> str:
-    """What ``--help`` of ``python -m <module>`` prints: every option with type, default and meaning.
+    """The text of ``--help``: every option with type, default and meaning.
 
-    A class can add to it by a class method ``details``.
+    A class method ``details`` of the options' class may add to it.
     """
     hints = get_type_hints(config_class)
     lines = [f"usage: python -m {module} key=value …", ""]
@@ -313,6 +312,6 @@ def _summary(stage: str, outcome: Outcome) -> None:
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
     for name, value in {**outcome.metrics, **texts}.items():
         text = escaped(scrubbed(value)) if isinstance(value, str) else f"{value:,}"
-        # As Text: brackets of a name are not markup.
+        # As Text, because a name may contain brackets.
         table.add_row(Text(name.replace("_", " ")), Text(text))
     log.console().print(table, soft_wrap=True)

@@ -1,13 +1,13 @@
-"""How programs end when they are told to.
+"""The end of a program by Ctrl-C or SIGTERM.
 
-Ctrl-C: a traceback never, one line while they work, nothing while they start or end. SIGTERM of the first process of a
-container, from which the kernel keeps every signal without a handler: without one a pod that is to go would be killed
-after its grace period, and leave what it was writing.
+Ctrl-C never prints a traceback: one line while the program works, nothing while it starts or ends. The kernel does not
+deliver SIGTERM to the first process of a container unless it has a handler: without one, a pod would be killed after
+its grace period and leave partial files.
 """
 
 from __future__ import annotations
 
-# Not `signal`, which takes a tenth of a program's start for its enumerations: Ctrl-C would print a traceback of them.
+# Not `signal`: building its enumerations takes a tenth of the start, in which Ctrl-C would print a traceback.
 import _signal  # type: ignore[import-not-found]
 import os
 import sys
@@ -20,10 +20,9 @@ _code = INTERRUPTED
 
 
 def quiet() -> None:
-    """From here on Ctrl-C ends this process at once, with exit code 130.
+    """Make Ctrl-C end this process at once, with exit code 130, unless Ctrl-C is ignored.
 
-    Programs call it before they import anything else: imports take half a second, and Python prints where in them it
-    was interrupted. Where Ctrl-C is ignored it stays so.
+    Programs call this before they import anything else: imports take half a second, and Python would print a traceback.
     """
     global _program
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
@@ -34,7 +33,7 @@ def quiet() -> None:
 
 
 def hear() -> None:
-    """Ctrl-C raises KeyboardInterrupt again, and SIGTERM of the first process SystemExit."""
+    """Make Ctrl-C raise KeyboardInterrupt, and SIGTERM in the first process of a container SystemExit."""
     if _program:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     if os.getpid() == 1:
@@ -42,10 +41,10 @@ def hear() -> None:
 
 
 def leave_when_told() -> None:
-    """SIGTERM raises SystemExit.
+    """Make SIGTERM raise SystemExit.
 
-    Where it comes while Python calls back from within (an import that ends, an object that goes), the exception is
-    reported and forgotten, and nobody sends the signal a second time: then it is raised again a little later.
+    Python reports and discards an exception that is raised in a callback (the end of an import, a finaliser). The
+    signal comes only once, so the exception is raised again a little later.
     """
 
     def leave(*_: object) -> None:
@@ -63,7 +62,7 @@ def leave_when_told() -> None:
 
 
 def ended(code: int) -> None:
-    """What Ctrl-C cuts short from here on is Python's own end, and the exit code is this one."""
+    """Set the exit code of a Ctrl-C from now on, which only interrupts the end of the interpreter."""
     global _code
     _code = code
     if _program:

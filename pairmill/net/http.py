@@ -1,6 +1,6 @@
-"""Files over https: resumed where they were cut, retried within bounds, checked against what the server promised.
+"""Downloads over https: resumed after a cut, retried for a bounded time, checked against the server's promises.
 
-Also how a git forge is asked for the commit behind a branch: the first reply of git's own protocol over http.
+Also the commit of a branch on a git forge, from the first reply of git's protocol over http.
 Source: git-scm.com/docs/http-protocol, git-scm.com/docs/protocol-common (pkt-line).
 """
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-"""Seconds without a byte after which a server counts as silent."""
+"""Seconds without a byte after which a request has failed."""
 _SAY_SECONDS = 30.0
 UNTOLD = "untold"
-"""The version of a file of which the server tells none: its bytes alone say whether it is another one."""
-_MOVED = "see whether it was moved, or give the files that you have as raw="
+"""The version of a file if the server gives none: only the bytes tell whether it has changed."""
+_MOVED = "check whether it was moved, or pass the files that you have as raw="
 
 
 def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
-    """As :func:`pairmill.retry.retried`. Raises InputError if no request can be made of the address."""
+    """As :func:`pairmill.retry.retried`, for httpx. Raises InputError if the address is not valid."""
     import httpx
 
     def once() -> T:
         try:
             return work()
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-            raise InputError("not an address that can be asked", where=url, got=str(error)) from error
+            raise InputError("not a valid address", where=url, got=str(error)) from error
         except httpx.TransportError as error:
             raise Again(str(error) or type(error).__name__) from error
 
@@ -52,11 +52,11 @@ def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -
 
 
 def version(url: str) -> str:
-    """What the server calls the bytes that are at ``url`` now; :data:`UNTOLD` if it calls them nothing.
+    """The server's name of the present version of ``url``; :data:`UNTOLD` if it gives none.
 
     Raises:
-        InputError: nothing is there, or it may not be read.
-        StorageError: no answer after several tries.
+        InputError: it does not exist, or may not be read.
+        StorageError: no answer.
     """
 
     def ask() -> str:
@@ -77,21 +77,21 @@ def download(
     refuse: Refuse | None = None,
     hint: str = _MOVED,
 ) -> None:
-    """Fetch ``url`` into ``target``, going on behind the bytes that are there already if they are of the same version.
+    """Download ``url`` to ``target``, or continue a download if its bytes are of the same version.
 
     Args:
-        url: where it stands.
-        target: local file that grows. Nobody else writes to it.
-        note: local file that holds the version of what is there.
-        size: bytes of a file that never changes, so that there is no version to compare.
-        expected: the version that is wanted, see :func:`version`; empty = any.
-        headers: to send; a login among them does not follow a redirect to another host.
-        refuse: makes a better error of an answer of status 400 or more.
-        hint: what to do where nothing is there, or another version.
+        url: of the file.
+        target: local file that grows. Only this process writes it.
+        note: local file with the version of ``target``.
+        size: bytes, for a file that never changes and so needs no version.
+        expected: the wanted version, see :func:`version`; empty = any.
+        headers: to send. Credentials in them are not sent to another host after a redirect.
+        refuse: raises a more specific error for an answer of status 400 or more.
+        hint: next step if the file does not exist, or has another version.
 
     Raises:
-        InputError: nothing is there, or another version, or it may not be read.
-        StorageError: no answer, or a cut one, after several tries.
+        InputError: the file does not exist, has another version, or may not be read.
+        StorageError: no complete answer.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
 
@@ -110,16 +110,16 @@ def download(
                 sent["If-Range"] = noted
         with _client() as client, client.stream("GET", url, headers=sent) as response:
             if response.status_code == 416 and _total(response) == start:
-                return  # all of it was there
+                return  # it was complete
             if response.status_code == 416 or (response.status_code == 206 and _first(response) != start):
                 target.unlink(missing_ok=True)
-                raise Again("the server does not go on behind the bytes that came before")
+                raise Again("the server does not continue the download")
             _checked(response, url, refuse, hint)
             now = _version(response)
             if expected and now != expected:
-                raise InputError("another version is published now", where=url, got=now, expected=expected, hint=hint)
+                raise InputError("the published version has changed", where=url, got=now, expected=expected, hint=hint)
             if response.status_code != 206:
-                # Not truncated: what another run has made of it may be the same file under another name.
+                # Not truncated: the file may be a hard link to a result of another run.
                 target.unlink(missing_ok=True)
                 note.write_text(now)
             with target.open("ab") as file:
@@ -133,7 +133,7 @@ def download(
                         event(f"{url}: {have():,} of {total} bytes")
                 os.fsync(file.fileno())
             if have() < _total(response):
-                raise Again(f"{have()} of {_total(response)} bytes came")
+                raise Again(f"cut after {have()} of {_total(response)} bytes")
 
     asked(url, go_on, have)
 
@@ -142,7 +142,7 @@ def commit_of(repository: str, revision: str) -> str:
     """The commit that a branch or tag of a public git repository names.
 
     Raises:
-        InputError: no such repository, branch or tag.
+        InputError: the repository, branch or tag does not exist.
         StorageError: no answer.
     """
     if re.fullmatch("[0-9a-f]{40}", revision):
@@ -150,10 +150,10 @@ def commit_of(repository: str, revision: str) -> str:
     address = f"{repository}.git/info/refs?service=git-upload-pack"
 
     def refuse(response: httpx.Response) -> None:
-        # A forge does not say whether a repository exists that may not be read.
+        # A forge does not tell a private repository from an absent one.
         if response.status_code in {401, 403, 404}:
             status = f"status {response.status_code}"
-            raise InputError("no such repository, or a private one", where=repository, got=status, hint=_MOVED)
+            raise InputError("the repository does not exist, or is private", where=repository, got=status, hint=_MOVED)
 
     def ask() -> bytes:
         with _client() as client:
@@ -164,13 +164,16 @@ def commit_of(repository: str, revision: str) -> str:
         match = re.match(rb"([0-9a-f]{40}) ([^\0\n]+)", line)
         if match:
             names[match.group(2).decode("utf-8", "replace")] = match.group(1).decode()
-    # The commit of an annotated tag comes under its name and ^{}.
+    # The commit of an annotated tag is listed under the tag's name and ^{}.
     for name in (f"refs/tags/{revision}^{{}}", revision, f"refs/heads/{revision}", f"refs/tags/{revision}"):
         if name in names:
             return names[name]
     known = sorted(name.removeprefix("refs/heads/") for name in names if name.startswith("refs/heads/"))
     raise InputError(
-        "no such branch or tag", where=repository, got=revision, expected=", ".join(known[:8]) or "a repository"
+        "the branch or tag does not exist",
+        where=repository,
+        got=revision,
+        expected=", ".join(known[:8]) or "a repository",
     )
 
 
@@ -182,13 +185,15 @@ def _packets(data: bytes, where: str) -> Iterator[bytes]:
             yield data[place + 4 : place + max(length, 4)]
             place += max(length, 4)
     except ValueError as error:
-        raise InputError("does not answer as a git server", where=where, got=repr(data[place : place + 20])) from error
+        raise InputError(
+            "the answer is not that of a git server", where=where, got=repr(data[place : place + 20])
+        ) from error
 
 
 def _client() -> httpx.Client:
     import httpx
 
-    # Not compressed: what is sent so has another length than the file, and cannot be gone on with.
+    # Not compressed: a compressed answer has another length than the file, and cannot be continued.
     headers = {"Accept-Encoding": "identity"}
     return httpx.Client(follow_redirects=True, timeout=TIMEOUT, headers=headers, verify=_certificates())
 
@@ -197,11 +202,11 @@ def _client() -> httpx.Client:
 def _certificates() -> ssl.SSLContext:
     import httpx
 
-    return httpx.create_ssl_context()  # reading them takes longer than asking for a small file
+    return httpx.create_ssl_context()  # reading them takes longer than a request for a small file
 
 
 def _total(response: httpx.Response) -> int:
-    """Bytes of the whole file; -1 if the server does not say."""
+    """Bytes of the whole file; -1 if the server does not tell."""
     headers = response.headers
     if response.status_code in {206, 416}:
         match = re.search(r"/(\d+)$", headers.get("content-range", ""))
@@ -221,7 +226,7 @@ def _version(response: httpx.Response) -> str:
 
 
 def _strong(version: str) -> bool:
-    # A weak ETag does not promise the same bytes.
+    # A weak ETag does not promise equal bytes.
     return version.startswith('"') or email.utils.parsedate(version) is not None
 
 
@@ -232,6 +237,6 @@ def _checked(response: httpx.Response, url: str, refuse: Refuse | None = None, h
     if code >= 400:
         if refuse is not None:
             refuse(response)
-        words = {401: "needs a login", 403: "may not be read", 404: "does not exist", 410: "is gone"}
-        raise InputError(words.get(code, "is refused"), where=url, got=f"status {code}", hint=hint)
+        words = {401: "needs a login", 403: "access denied", 404: "does not exist", 410: "no longer exists"}
+        raise InputError(words.get(code, "the server refused the request"), where=url, got=f"status {code}", hint=hint)
     return response

@@ -1,7 +1,7 @@
-"""The Hugging Face Hub, through its own client: which commit, which files, which bytes.
+"""The Hugging Face Hub, through its own client: commits, lists of files, and downloads.
 
-The client asks and authenticates; the bytes come through :mod:`pairmill.net.http`, because ``hf_hub_download`` of
-huggingface_hub 1.33 begins a file anew after a kill, does not retry a 5xx or a reset, and checks no digest
+The client authenticates and lists. Bytes come through :mod:`pairmill.net.http`, because ``hf_hub_download`` of
+huggingface_hub 1.33 starts a file anew after a kill, does not retry a 5xx or a reset, and checks no digest
 (docs/decisions/0006-bytes-of-the-hub.md). ``HF_ENDPOINT`` and ``HF_TOKEN`` are the client's own.
 """
 
@@ -29,8 +29,8 @@ class Repository:
 
     Args:
         name: ``owner/name``.
-        kind: what it is to the Hub.
-        moved: what to do where a revision of it is not there, for messages.
+        kind: its type on the Hub.
+        moved: next step if a revision does not exist, for messages.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Repository:
 
     @property
     def what(self) -> str:
-        """What people call it."""
+        """The kind in words."""
         return "data set" if self.kind == "dataset" else self.kind
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a repository at a commit: path, bytes, git's digest of it, and its sha256 where it is a large file."""
+    """A file of a repository at a commit: path, bytes, git's digest, and the sha256 if it is a large file."""
 
     path: str
     size: int
@@ -54,10 +54,10 @@ class RemoteFile:
 
 
 def commit_of(repository: Repository, revision: str) -> str:
-    """The commit (40 hexadecimal digits) that a branch or tag names now.
+    """The present commit (40 hexadecimal digits) of a branch or tag.
 
     Raises:
-        InputError: no such repository or revision, or it may not be read.
+        InputError: the repository or revision does not exist, or may not be read.
         StorageError: the Hub does not answer.
     """
 
@@ -66,7 +66,7 @@ def commit_of(repository: Repository, revision: str) -> str:
 
     found = _asked(repository, ask)
     if not isinstance(found, str) or not re.fullmatch("[0-9a-f]{40}", found):
-        raise InputError("the Hub names no commit", where=f"{repository.name} {revision}", got=repr(found))
+        raise InputError("the Hub gave no commit", where=f"{repository.name} {revision}", got=repr(found))
     return found
 
 
@@ -85,12 +85,12 @@ def files(repository: Repository, commit: str) -> dict[str, RemoteFile]:
 
 
 def download(repository: Repository, commit: str, file: RemoteFile, target: Path, note: Path) -> str:
-    """Fetch a file to ``target``, whole and of the digest that the Hub lists; returns its sha256.
+    """Download a file to ``target``, check it against the digest that the Hub lists, and return its sha256.
 
-    What is there already is not fetched again (see :func:`pairmill.net.http.download`).
+    A download continues after the bytes of an earlier one (see :func:`pairmill.net.http.download`).
 
     Raises:
-        InputError: the repository is gated or gone, or other bytes came, twice.
+        InputError: the repository is gated or gone, or the bytes were wrong, twice.
         StorageError: the Hub does not answer.
     """
     from huggingface_hub import hf_hub_url, hf_raise_for_status
@@ -112,10 +112,10 @@ def download(repository: Repository, commit: str, file: RemoteFile, target: Path
         sha256, wrong = _checked(file, target)
         if not wrong:
             return sha256
-        event(f"{where}: {wrong}; fetching it once more")
+        event(f"{where}: {wrong}; downloading it again")
         target.unlink()
     raise InputError(
-        "other bytes came than the Hub lists",
+        "the downloaded bytes are not those that the Hub lists",
         where=f"{where} at {commit}",
         got=wrong,
         hint="a proxy or mirror may have damaged them; run the same command later",
@@ -123,7 +123,7 @@ def download(repository: Repository, commit: str, file: RemoteFile, target: Path
 
 
 def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
-    """The sha256 of what came, and what is wrong with it."""
+    """The sha256 of a downloaded file, and what is wrong with it."""
     size = local.stat().st_size
     sha256, sha1 = hashlib.sha256(), hashlib.sha1(usedforsecurity=False)
     git = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
@@ -136,14 +136,14 @@ def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:
         return found, f"{size} bytes, expected {file.size}"
     if file.sha256:
         return found, "" if found == file.sha256 else f"sha256 {found}, expected {file.sha256}"
-    # Small files have git's digest, of a head and the content; mirrors behind HF_ENDPOINT state the content's alone.
+    # Small files have git's digest, over a header and the content; some mirrors give a digest of the content alone.
     known = {git.hexdigest(), sha1.hexdigest(), found}
     return found, "" if file.blob in known else f"git digest {git.hexdigest()}, expected {file.blob}"
 
 
 @functools.cache
 def limit_waiting() -> None:
-    """Give every request of the Hub's client a time limit: lists of files have none, and would wait for ever."""
+    """Give every request of the Hub's client a time limit: by default, lists of files have none."""
     import httpx
     from huggingface_hub import logging, set_client_factory
     from huggingface_hub.utils._http import default_client_factory
@@ -182,27 +182,27 @@ def _asked(repository: Repository, question: Callable[[Any], T]) -> T:
 
 
 def translated(error: Exception, where: str, repository: Repository) -> PairmillError:
-    """An exception of the Hub's client as an instruction."""
+    """Turn an exception of the Hub's client into ours."""
     from huggingface_hub import errors, get_token
 
     what = repository.what
-    token = "the account of HF_TOKEN has no access" if get_token() else "no HF_TOKEN is set"
+    token = "the account of HF_TOKEN has no access" if get_token() else "HF_TOKEN is not set"
     if isinstance(error, errors.GatedRepoError):
         hint = f"accept its terms on the Hub's page of {repository.name}, and set HF_TOKEN to a token of that account"
-        return InputError("is gated", where=where, got=token, hint=hint)
+        return InputError(f"the {what} is gated", where=where, got=token, hint=hint)
     if isinstance(error, errors.RepositoryNotFoundError):
         hint = f"check the name; a private {what} needs the HF_TOKEN of an account that may read it"
-        return InputError(f"no such {what}, or a private one", where=where, got=token, hint=hint)
+        return InputError(f"the {what} does not exist, or is private", where=where, got=token, hint=hint)
     if isinstance(error, errors.RevisionNotFoundError):
-        return InputError("this revision is not published, or no longer", where=where, hint=repository.moved)
+        return InputError("the revision does not exist", where=where, hint=repository.moved)
     if isinstance(error, errors.EntryNotFoundError):
-        return InputError("no such file at this revision", where=where)
+        return InputError("the file does not exist at this revision", where=where)
     if isinstance(error, errors.OfflineModeIsEnabled):
-        return StorageError("the Hub may not be asked", where=where, got="HF_HUB_OFFLINE", hint="unset it")
+        return StorageError("the Hub's client is offline", where=where, got="HF_HUB_OFFLINE", hint="unset it")
     if isinstance(error, errors.HFValidationError):
-        return InputError(f"is no name of a {what}", where=where, got=str(error), expected="owner/name")
+        return InputError(f"not a valid name of a {what}", where=where, got=str(error), expected="owner/name")
     response = getattr(error, "response", None)
     status = f"status {response.status_code}" if response is not None else " ".join(repr(error).split())[:300]
     if response is not None and response.status_code in {401, 403}:
-        return InputError("may not be read", where=where, got=status, hint="check HF_TOKEN")
-    return StorageError("the Hub gives no answer", where=where, got=status, hint="run the same command later")
+        return InputError("access denied", where=where, got=status, hint="check HF_TOKEN")
+    return StorageError("the Hub does not answer", where=where, got=status, hint="run the same command later")

@@ -1,4 +1,4 @@
-"""URIs and the objects behind them: the only package that knows ``file://``, ``gs://`` and ``s3://``.
+"""Objects addressed by URI. No other package knows ``file://``, ``gs://`` and ``s3://``.
 
 A :class:`Store` is a flat space of immutable objects addressed by URI. Every backend passes
 ``tests/contract/test_storage.py``, which is the definition of its behaviour.
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from pairmill.errors import InputError, UsageError
 from pairmill.storage.base import Entry, Store
 from pairmill.storage.local import LocalStore
-from pairmill.storage.uris import bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
+from pairmill.storage.uris import OBJECT_STORES, bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
 
 __all__ = [
     "Entry",
@@ -34,7 +34,7 @@ __all__ = [
 
 @functools.cache
 def _store(kind: str) -> Store | None:
-    # The clients of object stores take most of a second to import, and training nodes may not have them.
+    # Importing the clients of object stores takes most of a second, and training nodes may not have them.
     if kind == "file":
         return LocalStore()
     if kind in {"s3", "minio"}:
@@ -56,21 +56,21 @@ def store_for(uri: str) -> Store:
             "no storage backend for this scheme",
             where=uri,
             got=f"{scheme(uri)}://",
-            expected="a path, file://, gs://, s3:// or minio://",
+            expected=", ".join(["a path", "file://", *(f"{name}://" for name in OBJECT_STORES)]),
         )
     return store
 
 
 def forget() -> None:
-    """Make stores anew from here on: the environment leads elsewhere now."""
+    """Drop the stores made so far, because the environment has changed."""
     _store.cache_clear()
 
 
 def normalise(uri: str, option: str) -> str:
-    """The URI as results name it: plain paths made absolute, ``~`` the home folder, no slash at the end.
+    """Normalise a URI: plain paths become absolute, ``~`` is expanded, and a slash at the end is removed.
 
     Raises:
-        UsageError: it is empty or of a scheme without a backend; ``option`` is named in the message.
+        UsageError: it is empty, or no backend serves its scheme. The message names ``option``.
     """
     if not uri:
         raise UsageError("is empty", where=option, expected="a path or URI")
@@ -84,7 +84,7 @@ def normalise(uri: str, option: str) -> str:
 
 
 def require(uri: str, what: str) -> None:
-    """Raise InputError unless an object or a non-empty prefix stands at ``uri``."""
+    """Raise InputError unless ``uri`` is an object or a non-empty prefix."""
     store = store_for(uri)
     if not store.exists(uri) and not store.list(uri):
         raise InputError("is missing or empty", where=uri, expected=what, hint="check the path")

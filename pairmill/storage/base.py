@@ -1,4 +1,4 @@
-"""What a storage backend is."""
+"""The interface of a storage backend."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pairmill.retry import raced
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Times that an object is read for its digest if it changes each time.
+# How often an object that keeps changing is read for its digest.
 _TRIED = 5
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One object: its path relative to the listed prefix (``/`` separated), its size in bytes, and its stamp."""
+    """One object: its path relative to the listed prefix, its size in bytes, and its stamp."""
 
     path: str
     size: int
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Digest:
-    """Hexadecimal sha256 of an object's bytes, how many they are, and the stamp that the object had meanwhile."""
+    """Hexadecimal sha256 of an object's bytes, their number, and the object's stamp while they were read."""
 
     sha256: str
     size: int
@@ -41,122 +41,122 @@ class Digest:
 
 
 class Store(ABC):
-    """The behaviour every backend has. All methods take full URIs of the backend's own scheme; threads may share one.
+    """The behaviour of every backend. All methods take full URIs of the backend's own scheme; threads may share one.
 
-    A request that fails in a way that may pass is made again, for a bounded time. Whatever else refuses is a
-    StorageError; that an object is not there is an InputError.
+    Transient failures are retried for a bounded time. An absent object is an InputError, any other failure a
+    StorageError.
     """
 
     seek_cost: ClassVar[int]
-    """Bytes that are read in the time that it takes to begin reading elsewhere: gaps of fewer are read along."""
+    """Bytes that can be read in the time that a seek takes. Readers read across smaller gaps."""
     at_once: ClassVar[int | None] = None
-    """Objects of which many are read at the same time; None leaves that to the number of cores."""
+    """Number of objects read at the same time where there are many; None: it follows the number of cores."""
 
     @abstractmethod
     def exists(self, uri: str) -> bool:
-        """Whether an object stands at exactly this URI (a mere prefix does not count)."""
+        """Whether there is an object at exactly this URI (a prefix of objects is not one)."""
 
     @abstractmethod
     def size(self, uri: str) -> int:
-        """Size of the object in bytes. Raises InputError if there is none."""
+        """Size of the object in bytes. Raises InputError if it is absent."""
 
     @abstractmethod
     def list(self, prefix: str) -> list[Entry]:
-        """All objects below ``prefix`` taken as a folder, sorted by path by code point.
+        """All objects below ``prefix``, which is taken as a folder, sorted by path by code point.
 
-        Objects being written are never listed. An absent prefix gives an empty list.
+        Objects that are being written are not listed. An absent prefix gives an empty list.
         """
 
     @abstractmethod
     def folders(self, prefix: str) -> Sequence[str]:
-        """Names right below ``prefix`` that objects are below, sorted by code point, without a listing of those."""
+        """Names of the folders directly below ``prefix``, sorted by code point. The objects in them are not listed."""
 
     @abstractmethod
     def read(self, uri: str) -> bytes:
-        """The whole object. Raises InputError if there is none."""
+        """All bytes of the object. Raises InputError if it is absent."""
 
     @abstractmethod
     def read_range(self, uri: str, start: int, length: int) -> bytes:
-        """Bytes ``[start, start + length)``, fewer where the object ends before."""
+        """Bytes ``[start, start + length)``; fewer if the object ends before."""
 
     @abstractmethod
     def open(self, uri: str) -> BinaryIO:
-        """A seekable binary reader. It gives the bytes of one object even if that is replaced meanwhile, or fails."""
+        """A seekable binary reader. If the object is replaced, it reads the old bytes on or fails; it never mixes."""
 
     @abstractmethod
     def stamp(self, uri: str) -> str:
-        """What changes whenever the object's bytes do, and is had without reading them. Raises InputError if absent.
+        """A text that changes whenever the object's bytes do, known without reading them. Raises InputError if absent.
 
-        Of a file device, inode, size and time of the last change; in a bucket size and ETag or generation.
+        For a file: device, inode, size and time of the last change. In a bucket: size and ETag or generation.
         """
 
     @abstractmethod
     def pinned(self, uri: str, stamp: str) -> AbstractContextManager[BinaryIO]:
-        """As ``open``, of the object that had this stamp, until the block ends.
+        """As ``open``, for the object that had this stamp.
 
         Raises:
-            Changed: it has another stamp when it is opened, or on the way, or when the block ends.
+            Changed: the stamp is another one when the object is opened, while it is read, or when the block ends.
         """
 
     def file(self, uri: str) -> Path | None:
-        """The file that the object is, where it is one of this machine: native code can read that by itself."""
+        """The object's file, if it is one of this machine: native code can read that by itself."""
         return None
 
     @abstractmethod
     def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
-        """Context manager: a local path to fill; on a clean exit the object appears whole, on an exception not at all.
+        """Context manager: yields a local path to fill. The object appears at a clean exit, complete, or not at all.
 
-        An object that stands there already is replaced as one step. Two writers of one URI both succeed. One that is
-        not ``durable`` may be found shorter than it was, if at all, after the machine itself went down. One that is
-        ``final`` is read-only where there are modes: it is replaced and deleted like any other, and never changed.
+        An object that exists is replaced atomically. Two writers of one URI both succeed. After a crash of the machine
+        an object that is not ``durable`` may be shorter, or gone. A ``final`` object is read-only where files have
+        modes; it can still be replaced and deleted.
         """
 
     @abstractmethod
     def commit(self, uri: str, data: bytes) -> bytes:
-        """Create the object with these bytes unless one stands there; the bytes that stand there now.
+        """Create the object unless it exists, and return the bytes that it then has.
 
-        Of several writers, in whatever process or machine, one wins, and all are told what it wrote.
+        Of several writers, in any process on any machine, exactly one wins, and all get what it wrote.
         """
 
     @abstractmethod
     def copy(self, source: str, target: str) -> None:
-        """Make ``target`` an object with the bytes of ``source`` without moving them through this process.
+        """Make ``target`` an object with the bytes of ``source``.
 
-        The source is an object of this store, or a file of this machine, whose bytes have to move.
+        The source is an object of this store, which is copied by the store itself, or a local file.
         """
 
     @abstractmethod
     def delete(self, uri: str) -> None:
-        """Remove the object; nothing happens if there is none."""
+        """Remove the object if it exists."""
 
     def write(self, uri: str, data: bytes) -> None:
-        """Create the object with these bytes, in place of one that stands there."""
+        """Create the object with these bytes, or replace it."""
         with self.create(uri) as path, translated(uri):
             path.write_bytes(data)
 
     def digest(self, uri: str) -> str:
-        """Hexadecimal sha256 of the object's bytes."""
+        """Hexadecimal sha256 of the object."""
         return self.digests([uri])[0]
 
     def digests(self, uris: Sequence[str]) -> Sequence[str]:
-        """Hexadecimal sha256 of each object's bytes; several are read at once."""
+        """Hexadecimal sha256 of each object."""
         return [one.sha256 for one in self.digested(uris)]
 
     def digested(self, uris: Sequence[str]) -> Sequence[Digest]:
-        """Digests of objects, each with the stamp that belongs to it; several are read at once.
+        """Digests of objects with their stamps; several objects are read at once.
 
         Raises:
-            Changed: an object is written to all the time.
+            Changed: an object keeps changing.
         """
         return each(self.digest_of, uris, self.at_once)
 
     def digest_of(self, uri: str, stop: Event) -> Digest:
-        """As ``digested``, of one object; the event stops it."""
+        """As ``digested``, for one object; the event stops it."""
 
         def digest() -> Digest:
             stamp = self.stamp(uri)
             found, size = hashlib.sha256(), 0
-            # Not hashlib.file_digest: the end of the process waits for its threads, and after Ctrl-C nobody wants to.
+            # Not hashlib.file_digest, which cannot be stopped: after Ctrl-C the process would wait for it.
             with self.pinned(uri, stamp) as file:
                 while not stop.is_set() and (data := file.read(1 << 20)):
                     found.update(data)
@@ -166,12 +166,12 @@ class Store(ABC):
         try:
             return raced(digest, Changed, _TRIED)
         except Changed as error:
-            hint = "run the same command when its writer has ended"
-            raise Changed("is written to all the time", where=uri, hint=hint) from error
+            hint = "run the same command when nothing writes to it any more"
+            raise Changed(f"changed during each of {_TRIED} reads", where=uri, hint=hint) from error
 
 
 class Creation(ABC):
-    """The object while it is written."""
+    """An object that is being written."""
 
     @abstractmethod
     def __enter__(self) -> Path: ...
@@ -181,7 +181,7 @@ class Creation(ABC):
 
 
 def each(work: Callable[[T, Event], R], items: Iterable[T], threads: int | None) -> tuple[R, ...]:
-    """What ``work`` makes of each item, in their order, several at once.
+    """Map ``work`` over the items in threads; results are in the items' order.
 
     The first failure, or Ctrl-C, sets the event for the others and waits for them.
     """
@@ -196,7 +196,7 @@ def each(work: Callable[[T, Event], R], items: Iterable[T], threads: int | None)
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Errors of the operating system as ours."""
+    """Turn errors of the operating system into ours."""
     try:
         yield
     except OSError as error:

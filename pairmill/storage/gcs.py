@@ -1,6 +1,6 @@
 """``gs://`` by google-cloud-storage, with Application Default Credentials (Workload Identity, a file, gcloud's login).
 
-``STORAGE_EMULATOR_HOST`` leads to an emulator, which is asked without credentials.
+``STORAGE_EMULATOR_HOST`` is the address of an emulator, which is used without credentials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pairmill.retry import Again, delays, patience, timeouts
 from pairmill.storage.remote import Body, Place, RemoteStore, Stat, no_credentials, refusal
 
 CHUNK = 16 << 20
-"""Bytes of one request of a resumable upload, which are in memory at a time."""
+"""Bytes of each request of a resumable upload; one is in memory at a time."""
 _TYPE = "application/octet-stream"
 _CREDENTIALS = "bind the pod's service account (Workload Identity), or run: gcloud auth application-default login"
 
@@ -33,10 +33,10 @@ class GcsStore(RemoteStore):
         from google.cloud.storage import Client
         from requests.adapters import HTTPAdapter
 
-        # Each process would ask about the bucket, for traces, which takes a permission that nothing else here needs.
+        # For traces, the client would read the bucket's metadata, which takes a permission that nothing else needs.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
-        client = Client(project=None)  # which nothing here needs, and not every login tells
-        # By default ten connections are kept, and more threads than that would connect anew each time.
+        client = Client(project=None)  # not needed, and not every login has one
+        # By default the pool keeps ten connections, and further threads connect anew each time.
         for scheme in ("https://", "http://"):
             client._http.mount(scheme, HTTPAdapter(pool_maxsize=64))
         return client
@@ -71,7 +71,7 @@ class GcsStore(RemoteStore):
             TimeoutError,
             DataCorruption,
         ) as error:
-            # Their texts hold whole URLs.
+            # Their messages contain URLs with secrets.
             raise Again(f"{type(error).__name__} at {self._client.api_endpoint}") from None
         except of.RetryError as error:
             with self._failures(place):
@@ -90,7 +90,7 @@ class GcsStore(RemoteStore):
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
         from google.api_core.exceptions import RequestRangeNotSatisfiable
 
-        # By its generation and not by a condition: a bucket with versions has it even after it was replaced.
+        # By generation, not by a condition: a versioned bucket still has the generation after it was replaced.
         version = {"generation": int(body.version)} if body.version else {}
         try:
             self._blob(place, **version).download_to_file(
@@ -98,7 +98,7 @@ class GcsStore(RemoteStore):
                 start=start,
                 end=end - 1,
                 raw_download=True,
-                # Twice as fast, but what came before a cut is lost: where there was one, what comes is kept.
+                # Twice as fast, but a cut loses all bytes, so only the first try uses it.
                 single_shot_download=body.tries == 1,
                 checksum=None,
                 retry=None,
@@ -148,9 +148,8 @@ class GcsStore(RemoteStore):
 
         def send() -> None:
             try:
-                # The client's own retry makes one request again, not all of them; where that does not help, time has to
-                # be left to send all anew. The checksum is told beforehand: told behind the bytes, a wrong object could
-                # be there for a moment.
+                # The client retries single requests of the upload; a quarter of the time, so that the whole upload can
+                # be retried as well. The checksum is sent first: sent last, a wrong object could exist for a moment.
                 blob.upload_from_filename(
                     str(path),
                     content_type=_TYPE,
@@ -161,7 +160,7 @@ class GcsStore(RemoteStore):
             except GoogleAPICallError as error:
                 if error.code not in {404, 410}:
                     raise
-                raise Again("the upload is not known any more") from None
+                raise Again("the upload has expired") from None
 
         self._require_bucket(place)
         self._ask(place, send)

@@ -1,4 +1,4 @@
-"""Files as objects."""
+"""Files of a mounted file system as objects."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from pairmill.storage.uris import local_path
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
 _TICK = 20_000_000
-"""Nanoseconds: longer than the kernel's clock takes to move on (1 to 10 ms)."""
+"""Nanoseconds: more than a tick of the kernel's clock (1 to 10 ms)."""
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
 
 
 class LocalStore(Store):
-    """Files below a mounted file system. Accepts plain paths and ``file://`` URIs.
+    """Files, by plain paths or ``file://`` URIs.
 
-    A file being written is a hidden sibling ``.<name>.<machine>-<process>-<random>.partial`` whose writer holds a lock
-    on it (of a long name its first characters and its digest). Whoever writes the same name later removes siblings
-    that nobody holds, those of other machines a day after they were last written: what a killed writer left goes when
-    its work is done again, and a living writer's file is not touched. If it is removed all the same, it is written
-    again.
+    A file that is being written is a hidden, locked sibling ``.<name>.<machine>-<process>-<random>.partial``. The next
+    writer of the same name removes siblings that are not locked, those of other machines after a day without a write
+    (:mod:`pairmill.storage.partials`). If a partial file is removed all the same, it is written again.
     """
 
     seek_cost = 64 << 10
@@ -43,7 +41,7 @@ class LocalStore(Store):
         path = local_path(uri)
         with translated(uri):
             if path.is_dir():
-                raise InputError("is a folder, no object", where=uri)
+                raise InputError("a folder, not an object", where=uri)
             return path.stat().st_size
 
     def list(self, prefix: str) -> list[Entry]:
@@ -55,7 +53,7 @@ class LocalStore(Store):
             while stack:
                 with os.scandir(stack.pop()) as entries:
                     for entry in entries:
-                        # A link can lead anywhere, and an object store has none: the reference skips them silently.
+                        # A link can lead anywhere, and object stores have none. The reference skips them silently.
                         if entry.is_symlink():
                             links += 1
                         elif entry.is_dir():
@@ -65,7 +63,7 @@ class LocalStore(Store):
                             facts = entry.stat()
                             found.append(Entry(path, facts.st_size, _stamp(facts)))
         if links:
-            event(f"{prefix}: {links} symbolic links below it are not followed; one that is named exactly is")
+            event(f"{prefix}: skipped {links} symbolic links below it; a link that is named itself is followed")
         return sorted(found, key=lambda entry: entry.path)
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -93,7 +91,7 @@ class LocalStore(Store):
     def stamp(self, uri: str) -> str:
         with translated(uri):
             facts = local_path(uri).stat()
-            # Two changes within a tick of the kernel's clock leave one time: what is digested must be older than that.
+            # Two changes within a tick of the kernel's clock have one time: wait until the file is older.
             young = facts.st_mtime_ns + _TICK - time.time_ns()
             if 0 < young <= _TICK:
                 time.sleep(young / 1e9)
@@ -107,10 +105,10 @@ class LocalStore(Store):
             try:
                 yield file
             except (Exception, GeneratorExit):
-                # Of what changed meanwhile a reader may say anything.
+                # A reader may fail in any way on a file that changed.
                 _require_stamp(file, stamp, uri)
                 raise
-            # A file that was replaced is not looked at: what was opened is what was read.
+            # A replaced file does not matter here: the opened one was read.
             _require_stamp(file, stamp, uri)
 
     def file(self, uri: str) -> Path | None:
@@ -125,7 +123,7 @@ class LocalStore(Store):
         return self.read(uri)
 
     def copy(self, source: str, target: str) -> None:
-        # A hard link is the cheapest copy, and right because objects are only ever replaced, never changed.
+        # A hard link is the cheapest copy, and correct because objects are replaced and never changed.
         start, end = local_path(source), local_path(target)
         with translated(target):
             for _ in range(partials.TRIED):
@@ -134,14 +132,14 @@ class LocalStore(Store):
                 try:
                     link = partials.link(_real(start), end.parent, partials.head_of(end))
                 except FileNotFoundError:
-                    # Between its name and its link the source was replaced by another writer, who wrote the same.
+                    # Another writer replaced the source, with the same bytes, while it was looked up.
                     if not start.is_file():
                         raise
                     continue
                 except OSError as error:
                     if error.errno not in _UNLINKABLE:
                         raise
-                    # As a link would be: what is finished stays read-only.
+                    # Read-only if the source is, as a link would be.
                     final = not start.stat().st_mode & 0o222
                     with self.create(target, final=final) as path:
                         shutil.copyfile(start, path)
@@ -150,10 +148,10 @@ class LocalStore(Store):
                     os.replace(link, end)
                     return
                 except FileNotFoundError:
-                    # Nobody holds a link: another writer of the same name took it for a leftover.
+                    # A link is not locked: another writer of the same name took it for a leftover.
                     continue
                 finally:
-                    # Where both names are links to one inode rename() does nothing.
+                    # rename() does nothing if both names are links to one inode.
                     partials.remove(link)
             raise partials.removed(end)
 
@@ -163,7 +161,7 @@ class LocalStore(Store):
 
 
 def _stamp(facts: os.stat_result) -> str:
-    # Not the time of the inode's change: a hard link alone moves it.
+    # Not the change time of the inode: making a hard link changes it.
     return f"{facts.st_dev}:{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}"
 
 
@@ -174,7 +172,7 @@ def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
             where=uri,
             got=f"device:inode:bytes:time {found}",
             expected=stamp,
-            hint="run the same command once nothing writes to it any more",
+            hint="run the same command when nothing writes to it any more",
         )
 
 
@@ -203,7 +201,7 @@ class _LocalCreation(Creation):
             os.close(self._handle)
 
     def _committed(self) -> None:
-        """Commit; where another machine, which sees no locks of this one, removed what was written, write it again."""
+        """Commit. If another machine, which does not see our lock, removed the partial file, write it again."""
         for _ in range(partials.TRIED):
             try:
                 self._commit()
@@ -225,7 +223,7 @@ class _LocalCreation(Creation):
             os.close(old)
 
     def _commit(self) -> None:
-        # mkstemp makes files that nobody else may read; what is committed follows the umask like any other file.
+        # mkstemp makes files private; a committed file follows the umask like any other.
         mask = os.umask(0)
         os.umask(mask)
         self._path.chmod(self._mode & ~mask)
@@ -236,10 +234,10 @@ class _LocalCreation(Creation):
             os.replace(self._path, self._target)
 
     def _linked(self) -> bool:
-        """Make the target a link to what was written unless it stands there; whether one of both is so.
+        """Link the target to the partial file unless it exists. Return whether the target exists now.
 
-        A file system without links (a mounted bucket) has no such step: there the later of two writers wins, if both
-        found nothing at the same time.
+        A file system without links (a mounted bucket) has no such atomic step: if two writers both find no target,
+        the later one wins.
         """
         try:
             os.link(self._path, self._target)
@@ -253,19 +251,19 @@ class _LocalCreation(Creation):
 
 
 def _holds_any(folder: str) -> bool:
-    """Whether an object is below a folder: an object store has no empty ones."""
+    """Whether there is an object below a folder. (Object stores have no empty folders.)"""
     paths = (Path(place, name) for place, _, names in os.walk(folder) for name in names if not _PARTIAL.match(name))
     return any(path.is_file() and not path.is_symlink() for path in paths)
 
 
 def _real(path: Path) -> Path:
-    """What a link leads to: link(2) would give the link itself a second name."""
+    """Resolve a symbolic link: link(2) would link the link itself."""
     found = os.path.realpath(path)
     if os.path.islink(found):
-        raise FileNotFoundError(errno.ENOENT, "a link that leads to itself", str(path))
+        raise FileNotFoundError(errno.ENOENT, "a symbolic link to itself", str(path))
     return Path(found)
 
 
 def _sweep(target: Path) -> None:
-    """Remove what killed writers of ``target`` left."""
+    """Remove the partial files of killed writers of ``target``."""
     partials.sweep_folder(target.parent, partials.head_of(target))

@@ -1,9 +1,9 @@
-"""Work in progress on a file system: hidden siblings of the target, each locked by the process that writes it.
+"""Partial files: hidden siblings of the target, each locked by the process that writes it.
 
-A lock dies with its holder, however that is killed, so what nobody holds is a leftover. But on many mounted buckets,
-and on NFS and Lustre as some mount them, a lock is seen by one machine alone. Names therefore carry the machine that
-wrote them: ``.<name>.<machine>-<process>-<random>.partial``. What this machine left goes once nobody holds it; what
-another machine left goes once it has not been written for :data:`ABANDONED` seconds.
+The kernel releases the lock of a killed process, so an unlocked partial file is a leftover. But on many mounted
+buckets, and on some mounts of NFS and Lustre, a lock is visible to one machine only. Names therefore contain the
+writer's machine: ``.<name>.<machine>-<process>-<random>.partial``. A leftover of this machine is removed when it is not
+locked, one of another machine when it was not written for :data:`ABANDONED` seconds.
 """
 
 from __future__ import annotations
@@ -27,44 +27,41 @@ from pairmill.errors import StorageError
 from pairmill.log import event
 
 ABANDONED = 24 * 3600.0
-"""Seconds after which what another machine wrote, and writes no longer, is a leftover."""
+"""Seconds without a write after which a partial file of another machine is a leftover."""
 TRIED = 16
-"""Times that something is written again because others removed it."""
+"""How often a file is written again because others removed it."""
 _MARKED = re.compile(r"[.-](?P<machine>[0-9a-f]{8})-(?P<process>[0-9a-f]+)-[^.-]+\.partial$")
-_LONGEST = 80  # bytes of a target's name that are part of a partial's: together fewer than any file system takes
+_LONGEST = 80  # bytes of the target's name in a partial's name, so that it fits every file system's limit
 _END = ".partial"
 _LOCKLESS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
 
 
 def hold(make: Callable[[], tuple[int, Path]]) -> tuple[int, Path]:
-    """Make a file or folder with ``make`` (an open descriptor and its path) and lock it, waiting for another holder."""
+    """Lock the file or folder that ``make`` creates (an open descriptor and its path). Waits for another holder."""
     while True:
         handle, path = make()
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError as error:
-            # Without locks a leftover is known by its age alone.
+            # Without locks, only its age tells a leftover.
             if error.errno not in _LOCKLESS:
                 os.close(handle)
                 raise
-        # Between its making and its locking another process may have removed or renamed it.
+        # Another process may have removed or renamed it before it was locked.
         if names(path, handle):
             return handle, path
         os.close(handle)
 
 
 def names(path: Path, handle: int) -> bool:
-    """Whether ``path`` (still) leads to what ``handle`` has open."""
+    """Whether ``path`` is (still) the file that ``handle`` has open."""
     with suppress(FileNotFoundError):
         return path.stat().st_ino == os.fstat(handle).st_ino
     return False
 
 
 def make(folder: Path, head: str) -> tuple[int, Path]:
-    """An empty file in the folder, locked, its descriptor open for reading and writing; its name begins with ``head``.
-
-    Nobody else may read it.
-    """
+    """Create an empty, locked, private file whose name starts with ``head``; its descriptor can read and write."""
 
     def once() -> tuple[int, Path]:
         handle, name = tempfile.mkstemp(dir=folder, prefix=f"{head}{mark()}-", suffix=_END)
@@ -74,29 +71,29 @@ def make(folder: Path, head: str) -> tuple[int, Path]:
 
 
 def link(source: Path, folder: Path, head: str) -> Path:
-    """A hard link to the source, named as :func:`make` names files; nobody holds it."""
+    """Make a hard link to the source, with a name as from :func:`make`. It is not locked."""
     path = folder / f"{head}{mark()}-{secrets.token_hex(4)}{_END}"
     os.link(source, path)
     return path
 
 
 def mark() -> str:
-    """What the names of this process's partials tell of it."""
+    """Machine and process, as they are part of a partial's name."""
     return f"{machine()}-{os.getpid():x}"
 
 
 def head_of(target: Path) -> str:
-    """How the names of all partials of a target begin; the same on every machine."""
+    """The start of the names of all partials of a target; the same on every machine."""
     name = os.fsencode(target.name)
     if len(name) <= _LONGEST:
         return f".{target.name}."
-    # Its first characters are for people; a dot does not follow them, so that no short name has the same.
+    # The first characters are for people. No dot follows them, so that no short name has the same head.
     digest = hashlib.sha256(name).hexdigest()[:32]
     return f".{name[: _LONGEST - len(digest) - 1].decode(errors='ignore')}~{digest}."
 
 
 def sweep_folder(folder: Path, head: str) -> None:
-    """Remove the leftovers whose names begin with ``head``, and whatever else was abandoned in this folder."""
+    """Remove the leftovers whose names start with ``head``, and everything that was abandoned in this folder."""
     found = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -104,7 +101,7 @@ def sweep_folder(folder: Path, head: str) -> None:
             if not name.endswith(_END):
                 continue
             rest = name.removeprefix(head).removesuffix(_END) if name.startswith(head) else ""
-            # Behind a dot begins the name of another target's.
+            # With a dot in the rest it is a partial of another target.
             ours = bool(rest) and "." not in rest
             if ours or (_MARKED.search(name) and _abandoned(entry.stat(follow_symlinks=False))):
                 found.append(Path(entry.path))
@@ -113,17 +110,17 @@ def sweep_folder(folder: Path, head: str) -> None:
 
 
 def sweep(leftovers: Iterable[Path]) -> Iterator[Path]:
-    """Remove those of these files and folders that nobody works on; gives each that was removed.
+    """Remove those of these files and folders that no process is writing; yields each that was removed.
 
-    Names without a machine are taken for this machine's.
+    A name without a machine counts as this machine's.
     """
     for entry in leftovers:
         with suppress(OSError):
             told = _MARKED.search(entry.name)
-            # A lock that this machine's file system only pretends to give must not cost what is being written.
+            # Some file systems only pretend to lock; a file that its writer has open must survive that.
             if told and told["machine"] == machine() and _has_open(int(told["process"], 16), entry.name):
                 continue
-            # Anybody may put anything into TMPDIR: the opening of a FIFO would wait for its other end.
+            # TMPDIR may contain anything: opening a FIFO would block.
             handle = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 found = os.fstat(handle)
@@ -139,21 +136,21 @@ def sweep(leftovers: Iterable[Path]) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a partial file, if it is there. What cannot be removed is a leftover: nothing else must fail for it."""
+    """Remove a partial file if it exists. A failure is only logged: the file is a leftover then."""
     for last in (False, True):
         try:
             path.unlink(missing_ok=True)
             return
         except OSError as error:
             if last:
-                event(f"{path} could not be removed ({error.strerror}): it goes when its target is written again")
+                event(f"{path} could not be removed ({error.strerror}); the next writer of its target will remove it")
 
 
 def written(path: Path, handle: int) -> Path:
-    """Where what was written can be read: at ``path``, or if that was removed, through the descriptor that is open.
+    """A path to read a partial file from: its own, or if it was removed, that of its open descriptor.
 
     Raises:
-        StorageError: it was removed, and perhaps before it was written.
+        StorageError: it was removed and is empty, so it may have been removed before it was written.
     """
     if path.exists():
         return path
@@ -163,17 +160,17 @@ def written(path: Path, handle: int) -> Path:
 
 
 def removed(path: Path) -> StorageError:
-    """Somebody else removed what was being written."""
+    """Another process removed a file that was being written."""
     return StorageError(
         "was removed while it was written",
         where=str(path),
-        hint="see what else removes files there, then run the same command: what is done is kept",
+        hint="stop whatever else removes files there, then run the same command: what is done is kept",
     )
 
 
 @functools.cache
 def machine() -> str:
-    """8 hexadecimal digits that tell this machine, since it was started, from others."""
+    """8 hexadecimal digits that identify this machine since its last boot."""
     boot = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
@@ -181,23 +178,23 @@ def machine() -> str:
 
 
 def scratch() -> Path:
-    """Where what is written stands until it is stored, and downloads grow: below TMPDIR."""
-    # gettempdir() alone goes on to /tmp where TMPDIR is full: that would fill the disk of a node.
+    """The folder of scratch files and downloads: TMPDIR."""
+    # gettempdir() alone falls back to /tmp if TMPDIR is full, and would fill the disk of a node.
     return Path(os.environ.get("TMPDIR") or tempfile.gettempdir())
 
 
 def own(folder: Path) -> None:
-    """Make a folder of a name that others know, in a place where they may have been first.
+    """Make a folder with a predictable name, where another user may have made one before.
 
     Raises:
-        StorageError: what is there is not a folder of this user.
+        StorageError: there is something else than a folder of this user.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700, parents=True)
     found = folder.lstat()
     if not (stat.S_ISDIR(found.st_mode) and _is_ours(found, folder.parent)):
         raise StorageError(
-            "is not a folder of this user",
+            "not a folder of this user",
             where=str(folder),
             got=f"{stat.filemode(found.st_mode)} of user {found.st_uid}",
             hint="remove it, or set TMPDIR to a folder of your own",
@@ -205,19 +202,19 @@ def own(folder: Path) -> None:
 
 
 def _abandoned(found: os.stat_result) -> bool:
-    # The time of a link's bytes is that of what it was made from.
+    # A link has the modification time of its source.
     linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
     return time.time() - (found.st_ctime if linked else found.st_mtime) > ABANDONED
 
 
 def _is_ours(found: os.stat_result, folder: Path) -> bool:
-    # Where a mount or a server gives all files to one user, that one has the folder as well.
+    # Some mounts and servers give all files to one user, who then owns the folder as well.
     mine = found.st_uid in {os.geteuid(), folder.stat().st_uid}
     return mine and (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode))
 
 
 def _lock(handle: int, found: os.stat_result) -> bool:
-    # NFS gives no exclusive lock on what is open for reading, and a file's writer holds one that excludes the other.
+    # NFS needs write access for an exclusive lock; a shared one conflicts with the writer's just as well.
     how = fcntl.LOCK_EX if stat.S_ISDIR(found.st_mode) else fcntl.LOCK_SH
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
@@ -227,7 +224,7 @@ def _lock(handle: int, found: os.stat_result) -> bool:
 
 
 def _has_open(process: int, name: str) -> bool:
-    """Whether a process that can be seen from here has a file of this name open."""
+    """Whether a process, if it is visible from here, has a file of this name open."""
     folder = f"/proc/{process}/fd"
     with suppress(OSError):
         for descriptor in os.listdir(folder):

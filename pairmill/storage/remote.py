@@ -1,7 +1,6 @@
-"""What object stores share: objects in buckets, reached by requests that fail now and then.
+"""The common part of object stores: retries, ranged reads, reading ahead, and the scratch file of a write.
 
-A backend says how one request is made and what its failure means; here stand the retries, the ranges, the reading
-ahead and the scratch file.
+A backend makes single requests and classifies their failures.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Fetch = Callable[[int, int, Event], memoryview]
-"""Bytes ``[start, end)`` of an object; the event stops trying."""
+"""Returns bytes ``[start, end)`` of an object; the event ends its retries."""
 
 PART = 8 << 20
-"""Bytes of which more are written in parts."""
+"""Larger objects, in bytes, are written in parts."""
 PARTS_AT_ONCE = 4
-"""Parts of one object that are in memory, and on their way, at the same time."""
+"""Parts of one object that are in memory and being sent at the same time."""
 FIRST = 256 << 10
-"""Bytes that a reader asks for where it begins: a Parquet footer is shorter, and no longer on its way than one byte."""
+"""Bytes of a reader's first request: enough for a Parquet footer, and as fast as one byte."""
 BLOCK = 4 << 20
-"""Bytes that a reader asks for at once when it has read on for a while."""
+"""Bytes of a reader's request once it has read sequentially for a while."""
 AHEAD = 4
-"""Blocks of a place that is read on, there or on their way."""
+"""Blocks that a sequential reader keeps fetched or requested."""
 RUNS = 4
-"""Places of an object that a reader reads on in turns."""
+"""Positions of an object that one reader can read from sequentially in turns."""
 KEPT = 8
-"""Blocks of a reader in all."""
+"""Blocks that a reader holds in all."""
 WHOLE = 1 << 20
-"""Bytes up to which an object is read in one request."""
+"""Objects of at most as many bytes are read in one request."""
 _READERS = 32
 _QUOTE = '"'
 _TRIED = 10
@@ -60,16 +59,16 @@ class Absent(InputError):
 
 
 class Replaced(Changed):
-    """It is not the object any more that was begun to be read."""
+    """The object was replaced while it was read."""
 
 
 class Taken(StorageError):
-    """A condition of the request does not hold: another object than was expected is there."""
+    """The condition of a request failed: the object is not the expected one."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """An object, or with ``key`` as the start of keys, some of them."""
+    """An object; or all objects whose keys start with ``key``."""
 
     uri: str
     bucket: str
@@ -77,33 +76,33 @@ class Place:
 
     @classmethod
     def of(cls, uri: str) -> Place:
-        """The object at a URI."""
+        """The object of a URI."""
         return cls(uri, *bucket_and_key(uri))
 
     @classmethod
     def below(cls, uri: str) -> Place:
-        """What is below a URI taken as a folder."""
+        """The objects below a URI, which is taken as a folder."""
         bucket, key = bucket_and_key(uri)
         return cls(uri, bucket, key and key + "/")
 
 
 @dataclass(frozen=True)
 class Stat:
-    """Size in bytes, and what the backend calls this very content (an ETag, a generation)."""
+    """Size in bytes, and the backend's name of this content (an ETag, a generation)."""
 
     size: int
     version: str
 
     @property
     def stamp(self) -> str:
-        """Both as one text; empty where the backend does not say the version."""
-        # Listings of some stores have no quotes around an ETag.
+        """Both as one text; empty if the backend gives no version."""
+        # Some stores list ETags without quotes.
         return self.version and f"{self.size} {self.version.strip(_QUOTE)}"
 
 
 @dataclass
 class Body:
-    """What has come of an object. ``version`` is known once an answer has begun, where the backend tells it then."""
+    """The bytes of an object received so far; ``version`` is empty until the backend has told it."""
 
     version: str = ""
     data: io.BytesIO = field(default_factory=io.BytesIO)
@@ -111,7 +110,7 @@ class Body:
 
 
 def _replaced(uri: str, got: str, expected: str) -> Replaced:
-    hint = "run the same command once nothing writes to it any more"
+    hint = "run the same command when nothing writes to it any more"
     return Replaced("changed while it was read", where=uri, got=got, expected=expected, hint=hint)
 
 
@@ -121,7 +120,7 @@ def _require_all(uri: str, got: int, size: int) -> None:
 
 
 class _Digesting(io.BytesIO):
-    """Digests what is written to it, and forgets it."""
+    """A sink that keeps only the digest and the length of what is written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,18 +138,18 @@ class _Digesting(io.BytesIO):
 
 
 class RemoteStore(Store):
-    """An object store. A backend makes single requests and raises Again for what may pass."""
+    """An object store. A backend makes single requests and raises Again for failures that may pass."""
 
-    # In a cluster a first byte takes 20 to 50 ms and one connection brings 50 to 100 MB/s: 1 to 5 MB come in the time.
+    # In a cluster the first byte takes 20 to 50 ms, in which a connection of 50 to 100 MB/s brings 1 to 5 MB.
     seek_cost = 2 << 20
     at_once = 8
     loggers: ClassVar[tuple[str, ...]]
-    """Of the client: they warn of what is tried again and told here."""
+    """Loggers of the client that repeat what is logged here."""
 
     def __init__(self) -> None:
         self._making = Lock()
 
-    # --- what a backend has ---
+    # --- what a backend implements ---
 
     @abstractmethod
     def _connected(self) -> Any:
@@ -158,39 +157,39 @@ class RemoteStore(Store):
 
     @abstractmethod
     def _failures(self, place: Place) -> AbstractContextManager[None]:
-        """Turns what the client raises into Again, Absent, Taken or a PairmillError without secrets in it."""
+        """Translate the client's exceptions into Again, Absent, Taken or a PairmillError, without secrets."""
 
     @abstractmethod
     def _stat(self, place: Place) -> Stat: ...
 
     @abstractmethod
     def _get(self, place: Place, start: int, end: int, body: Body) -> None:
-        """Append bytes ``[start, end)`` to the body as they come, of its version if it has one; none behind the end."""
+        """Append bytes ``[start, end)`` to the body as they arrive, from its version if it has one."""
 
     @abstractmethod
     def _page(self, place: Place, token: str, most: int) -> tuple[list[tuple[str, Stat]], str]:
-        """At most so many keys that begin so, with what they are, and the token of the next ones or ``""``."""
+        """At most ``most`` keys that start with the place's, and the token of the next page or ``""``."""
 
     @abstractmethod
     def _folders(self, place: Place, token: str) -> tuple[list[str], str]:
-        """Starts of keys that begin so, each up to the next slash, and the token of the next ones or ``""``."""
+        """Prefixes of keys, each up to the next slash, and the token of the next page or ``""``."""
 
     @abstractmethod
     def _put(self, place: Place, data: bytes, *, replace: bool) -> None:
-        """Write it in one request; raises Taken where something stands that may not be replaced."""
+        """Write the object in one request. Raises Taken if it exists and may not be replaced."""
 
     @abstractmethod
     def _put_large(self, place: Place, path: Path) -> None:
-        """Write a file of more than PART bytes, with retries of its own."""
+        """Write a file of more than PART bytes, with its own retries."""
 
     @abstractmethod
     def _copy(self, source: Place, target: Place, stat: Stat) -> None:
-        """Copy in the store, with retries of its own; raises Taken where the source is not of this version any more."""
+        """Copy within the store, with its own retries. Raises Taken if the source has another version now."""
 
     @abstractmethod
     def _delete(self, place: Place) -> None: ...
 
-    # --- what is made of it ---
+    # --- the interface ---
 
     def exists(self, uri: str) -> bool:
         try:
@@ -208,7 +207,7 @@ class RemoteStore(Store):
         token = ""
         while True:
             page, token = self._ask(place, functools.partial(self._page, place, token, 1000))
-            # What ends in a slash and is empty was put there by a console, which shows it as a folder.
+            # Consoles of object stores create an empty object with a slash at its end to show a folder.
             found += [
                 Entry(key[len(place.key) :], stat.size, stat.stamp)
                 for key, stat in page
@@ -250,7 +249,7 @@ class RemoteStore(Store):
 
     @contextmanager
     def pinned(self, uri: str, stamp: str) -> Iterator[BinaryIO]:
-        # Every request of a reader is on the condition that it is answered from the version that was opened.
+        # Each request of a reader has the condition that the object still has the version that was opened.
         with self._open(uri, stamp) as file:
             yield file
 
@@ -282,7 +281,7 @@ class RemoteStore(Store):
         try:
             self._ask(place, lambda: self._put(place, data, replace=False))
         except Taken:
-            # Perhaps by ourselves, in a try whose answer was lost: what stands there says it.
+            # The winner may be ourselves, in a try whose answer was lost: the bytes tell.
             return self.read(uri)
         return data
 
@@ -301,10 +300,10 @@ class RemoteStore(Store):
         with suppress(Absent):
             self._ask(place, lambda: self._delete(place))
 
-    # --- how ---
+    # --- implementation ---
 
     def digest_of(self, uri: str, stop: Event) -> Digest:
-        # From the stream as it comes: blocks would be copied twice and take memory anew each time.
+        # From the stream of one request: a reader of blocks copies each byte twice.
         def digest() -> Digest:
             stat, found = self._head(uri), _Digesting()
             self._fill(Body(stat.version, found), Place.of(uri), 0, stat.size, stop)
@@ -315,14 +314,14 @@ class RemoteStore(Store):
 
     @property
     def _client(self) -> Any:
-        # Threads may use a client of either library at once, but not make one.
+        # Clients of both libraries can be shared by threads, but not created by two at once.
         with self._making:
             return self._made
 
     @functools.cached_property
     def _made(self) -> Any:
         for name in self.loggers:
-            # Without a handler what they say would go to stderr.
+            # A logger without a handler prints to stderr.
             logging.getLogger(name).addHandler(logging.NullHandler())
         return self._connected()
 
@@ -337,7 +336,7 @@ class RemoteStore(Store):
     def _ask(
         self, place: Place, work: Callable[[], T], got: Callable[[], int] = lambda: 0, stop: Event | None = None
     ) -> T:
-        """What a request answers, made again while it fails in a way that may pass."""
+        """Make a request, with retries."""
 
         def once() -> T:
             with self._failures(place):
@@ -350,7 +349,7 @@ class RemoteStore(Store):
             raise
 
     def _require_bucket(self, place: Place) -> None:
-        # An answer of 404 to HEAD has no body that says what is absent.
+        # A 404 to HEAD has no body, so it does not tell an absent bucket from an absent object.
         if place.bucket in self._buckets:
             return
         bucket = Place(f"{place.uri.partition('://')[0]}://{place.bucket}", place.bucket, "")
@@ -363,7 +362,7 @@ class RemoteStore(Store):
             retried(bucket.uri, look)
         except Absent:
             raise StorageError(
-                "there is no such bucket", where=bucket.uri, hint="check its name, the endpoint and the account"
+                "the bucket does not exist", where=bucket.uri, hint="check its name, the endpoint and the account"
             ) from None
         self._buckets.add(place.bucket)
 
@@ -378,12 +377,12 @@ class RemoteStore(Store):
         return body.data
 
     def _fill(self, body: Body, place: Place, start: int, end: int, stop: Event) -> None:
-        """Bytes ``[start, end)`` into a body; one that was cut goes on from where it was."""
+        """Fetch bytes ``[start, end)`` into a body; after a cut the fetch continues where it ended."""
 
         def go_on() -> None:
             body.tries += 1
             if not body.version:
-                # Nobody knows whether what is there now is what it was.
+                # The object may be another one by now.
                 body.data = io.BytesIO()
             if start + body.data.tell() < end:
                 self._get(place, start + body.data.tell(), end, body)
@@ -396,7 +395,7 @@ class RemoteStore(Store):
             raise _replaced(place.uri, "another version, or none", body.version) from None
 
     def _copy_whole(self, source: Place, target: Place) -> None:
-        """Copy it though another writer replaces it by the same bytes, which some stores then call another version."""
+        """Copy an object, also when another writer replaces it with the same bytes under another version."""
         first = stat = self._head(source.uri)
         for _ in range(_TRIED):
             try:
@@ -407,18 +406,18 @@ class RemoteStore(Store):
             if stat.size != first.size:
                 break
         raise StorageError(
-            "was replaced by another object while it was copied",
+            "another object replaced it while it was copied",
             where=source.uri,
             got=f"{stat.size} bytes",
             expected=f"{first.size} bytes, of one version",
-            hint="see what else writes it, then run the same command",
+            hint="stop whatever else writes it, then run the same command",
         )
 
     def _write(self, place: Place, data: bytes) -> None:
         self._ask(place, lambda: self._put(place, data, replace=True))
 
     def _send(self, place: Place, path: Path) -> None:
-        """Make a file an object."""
+        """Upload a file."""
         if path.stat().st_size > PART:
             self._put_large(place, path)
         else:
@@ -427,7 +426,7 @@ class RemoteStore(Store):
 
 @dataclass(eq=False)
 class _Run:
-    """Blocks that follow each other: where the first one begins and the next one will, and that one's bytes."""
+    """A sequence of blocks: where the first begins, where the next will begin, and the size of the next."""
 
     first: int
     next: int
@@ -443,20 +442,20 @@ class _Block:
 
 
 class Reader(io.RawIOBase):
-    """An object as a seekable stream. Who reads on has the next blocks on their way; who jumps asks for little.
+    """An object as a seekable stream. Sequential reads are prefetched in growing blocks; a seek asks for little.
 
-    Several places may be read on in turns, as those of a Parquet file's columns: each has its own blocks on their way.
+    Several positions can be read sequentially in turns (the columns of a Parquet file); each has its own prefetch.
     """
 
     def __init__(self, fetch: Fetch, size: int, pool: ThreadPoolExecutor) -> None:
         self._fetch, self._size, self._pool = fetch, size, pool
         self._position = 0
         self._start, self._data = 0, memoryview(b"")
-        self._blocks: list[_Block] = []  # the one that is read last is the last of those that were read
+        self._blocks: list[_Block] = []  # in order of their last use
         self._runs: list[_Run] = []
         self._stop = Event()
         if 0 < size <= FIRST:
-            # Who opened a small object has it, and is undisturbed by whoever replaces it.
+            # Small objects are fetched on open, so a concurrent overwrite cannot affect the reader.
             self._move(0, size)
 
     def readable(self) -> bool:
@@ -502,7 +501,7 @@ class Reader(io.RawIOBase):
         super().close()
 
     def _move(self, position: int, wanted: int) -> None:
-        """Make the block at ``position`` the current one; at least ``wanted`` bytes from there will be read."""
+        """Make the block at ``position`` the current one; the caller wants at least ``wanted`` bytes from there."""
         self._data = memoryview(b"")
         block = self._at(position)
         if block is None:
@@ -516,7 +515,7 @@ class Reader(io.RawIOBase):
             assert block is not None
         elif block.start != block.run.first:
             self._order(block.run, position, AHEAD)
-        # What is read last is the last to go. A place that was passed may be come back to: another column ends there.
+        # The least recently used block goes first. A reader may return to a block, where another column ends.
         self._runs = [*(run for run in self._runs if run is not block.run), block.run]
         self._blocks = [*(one for one in self._blocks if one is not block), block]
         spare = len(self._blocks) - KEPT
@@ -531,7 +530,7 @@ class Reader(io.RawIOBase):
         return next((block for block in self._blocks if block.start <= position < block.end), None)
 
     def _order(self, run: _Run, position: int, most: int) -> None:
-        """Have the next blocks of a run fetched, so that so many from ``position`` on are there or on their way."""
+        """Request blocks of a run until ``most`` of them, from ``position`` on, are fetched or requested."""
         there = sum(block.run is run and block.end > position for block in self._blocks)
         while there < most and run.next < self._size:
             end = min(run.next + run.width, self._size)
@@ -542,7 +541,7 @@ class Reader(io.RawIOBase):
 
 
 class _RemoteCreation(Creation):
-    """A scratch file that becomes an object. What killed writers left of theirs goes with the next writer's start."""
+    """A scratch file that becomes an object. Each process first removes the scratch files of killed writers."""
 
     def __init__(self, store: RemoteStore, place: Place) -> None:
         self._store, self._place = store, place
@@ -576,10 +575,10 @@ def _sweep(folder: Path) -> None:
 
 def _full(folder: Path, error: OSError) -> StorageError:
     return StorageError(
-        "no space left for what is being written",
+        "no space left for the scratch file of a write",
         where=f"TMPDIR={folder}",
         got=error.strerror or str(error),
-        hint="give TMPDIR a larger volume, or lower workers=, then run the same command",
+        hint="set TMPDIR to a larger volume, or lower workers=, then run the same command",
     )
 
 
@@ -600,5 +599,5 @@ def refusal(place: Place, status: int, detail: str, headers: Mapping[str, str]) 
 
 
 def no_credentials(place: Place, got: str, hint: str) -> PairmillError:
-    """The platform gives this process no credentials that can be used."""
+    """The platform gives this process no usable credentials."""
     return StorageError("no usable credentials", where=place.uri, got=got, hint=hint)

@@ -1,8 +1,8 @@
 """``s3://`` and ``minio://`` by botocore.
 
-Endpoint, region and credentials come from where every AWS tool takes them: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``,
+Endpoint, region and credentials come from the usual places of AWS tools: ``AWS_ENDPOINT_URL_S3``, ``AWS_REGION``,
 ``AWS_ACCESS_KEY_ID``, ``AWS_WEB_IDENTITY_TOKEN_FILE`` (IRSA), ``~/.aws``, the instance.
-``minio://`` is Kubeflow's name for its own store, whose place a pod need not be told, and whose keys come as
+``minio://`` is Kubeflow's scheme for its own store. In a pod the endpoint has a default, and the keys may be given as
 ``MINIO_ACCESS_KEY`` and ``MINIO_SECRET_KEY``.
 """
 
@@ -34,20 +34,20 @@ from pairmill.storage.remote import (
 )
 
 KUBEFLOWS = "http://seaweedfs.kubeflow:9000"
-"""Kubeflow's own store, as its launcher 2.17 finds it. Source: its backend/src/v2/objectstore/config.go."""
+"""Kubeflow's own store, the default of its launcher 2.17. Source: its backend/src/v2/objectstore/config.go."""
 PARTS = 10_000
-"""Parts that an object may have. Source: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html."""
+"""The limit of parts per object. Source: docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html."""
 COPIED = 5 << 30
-"""Bytes up to which an object is copied by one request. Source: the same."""
+"""The limit of bytes that one request copies. Source: the same."""
 COPIED_PART = 512 << 20
-"""Bytes of a part of a larger copy."""
-_PIECE = 128 << 10  # what of it came before a cut is lost
+"""Bytes of each part of a larger copy."""
+_PIECE = 128 << 10  # a cut loses the piece that was being read
 _Options = dict[str, Any]
 _Send = Callable[[_Options, int, int, Event], _Options]
 _TRIED = 3
-# Codes of status 400 that are about the connection and not about what was asked.
+# Codes of status 400 that blame the connection, not the request.
 _PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
-# Codes of status 409 that say that another request was under way; the others stay whatever is asked again.
+# Codes of status 409 that mean a concurrent request; the other codes of 409 are permanent.
 # Source: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; the last one is Ceph's.
 _PASSING |= {"OperationAborted", "ConditionalRequestConflict", "ConcurrentModification"}
 _EXPIRED = {"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
@@ -57,8 +57,8 @@ _CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod
 class S3Store(RemoteStore):
     """Buckets of one S3 endpoint.
 
-    Objects of more than PART bytes are written as multipart uploads. Killed, such an upload leaves parts that are no
-    object: a rule of the bucket's lifecycle (AbortIncompleteMultipartUpload) removes them.
+    Objects of more than PART bytes are multipart uploads. A killed upload leaves parts that no listing shows; a
+    lifecycle rule of the bucket (AbortIncompleteMultipartUpload) removes them.
     """
 
     loggers = ("botocore", "urllib3")
@@ -83,7 +83,7 @@ class S3Store(RemoteStore):
         client = botocore.session.get_session().create_client("s3", config=config, **given)
         if self._kind == "minio" and str(urlsplit(client.meta.endpoint_url).hostname).endswith(".amazonaws.com"):
             raise UsageError(
-                "minio:// has no endpoint", where="AWS_ENDPOINT_URL_S3", expected="http(s)://<host>:<port>"
+                "minio:// needs an endpoint", where="AWS_ENDPOINT_URL_S3", expected="http(s)://<host>:<port>"
             )
         return client
 
@@ -122,11 +122,11 @@ class S3Store(RemoteStore):
             ResponseParserError,
             urllib3.exceptions.HTTPError,
         ) as error:
-            # Their texts hold whole URLs.
+            # Their messages contain URLs with secrets.
             endpoint = urlsplit(self._client.meta.endpoint_url)
             raise Again(f"{type(error).__name__} at {endpoint.hostname}:{endpoint.port or endpoint.scheme}") from None
         except of.ParamValidationError as error:
-            raise UsageError("not the URI of an object", where=place.uri, got=str(error)) from None
+            raise UsageError("not a valid URI of an object", where=place.uri, got=str(error)) from None
         except of.BotoCoreError as error:
             raise StorageError("storage failed", where=place.uri, got=type(error).__name__) from None
 
@@ -147,7 +147,7 @@ class S3Store(RemoteStore):
                 return
             raise
         body.version = answer["ETag"]
-        # Not `with answer["Body"]`, which gives what is below: that takes an early end for the end.
+        # `with answer["Body"]` would give the urllib3 response below, which takes a cut for the end.
         with closing(answer["Body"]) as stream:
             while piece := stream.read(_PIECE):
                 body.data.write(piece)
@@ -206,7 +206,7 @@ class S3Store(RemoteStore):
         self._multipart(target, range(0, stat.size, width), send, {})
 
     def _multipart(self, place: Place, starts: range, send: _Send, options: _Options) -> None:
-        """Make an object of the parts that ``send`` brings, several at once; after a failure none is left."""
+        """Write an object in parts; ``send`` uploads one, several run at once. A failure removes the parts."""
         # An upload that is absent at its completion was completed by a try whose answer was lost, or removed by a rule
         # of the bucket. Writing once more is right in both cases.
         raced(lambda: self._upload(place, starts, send, options), Absent, _TRIED)
@@ -228,7 +228,7 @@ class S3Store(RemoteStore):
 
 
 def _of_kubeflow(environment: Mapping[str, str]) -> dict[str, str]:
-    """Where and with which keys a pod reaches Kubeflow's own store, as far as it was not told otherwise."""
+    """Endpoint and keys of Kubeflow's own store, where the environment does not give others."""
     found = {}
     if "KUBERNETES_SERVICE_HOST" in environment and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & set(environment):
         found["endpoint_url"] = KUBEFLOWS

@@ -11,6 +11,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pairmill.errors import StorageError, UsageError
 
+OBJECT_STORES = ("gs", "s3", "minio")
+"""Schemes whose URIs are ``<scheme>://<bucket>/<key>``."""
+
 
 def scheme(uri: str) -> str:
     """``file`` for plain paths, else the part before ``://`` in lower case."""
@@ -20,29 +23,29 @@ def scheme(uri: str) -> str:
 
 def _escaped(uri: str) -> bool:
     # In a plain path and in a key a '%' is a character; in file:// and https:// it starts an escape.
-    return "://" in uri and scheme(uri) not in {"gs", "s3", "minio"}
+    return "://" in uri and scheme(uri) not in OBJECT_STORES
 
 
 def local_path(uri: str) -> Path:
-    """The path behind a plain path or ``file://`` URI."""
+    """The path of a plain path or ``file://`` URI."""
     if "://" not in uri:
         return Path(uri)
     parts = urlsplit(uri)
     if parts.scheme.lower() != "file" or parts.netloc not in {"", "localhost"}:
-        raise UsageError("not a local URI", where=uri, expected="a path or file:///…")
+        raise UsageError("not a valid local URI", where=uri, expected="a path or file:///…")
     return Path(unquote(parts.path))
 
 
 def bucket_and_key(uri: str) -> tuple[str, str]:
-    """Bucket and key behind a URI of an object store; the key of the bucket itself is empty.
+    """Bucket and key of a URI of an object store; the key of the bucket itself is empty.
 
     Raises:
-        UsageError: the URI names no bucket, or has empty parts or dots where a folder's name should stand.
+        UsageError: there is no bucket, or a part of the path is empty, ``.`` or ``..``.
     """
     bucket, _, key = uri.partition("://")[2].partition("/")
     key = key.removesuffix("/")
     if not bucket or (key and any(part in {"", ".", ".."} for part in key.split("/"))):
-        raise UsageError("not the URI of an object", where=uri, expected=f"{scheme(uri)}://<bucket>/<path>")
+        raise UsageError("not a valid URI of an object", where=uri, expected=f"{scheme(uri)}://<bucket>/<path>")
     return bucket, key
 
 
@@ -50,7 +53,7 @@ def join(uri: str, *parts: str) -> str:
     """``uri`` with relative parts below it.
 
     Raises:
-        StorageError: a part is absolute or climbs out (names from datasets and archives are not trusted).
+        StorageError: a part is absolute or leads out of ``uri`` (names in data sets and archives are not trusted).
     """
     for part in parts:
         if part.startswith("/") or any(piece in {"", ".", ".."} for piece in part.split("/")) or "\0" in part:
@@ -71,7 +74,7 @@ def parent_of(uri: str) -> str:
 
 
 def is_top(uri: str) -> bool:
-    """Whether nothing is above: the top of the file system, or a bucket."""
+    """Whether the URI is the root of the file system, or a bucket."""
     if scheme(uri) == "file":
         path = local_path(uri)
         return path.parent == path

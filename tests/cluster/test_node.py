@@ -328,7 +328,7 @@ def test_a_bucket_that_is_not_there_is_said(cluster: Rig, store: tuple[Reachable
     said = json.loads(state["message"].splitlines()[-1])
     say(f"a bucket that is not there: exit {state['exitCode']}, {said['message']}")
     assert state["exitCode"] == said["exit_code"] == 4
-    assert "there is no such bucket" in said["message"]
+    assert "the bucket does not exist" in said["message"]
     assert cluster.wanted() == second
 
 

@@ -189,7 +189,7 @@ def operations(uri: str) -> list[Callable[[], object]]:
 def test_a_bucket_that_is_not_there_is_said(server: Server, bucket: str) -> None:
     absent = f"{server.scheme}://no-such-bucket"
     for operation in operations(f"{absent}/object"):
-        with pytest.raises(StorageError, match=f"{absent}: there is no such bucket") as caught:
+        with pytest.raises(StorageError, match=f"{absent}: the bucket does not exist") as caught:
             operation()
         assert caught.value.exit_code == 4
 

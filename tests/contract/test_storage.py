@@ -580,7 +580,7 @@ def test_a_normalised_uri_of_a_bucket_has_no_slash_at_its_end(place: str) -> Non
     scheme = storage.scheme(place)
     assert storage.normalise(f"{scheme.upper()}://{bucket}/", "root") == f"{scheme}://{bucket}"
     for wrong in ("", "/x", f"{bucket}/a//b", f"{bucket}/../b", f"{bucket}/./b"):
-        with pytest.raises(UsageError, match="not the URI of an object"):
+        with pytest.raises(UsageError, match="not a valid URI of an object"):
             storage.normalise(f"{scheme}://{wrong}", "root")
 
 
@@ -597,7 +597,7 @@ def test_a_scheme_without_backend_is_a_usage_error() -> None:
         storage.store_for("ftp://host/x")
     with pytest.raises(UsageError, match="root: is empty"):
         storage.normalise("", "root")
-    with pytest.raises(UsageError, match="not a local URI"):
+    with pytest.raises(UsageError, match="not a valid local URI"):
         storage.local_path("file://another-host/x")
 
 

@@ -231,7 +231,7 @@ def test_a_copy_of_what_never_rests_is_a_storage_error(
     store.write(source, b"bytes")
     proxy.requests.clear()
     proxy.faults = (Fault("status", status=412, on=COPY[bucket[:2]]),)
-    with pytest.raises(StorageError, match=f"{source}: was replaced by another object while it was copied") as caught:
+    with pytest.raises(StorageError, match=f"{source}: another object replaced it while it was copied") as caught:
         store.copy(source, target)
     assert caught.value.exit_code == 4
     assert len(proxy.requests) < 40

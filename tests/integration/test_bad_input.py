@@ -574,11 +574,11 @@ def test_raw_parquet_of_other_columns(world: World, tmp_path: Path, columns: dic
         ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2\n", "sudoku/train.csv row 2: not_four_fields"),
         ("sudoku/train.csv", b"source,question,answer,rating\nx,1,2,3\n", "sudoku/train.csv row 2: not_81_cells"),
         ("sudoku/train.csv", b'source,question,answer,rating\nx,"' + b"1" * 200_000, "train.csv line 2: not valid CSV"),
-        ("scibench/thermo.json", b'[{"problem_text": "a"}, {"problem', "thermo.json row 2 (line 1): is not valid JSON"),
-        ("scibench/thermo.json", b'[{"problem_text": "a"} {}]', "thermo.json row 2 (line 1): is not valid JSON"),
-        ("scibench/thermo.json", b'[{"problem_text": "a"}] x', "thermo.json row 2 (line 1): is not valid JSON"),
-        ("scibench/thermo.json", b'[\n"\xff"]', "thermo.json line 2: is not UTF-8"),
-        ("scibench/thermo.json", b"[" * 100_000, "thermo.json row 1 (line 1): is not valid JSON"),
+        ("scibench/thermo.json", b'[{"problem_text": "a"}, {"problem', "thermo.json row 2 (line 1): not valid JSON"),
+        ("scibench/thermo.json", b'[{"problem_text": "a"} {}]', "thermo.json row 2 (line 1): not valid JSON"),
+        ("scibench/thermo.json", b'[{"problem_text": "a"}] x', "thermo.json row 2 (line 1): not valid JSON"),
+        ("scibench/thermo.json", b'[\n"\xff"]', "thermo.json line 2: not valid UTF-8"),
+        ("scibench/thermo.json", b"[" * 100_000, "thermo.json row 1 (line 1): not valid JSON"),
         ("scibench/thermo.json", b"[1, 2]", "scibench/thermo.json row 1: not_an_object"),
         ("scibench/thermo.json", b'[{"problem_text": null}]', "scibench/thermo.json row 1: null_problem_text"),
         ("scibench/thermo.json", b'[{"problem_text": "\\udc00", "answer_latex": "1"}]', "row 1: unpaired_surrogate"),
@@ -751,17 +751,17 @@ ROW = {"condition": "direct", "instruction": "a", "response": "b"}
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"condition": "direct", "instruction": }', "row 3 (line 3): is not valid JSON"),
-        ('{"condition": "direct", "instruc', "row 3 (line 3): is not valid JSON"),
-        ('{"condition": "direct", "instruction": NaN}', "row 3 (line 3): is not valid JSON"),
-        ("[" * 100_000, "row 3 (line 3): is not valid JSON"),
-        ({**ROW, "instruction": None}, "row 3: instruction is no text; got null"),
-        ({**ROW, "condition": None}, "row 3: condition is no text; got null"),
-        ({**ROW, "response": 4}, "row 3: response is no text; got int"),
+        ('{"condition": "direct", "instruction": }', "row 3 (line 3): not valid JSON"),
+        ('{"condition": "direct", "instruc', "row 3 (line 3): not valid JSON"),
+        ('{"condition": "direct", "instruction": NaN}', "row 3 (line 3): not valid JSON"),
+        ("[" * 100_000, "row 3 (line 3): not valid JSON"),
+        ({**ROW, "instruction": None}, "row 3: instruction is not text; got null"),
+        ({**ROW, "condition": None}, "row 3: condition is not text; got null"),
+        ({**ROW, "response": 4}, "row 3: response is not text; got int"),
         ({"condition": "direct", "instruction": "a"}, "row 3: response is missing"),
         ('{"condition":"direct","instruction":"a","response":"b","response":"c"}', "row 3: response is given twice"),
-        ('"a text"', "row 3: is not a JSON object"),
-        (["direct", "a"], "row 3: is not a JSON object"),
+        ('"a text"', "row 3: not a JSON object"),
+        (["direct", "a"], "row 3: not a JSON object"),
         ('{"condition":"direct","instruction":"\\ud800","response":"b"}', "row 3: an unpaired surrogate"),
     ],
 )
@@ -777,7 +777,7 @@ def test_row_that_is_no_utf8(world: World, tmp_path: Path, name: str) -> None:
     path = rows_file(tmp_path / "rows" / "x.jsonl", ROW)
     path.write_bytes(path.read_bytes() + b'{"condition":"direct","instruction":"\xff","response":"b"}\n')
     done = try_(world, name, tmp_path / "root", rows=tmp_path / "rows")
-    refused(done, INPUT, f"{path} line 4: is not UTF-8", root=tmp_path / "root")
+    refused(done, INPUT, f"{path} line 4: not valid UTF-8", root=tmp_path / "root")
 
 
 @pytest.mark.parametrize("name", READS_ROWS)
@@ -867,7 +867,7 @@ def test_cut_parquet(world: World, tmp_path: Path, name: str) -> None:
     for place in CUTS:
         path.write_bytes(cut(data, place))
         done = try_(world, name, tmp_path / "root", **changed)
-        refused(done, INPUT, f"{path}: is not a readable Parquet file", root=tmp_path / "root")
+        refused(done, INPUT, f"{path}: not a readable Parquet file", root=tmp_path / "root")
     path.write_bytes(data)
     assert try_(world, name, tmp_path / "root", **changed).code == 0
 
@@ -944,9 +944,9 @@ def test_parquet_whose_column_names_are_no_utf8(world: World, tmp_path: Path, na
     ("columns", "said"),
     [
         ({"condition": ["a"], "instruction": ["b"]}, "column 'response' is missing"),
-        ({"condition": ["a"], "instruction": ["b"], "response": [4]}, "column 'response' is no text; got int64"),
-        ({"condition": ["a"], "instruction": [["b"]], "response": ["c"]}, "column 'instruction' is no text"),
-        ({"condition": [b"a"], "instruction": ["b"], "response": ["c"]}, "column 'condition' is no text; got binary"),
+        ({"condition": ["a"], "instruction": ["b"], "response": [4]}, "column 'response' is not text; got int64"),
+        ({"condition": ["a"], "instruction": [["b"]], "response": ["c"]}, "column 'instruction' is not text"),
+        ({"condition": [b"a"], "instruction": ["b"], "response": ["c"]}, "column 'condition' is not text; got binary"),
     ],
 )
 def test_parquet_of_other_columns(
@@ -1121,17 +1121,17 @@ def test_empty_output_folder_is_taken(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prefix: x", "is not a list of rules"),
-        ("- prefix: [", "is not YAML"),
-        ("- \x07", "is not YAML"),
-        ("- x", "rule 1: a rule without a prefix"),
-        ("- repeat: 2", "rule 1: a rule without a prefix"),
-        ("- prefix: a\n- prefix: 5", "rule 2: a rule without a prefix"),
+        ("prefix: x", "not a list of rules"),
+        ("- prefix: [", "not valid YAML"),
+        ("- \x07", "not valid YAML"),
+        ("- x", "rule 1: the rule has no prefix"),
+        ("- repeat: 2", "rule 1: the rule has no prefix"),
+        ("- prefix: a\n- prefix: 5", "rule 2: the rule has no prefix"),
         ("- prefix: a\n  repaet: 2", "did you mean 'repeat'?"),
-        ("- prefix: a\n  repeat: 1.5", "rule 1: repeat is no count"),
-        ("- prefix: a\n  repeat: null", "rule 1: repeat is no count"),
-        ("- prefix: a\n  max_per_file: -1", "rule 1: max_per_file is no count"),
-        ("- prefix: a\n  long_context: cut", "rule 1: long_context is unknown"),
+        ("- prefix: a\n  repeat: 1.5", "rule 1: repeat is not a count"),
+        ("- prefix: a\n  repeat: null", "rule 1: repeat is not a count"),
+        ("- prefix: a\n  max_per_file: -1", "rule 1: max_per_file is not a count"),
+        ("- prefix: a\n  long_context: cut", "rule 1: long_context is not valid"),
         ("- prefix: flan__\n- prefix: flan__cot_", "rule 2: the rule for 'flan__cot_' can never apply"),
     ],
 )
@@ -1146,7 +1146,7 @@ def test_rules_that_are_no_text(world: World, tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_bytes(b"- prefix: \xff\n")
     for name in ("train_tokenizer", "sample"):
-        refused(try_(world, name, tmp_path / "root", prefix_config_path=path), USAGE, path, "is not YAML")
+        refused(try_(world, name, tmp_path / "root", prefix_config_path=path), USAGE, path, "not valid YAML")
 
 
 def foreign_tokens(world: World, target: Path) -> Path:

@@ -530,5 +530,5 @@ def test_one_command_verifies_any_finished_folder(line: Callable[..., Result], t
     assert f"{names[0]}: sha256" in done.err
     assert f"{names[1]}: missing" in done.err
     for given in (tmp_path / "nothing", tmp_path / "raw"):
-        with pytest.raises(InputError, match="no finished folder there"):
+        with pytest.raises(InputError, match="contains no finished folder"):
             verify.verify(str(given))

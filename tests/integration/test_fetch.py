@@ -244,7 +244,7 @@ def test_a_revision_that_was_removed_says_how_to_go_on(
     new = hub.add("o/n", {**TREE, "data/train-0.jsonl": lines(31)})
     hub.remove("o/n", old)
     again = lambda **options: fetch(tmp_path / "b", lock=str(tmp_path / "a" / "sources.lock.yaml"), **options)  # noqa: E731
-    assert "o/n: this revision is not published, or no longer; update=made locks" in refusal(again)
+    assert "o/n: the revision does not exist; update=made locks" in refusal(again)
     assert fetch(tmp_path / "a").reused  # what was fetched is there
     again(update=["made"])
     assert pins(tmp_path / "a")["made"].revision == new
@@ -287,7 +287,7 @@ def test_bytes_that_stay_wrong_fail_one_shard_and_the_next_run_brings_that_alone
     assert caught.value.exit_code == 3
     (failed,) = caught.value.failures
     assert failed[0] == "made data/more/deep/x.parquet"
-    assert re.search("other bytes came than the Hub lists; got sha256 .*, expected ", str(failed[1]))
+    assert re.search("the downloaded bytes are not those that the Hub lists; got sha256 .*, expected ", str(failed[1]))
     assert [request.status for request in hub.seen("/cdn/*")] == [200, 200]
     assert not (tmp_path / "raw").exists()
     hub.heal()
@@ -386,9 +386,9 @@ def test_a_gated_data_set_needs_a_token_which_nobody_sees(tmp_path: Path) -> Non
         root, home = tmp_path / "root", tmp_path / "home"
         arguments = [f"root={root}", "sources=gsm8k_train", "workers=1"]
         said = []
-        for token, expected in (("", "no HF_TOKEN is set"), (stranger, "the account of HF_TOKEN has no access")):
+        for token, expected in (("", "HF_TOKEN is not set"), (stranger, "the account of HF_TOKEN has no access")):
             done = tools.ended(program(hub, home, *arguments, token=token), 3)
-            assert f"openai/gsm8k README.md: is gated; got {expected}; accept its terms" in done.message
+            assert f"openai/gsm8k README.md: the data set is gated; got {expected}; accept its terms" in done.message
             said.append(done.out + done.err)
         done = program(hub, home, *arguments, token=approved)
         tools.folder(done)
@@ -554,7 +554,7 @@ def test_rows_that_cannot_be_streamed_say_why(tmp_path: Path) -> None:
     expected = (
         "o/n a tarin: datasets cannot read it; got ValueError: Bad split: tarin. Available splits: ['train']",
         "Config name is missing. Please pick one among the available configs: ['a', 'b']",
-        "o/mixed default train: a column has values of several kinds, which datasets makes texts of JSON of",
+        "o/mixed default train: datasets turns a column of several types into JSON texts",
         "",
         "o/broken default train: datasets cannot read it; got ",
         "is a gated dataset",
@@ -602,11 +602,11 @@ def test_columns_that_are_read_through_datasets_are_checked_in_an_old_project_to
             )
             done = program(hub, tmp_path / "home", f"root={root}", f"sources={described}", "workers=1")
             assert done.code == code, done.err
-    assert "a column has values of several kinds" in done.err
+    assert "datasets turns a column of several types" in done.err
     # Nor does clean read them from the raw folder, or from the index, of before.
     (older,) = (root / "fetch").glob(f"*/{tools.MANIFEST}")
     for place in (older.parent, root / "raw"):
-        with pytest.raises(StageFailure, match=r"a column has values of several kinds.*got answer"):
+        with pytest.raises(StageFailure, match=r"datasets turns a column of several types.*got answer"):
             clean(root, place, str(described))
         described.write_text(described.read_text().replace("answer", "good"))
         assert len(clean(root, place, str(described))["data/made_rows.jsonl"].splitlines()) == 31
@@ -618,7 +618,7 @@ def test_columns_that_are_read_through_datasets_are_checked_in_an_old_project_to
     described.write_text(through.replace("via: datasets\n", ""))
     assert b'\\"a\\"' in clean(root, plain, str(described))["data/made_rows.jsonl"]
     described.write_text(through)
-    with pytest.raises(StageFailure, match="a column has values of several kinds"):
+    with pytest.raises(StageFailure, match="datasets turns a column of several types"):
         clean(root, plain, str(described))
 
 
@@ -765,7 +765,7 @@ def test_a_file_that_is_replaced_before_it_was_ever_fetched_is_noticed(
     assert pins(tmp_path)["made"].sha256 == ""
     files.add("set.tar.gz", packed({**MEMBERS, "v1/train/a.jsonl": lines(11)}))
     said = refusal(lambda: fetch(tmp_path))
-    assert "another version is published now; got " in said
+    assert "the published version has changed; got " in said
     assert "update=made" in said
     assert pins(tmp_path)["made"].sha256 == ""
     fetch(tmp_path, update=["made"])
@@ -890,7 +890,7 @@ def test_files_of_a_git_repository_come_from_its_archive(
 
     declare(monkeypatch, Git(forge.repository, ("data/*.jsonl",), "mian"))
     said = refusal(lambda: fetch(tmp_path / "b"))
-    assert f"{forge.repository}: no such branch or tag; got mian; expected main" in said
+    assert f"{forge.repository}: the branch or tag does not exist; got mian; expected main" in said
 
 
 def test_a_commit_whose_archive_is_gone_says_how_to_go_on(

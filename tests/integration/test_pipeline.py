@@ -157,7 +157,7 @@ def test_broken_input_fails_the_run(tmp_path: Path) -> None:
     done = tools.ended(pipeline(raw, root, out, rules), 3)
     assert done.out == ""
     assert "Traceback" not in done.err
-    assert any(f"{victim}: is not a readable Parquet file" in message for message in messages(done))
+    assert any(f"{victim}: not a readable Parquet file" in message for message in messages(done))
     assert "task clean failed; got exit code 3" in messages(done)[-1]
     assert not out.exists()
     # That the raw data is there, as it is, was all that fetch had to find.

@@ -281,6 +281,6 @@ def test_inspect_says_what_training_on_a_nodes_sample_is_like(world: World, tmp_
     assert "<svg" in page.read_text()
     assert tools.ended(tools.run([*command, f"path={sampled}"])).out == done.out
     refused = tools.ended(tools.run([*command, f"path={node}", "batch_tokens=4095"]), 2)
-    assert "batch_tokens: is given twice" in refused.message
+    assert "batch_tokens: given twice" in refused.message
     shutil.rmtree(sampled / "epoch_1")
     assert "has not the epochs that it should have" in tools.ended(tools.run([*command, f"path={node}"]), 3).message

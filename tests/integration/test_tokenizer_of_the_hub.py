@@ -37,7 +37,7 @@ def test_a_model_of_the_hub_is_tokenized_with_and_then_needs_no_hub(world: World
         home = tmp_path / "home"
         first = tokenize(hub, home, world, "o/n", root)
         found = tools.folder(first)
-        assert first.said(f"tokenizer: main of o/n is {commit} now; tokenizer=o/n@{commit} keeps to it")
+        assert first.said(f"tokenizer: main of o/n is commit {commit}; to keep it, set tokenizer=o/n@{commit}")
         assert first.said(
             "by the native encoder (the split of Qwen 2 and 3, NFC, added tokens found in texts: 5; equal"
         )
@@ -49,4 +49,4 @@ def test_a_model_of_the_hub_is_tokenized_with_and_then_needs_no_hub(world: World
         assert tools.folder(pinned) == found
         assert not hub.requests
         failed = tools.ended(tokenize(hub, home, world, "o/n@v9", root), 3)
-        assert "this revision is not published, or no longer" in failed.message
+        assert "the revision does not exist" in failed.message

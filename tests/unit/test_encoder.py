@@ -177,7 +177,7 @@ def test_other_configurations_go_to_the_library(tokenizer_json: str, name: str) 
     for checked in (False, True):
         made = Encoder.from_json(text, checked=checked)
         assert made.path == "library"
-        assert made.reason == f"the native encoder does not do its {name.split(',')[0]}"
+        assert made.reason == f"the native encoder does not support its {name.split(',')[0]}"
     reference = Tokenizer.from_str(text)
     reference.encode_special_tokens = True
     texts = ["the cat and <think>", "", "a", "\U0010ffff 123", "don't you're the hat"]
@@ -269,7 +269,7 @@ def test_a_difference_on_a_probe_is_an_error(
 def test_a_malformed_file_is_an_input_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"tokenizer\.json: not a tokenizer; got .*; expected"):
+    with pytest.raises(InputError, match=r"tokenizer\.json: not a valid tokenizer; got .*; expected"):
         Encoder.from_file(path)
 
 

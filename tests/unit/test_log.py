@@ -45,7 +45,7 @@ HARMLESS = [
     "https://h:8080/x@y",
     "hf://datasets/a/b@main/x",
     "is there a way? yes; token=<|im_start|>, tokenizer=a/b@c",
-    "prefix_config_path=/x: no rule file there",
+    "prefix_config_path=/x: the rule file does not exist",
 ]
 
 

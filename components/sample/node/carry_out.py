@@ -50,7 +50,7 @@ class Sample:
 
     manifest: Manifest
     plan: Callable[[], SamplePlan]
-    datasets: Callable[[], list[tokens.Task]]
+    datasets: Callable[[], list[tokens.Dataset]]
     planned: Manifest | None = None
     home: str = ""
 
@@ -118,7 +118,7 @@ class Sample:
             )
 
 
-def _of_unchanged_tokens(datasets: list[tokens.Task], make: Callable[[], SampleFiles]) -> SampleFiles:
+def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles]) -> SampleFiles:
     """Make files that no plan has digests of. Raises Changed if the tokens are not those of their manifest."""
     uris = {storage.join(one.uri, "tokens.npy"): one.contents.get("tokens", UNKNOWN) for one in datasets}
     # In a bucket each read is pinned by its ETag.
@@ -188,7 +188,7 @@ def open_plan(config: NodeConfig) -> Sample:
     )
 
 
-def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> list[tokens.Task]:
+def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> list[tokens.Dataset]:
     """The tokens of the plan's data sets; ``digested``: with their digests, if the plan has none of the files."""
     tokenized = next(ref.fingerprint for ref in plan.inputs if ref.role == "tokenized")
     given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
@@ -211,7 +211,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
         )
     names = [source["name"] for source in plan.data["sources"]]
     if opened is None:
-        return [tokens.Task(name, storage.join(folder, name)) for name in names]
+        return [tokens.Dataset(name, storage.join(folder, name)) for name in names]
     by_name = {task.name: task for task in opened.tasks}
     return [by_name[name] for name in names]
 

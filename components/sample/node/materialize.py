@@ -59,7 +59,7 @@ def materialize(
     folder: OpenFolder | None,
     plan: SamplePlan,
     layout: ArrayLayout,
-    datasets: Sequence[tokens.Task],
+    datasets: Sequence[tokens.Dataset],
     about: bytes,
     limit: int | None,
     workers: int,
@@ -194,7 +194,7 @@ class _Ranges:
 class _Readers:
     """The data sets' tokens, opened when they are first needed."""
 
-    def __init__(self, plan: SamplePlan, datasets: Sequence[tokens.Task], limit: int | None) -> None:
+    def __init__(self, plan: SamplePlan, datasets: Sequence[tokens.Dataset], limit: int | None) -> None:
         self._plan, self._datasets, self._limit = plan, datasets, limit
         self._arrays: dict[int, tokens.Array] = {}
 

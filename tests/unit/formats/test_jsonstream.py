@@ -119,7 +119,7 @@ def test_what_is_no_json_is_refused_with_row_and_line(
     uri = put(tmp_path, LINES + bad)
     with pytest.raises(InputError) as caught:
         list(jsonstream.objects(uri))
-    assert f"{uri} {place}: is not valid JSON" in str(caught.value)
+    assert f"{uri} {place}: not valid JSON" in str(caught.value)
     assert said in str(caught.value)
 
 
@@ -140,7 +140,7 @@ def test_a_byte_order_mark_is_no_json(tmp_path: Path) -> None:
 def test_what_is_no_utf8_is_refused_with_its_line(tmp_path: Path, chunk: int, line: int, bad: bytes) -> None:
     good = [b'{"a":"\xc3\xa9"}'] * 50
     good[line - 1] = b'{"a":"x' + bad + b'"}'
-    with pytest.raises(InputError, match=f"line {line}: is not UTF-8"):
+    with pytest.raises(InputError, match=f"line {line}: not valid UTF-8"):
         list(jsonstream.objects(put(tmp_path, b"\n".join(good))))
 
 
@@ -208,9 +208,9 @@ def test_the_elements_of_an_array_come_one_by_one(tmp_path: Path, chunk: int, da
     [
         ("", "'' instead of '['"),
         ("{}", "'{' instead of '['"),
-        ("[", "the array has no end"),
+        ("[", "the array does not end"),
         ("[1", "instead of ',' or ']'"),
-        ("[1,", "the array has no end"),
+        ("[1,", "the array does not end"),
         ("[1,]", "Expecting value"),
         ("[,1]", "Expecting value"),
         ("[1 2]", "'2' instead of ',' or ']'"),
@@ -222,7 +222,7 @@ def test_the_elements_of_an_array_come_one_by_one(tmp_path: Path, chunk: int, da
     ],
 )
 def test_what_is_no_array_is_refused(tmp_path: Path, data: str, said: str) -> None:
-    with pytest.raises(InputError, match=r"x.json row \d+ \(line 1\): is not valid JSON") as caught:
+    with pytest.raises(InputError, match=r"x.json row \d+ \(line 1\): not valid JSON") as caught:
         array(tmp_path, data)
     assert said in str(caught.value)
 
@@ -230,7 +230,7 @@ def test_what_is_no_array_is_refused(tmp_path: Path, data: str, said: str) -> No
 def test_an_error_in_an_array_names_element_and_line(tmp_path: Path, chunk: int) -> None:
     with pytest.raises(InputError, match=r"row 3 \(line 4\)"):
         array(tmp_path, '[\n{"a":1},\n{"a":2},\n{"a":}]')
-    with pytest.raises(InputError, match="line 3: is not UTF-8"):
+    with pytest.raises(InputError, match="line 3: not valid UTF-8"):
         array(tmp_path, b'[\n"a",\n"\xff"]')
 
 

@@ -116,7 +116,7 @@ def bomb(
         (
             "page",
             lambda path: written(path, pa.array(["x" * MB] * 50), use_dictionary=False),
-            "row group 0, column a: a page is too large to be read",
+            "row group 0, column a: a page is too large",
         ),
         (
             "prefixes",
@@ -403,7 +403,7 @@ def test_a_header_of_a_tar_is_not_read_into_memory_whatever_it_says(tmp_path: Pa
 def test_what_asks_for_much_memory_to_be_decompressed_is_refused(tmp_path: Path) -> None:
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 512 * MB}]
     (tmp_path / "x.jsonl.xz").write_bytes(lzma.compress(b"{}\n", filters=filters))
-    with pytest.raises(InputError, match=r"x\.jsonl\.xz: needs too much memory to be decompressed"):
+    with pytest.raises(InputError, match=r"x\.jsonl\.xz: needs too much memory to decompress"):
         one(tmp_path / "x.jsonl.xz", readers.read, 1000)
 
 

@@ -88,23 +88,23 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ({"prefix": "x", "max_per_fle": 5}, "unknown key 'max_per_fle'.*did you mean 'max_per_file'?"),
         ({"prefix": "x", "weight": 5}, "unknown key 'weight'"),
         ({"prefix": "x", 5: 5}, "unknown key 5"),
-        ({"max_per_file": 5}, "a rule without a prefix"),
-        ({"prefix": None}, "a rule without a prefix"),
-        ({"prefix": 5}, "a rule without a prefix"),
-        ("x", "a rule without a prefix"),
-        (None, "a rule without a prefix"),
-        ({"prefix": "x", "max_per_file": -1}, "max_per_file is no count; got -1"),
-        ({"prefix": "x", "max_per_file": 1.5}, "max_per_file is no count; got 1.5"),
-        ({"prefix": "x", "max_per_file": 5.0}, "max_per_file is no count"),
-        ({"prefix": "x", "max_per_file": "5"}, "max_per_file is no count; got '5'"),
-        ({"prefix": "x", "max_per_file": True}, "max_per_file is no count; got True"),
-        ({"prefix": "x", "max_per_file": [5]}, "max_per_file is no count"),
-        ({"prefix": "x", "repeat": None}, "repeat is no count; got None"),
-        ({"prefix": "x", "repeat": False}, "repeat is no count"),
-        ({"prefix": "x", "repeat": -2}, "repeat is no count"),
-        ({"prefix": "x", "max_response_tokens_per_file": "many"}, "max_response_tokens_per_file is no count"),
-        ({"prefix": "x", "long_context": "cut"}, "long_context is unknown; got 'cut'; expected truncate or drop"),
-        ({"prefix": "x", "long_context": None}, "long_context is unknown"),
+        ({"max_per_file": 5}, "the rule has no prefix"),
+        ({"prefix": None}, "the rule has no prefix"),
+        ({"prefix": 5}, "the rule has no prefix"),
+        ("x", "the rule has no prefix"),
+        (None, "the rule has no prefix"),
+        ({"prefix": "x", "max_per_file": -1}, "max_per_file is not a count; got -1"),
+        ({"prefix": "x", "max_per_file": 1.5}, "max_per_file is not a count; got 1.5"),
+        ({"prefix": "x", "max_per_file": 5.0}, "max_per_file is not a count"),
+        ({"prefix": "x", "max_per_file": "5"}, "max_per_file is not a count; got '5'"),
+        ({"prefix": "x", "max_per_file": True}, "max_per_file is not a count; got True"),
+        ({"prefix": "x", "max_per_file": [5]}, "max_per_file is not a count"),
+        ({"prefix": "x", "repeat": None}, "repeat is not a count; got None"),
+        ({"prefix": "x", "repeat": False}, "repeat is not a count"),
+        ({"prefix": "x", "repeat": -2}, "repeat is not a count"),
+        ({"prefix": "x", "max_response_tokens_per_file": "many"}, "max_response_tokens_per_file is not a count"),
+        ({"prefix": "x", "long_context": "cut"}, "long_context is not valid; got 'cut'; expected truncate or drop"),
+        ({"prefix": "x", "long_context": None}, "long_context is not valid"),
         ({"prefix": "okay"}, "the rule for 'okay' can never apply; got 'ok' before it"),
         ({"prefix": "ok"}, "the rule for 'ok' can never apply"),
     ],
@@ -124,9 +124,9 @@ def test_an_empty_prefix_hides_every_later_rule() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("prefix: a", "is not a list of rules; got dict"),
-        ("- [", "is not YAML"),
-        ("- prefix: \x00", "is not YAML"),
+        ("prefix: a", "not a list of rules; got dict"),
+        ("- [", "not valid YAML"),
+        ("- prefix: \x00", "not valid YAML"),
     ],
 )
 @pytest.mark.parametrize("profile", ["pairmill", "data_io"])
@@ -141,7 +141,7 @@ def test_an_empty_list_is_fine(tmp_path: Path, profile: Profile) -> None:
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"prefix_config_path=.*nothing.yaml: no rule file there"):
+    with pytest.raises(UsageError, match=r"prefix_config_path=.*nothing.yaml: the rule file does not exist"):
         Rules.load(str(tmp_path / "nothing.yaml"), "pairmill", "prefix_config_path")
 
 
@@ -157,11 +157,11 @@ def test_no_file_where_none_was_named_means_no_rules_and_is_said(
     assert found.digest() == load(tmp_path, "[]", profile).digest()
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["severity"] == "WARNING"
-    assert "no prefix_config.yaml in the working directory: no rules" in line
+    assert "no prefix_config.yaml in the working directory: every task is sampled completely" in line
     (tmp_path / "prefix_config.yaml").write_text("- prefix: x\n  repeat: 2\n")
     assert Rules.load(given, profile, "prefix_config_path").match("x") == (Rule(repeat=2), False)
     for named in ("prefix_confi.yaml", "./none.yaml"):
-        with pytest.raises(UsageError, match="no rule file there"):
+        with pytest.raises(UsageError, match="the rule file does not exist"):
             Rules.load(named, profile, "prefix_config_path")
 
 
@@ -186,7 +186,7 @@ def test_data_io_takes_what_is_an_integer_in_disguise(given: Any, value: int) ->
 def test_data_io_refuses_what_is_no_integer_once_a_task_matches(given: Any) -> None:
     found = rules({"prefix": "x", "max_per_file": given}, profile="data_io")
     assert found.match("y") == (Rule(), False)
-    with pytest.raises(UsageError, match="max_per_file is no count"):
+    with pytest.raises(UsageError, match="max_per_file is not a count"):
         found.match("x")
 
 
@@ -198,7 +198,7 @@ def test_data_io_looks_at_a_rule_only_when_a_task_reaches_it() -> None:
         profile="data_io",
     )
     assert found.match("ab") == (Rule(), True)  # a second match ends the search
-    with pytest.raises(UsageError, match="rule 3: a rule without a prefix"):
+    with pytest.raises(UsageError, match="rule 3: the rule has no prefix"):
         found.match("b")
 
 

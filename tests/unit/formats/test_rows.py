@@ -105,21 +105,21 @@ GOOD = '{"condition":"c","instruction":"i","response":"r"}\n'
     [
         ('{"condition":"c","instruction":"i"}', "response is missing"),
         ("{}", "condition is missing"),
-        ('{"condition":"c","instruction":null,"response":"r"}', "instruction is no text; got null"),
-        ('{"condition":"c","instruction":5,"response":"r"}', "instruction is no text; got int"),
-        ('{"condition":"c","instruction":["i"],"response":"r"}', "instruction is no text; got list"),
-        ('{"condition":"c","instruction":{"i":1},"response":"r"}', "instruction is no text"),
+        ('{"condition":"c","instruction":null,"response":"r"}', "instruction is not text; got null"),
+        ('{"condition":"c","instruction":5,"response":"r"}', "instruction is not text; got int"),
+        ('{"condition":"c","instruction":["i"],"response":"r"}', "instruction is not text; got list"),
+        ('{"condition":"c","instruction":{"i":1},"response":"r"}', "instruction is not text"),
         ('{"condition":"c","instruction":"i","response":"r","condition":"c"}', "condition is given twice"),
-        ('["c","i"]', "is not a JSON object"),
-        ('["c","i","r","x"]', "is not a JSON object"),
-        ('["c","i",5]', "response is no text; got int"),
-        ('"text"', "is not a JSON object; got str"),
-        ("5", "is not a JSON object; got int"),
-        ("null", "is not a JSON object"),
+        ('["c","i"]', "not a JSON object"),
+        ('["c","i","r","x"]', "not a JSON object"),
+        ('["c","i",5]', "response is not text; got int"),
+        ('"text"', "not a JSON object; got str"),
+        ("5", "not a JSON object; got int"),
+        ("null", "not a JSON object"),
         ('{"condition":"c","instruction":"\\ud800","response":"r"}', "unpaired surrogate"),
         ('{"condition":"c","instruction":"i","response":"a\\udc00b"}', "unpaired surrogate"),
         ('{"condition":"c","instruction":"i","response":"r","x":NaN}', "NaN is not JSON"),
-        ('{"condition":"c"', "is not valid JSON"),
+        ('{"condition":"c"', "not valid JSON"),
     ],
 )
 def test_a_bad_row_fails_the_file_and_is_named(tmp_path: Path, bad: str, said: str) -> None:
@@ -203,7 +203,7 @@ def test_either_reader_of_jsonl_says_the_same_of_any_bytes(tmp_path: Path, monke
 def test_a_bad_row_far_into_a_file_is_named_with_row_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_ARROW_BYTES", 1000)
     (tmp_path / "x.jsonl").write_text(GOOD * 500 + "\n" + GOOD[:-2] + "\n" + GOOD)
-    with pytest.raises(InputError, match=r"row 501 \(line 503\): is not valid JSON"):
+    with pytest.raises(InputError, match=r"row 501 \(line 503\): not valid JSON"):
         read(tmp_path / "x.jsonl")
 
 
@@ -335,7 +335,7 @@ def test_a_parquet_column_that_is_no_text_is_refused(tmp_path: Path, kind: pa.Da
     values = {pa.binary(): [b"x"] * 3, pa.list_(pa.string()): [["x"]] * 3}.get(kind, [1, 0, 1])
     made = table(pa.string()).drop_columns(["response"]).append_column("response", pa.array(values).cast(kind))
     pq.write_table(made, tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="column 'response' is no text"):
+    with pytest.raises(InputError, match="column 'response' is not text"):
         read(tmp_path / "x.parquet")
 
 
@@ -360,7 +360,7 @@ def test_what_is_no_parquet_file_is_refused(tmp_path: Path, harm: Callable[[byte
     write_parquet(tmp_path / "x.parquet", ROWS)
     (tmp_path / "x.parquet").write_bytes(harm((tmp_path / "x.parquet").read_bytes()))
     for use in (read, lambda path: rows.count(str(path))):
-        with pytest.raises(InputError, match=r"x.parquet: is not a readable Parquet file.*copy it again"):
+        with pytest.raises(InputError, match=r"x.parquet: not a readable Parquet file.*copy it again"):
             use(tmp_path / "x.parquet")
 
 

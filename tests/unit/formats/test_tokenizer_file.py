@@ -82,7 +82,7 @@ def test_where_nothing_is_is_said(tmp_path: Path, root: str) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").write_bytes(b"")
     for given in (tmp_path / "absent", tmp_path / "a"):
-        with pytest.raises(InputError, match=r"tokenizer=/.*: no tokenizer there: neither a file nor a folder"):
+        with pytest.raises(InputError, match=r"tokenizer=/.*: no tokenizer: neither a file nor a folder"):
             locate(str(given), root)
     for given in ("", "nfs://server/tokenizer.json"):
         with pytest.raises(UsageError):
@@ -93,7 +93,7 @@ def test_where_nothing_is_is_said(tmp_path: Path, root: str) -> None:
     "given", ["a/b/c", "a", "../b", "a/..", "./b", "a/b@", "a/b@../c", "a/b@x y", "-a/b", "a\\b/c"]
 )
 def test_what_is_no_id_is_a_path(server: Hub, root: str, given: str) -> None:
-    with pytest.raises(InputError, match="no tokenizer there"):
+    with pytest.raises(InputError, match="no tokenizer"):
         locate(given, root)
     assert not server.requests
 
@@ -104,7 +104,7 @@ def test_what_stands_there_comes_before_the_hub(server: Hub, root: str) -> None:
     Path("o/n/tokenizer.json").write_bytes(b"{}")
     assert locate("o/n", root) == str(Path("o/n/tokenizer.json").absolute())
     Path("o/n/tokenizer.json").rename("o/n/tokenizer.model")
-    with pytest.raises(InputError, match="no tokenizer there"):
+    with pytest.raises(InputError, match="no tokenizer"):
         locate("o/n", root)
     assert not server.requests
 
@@ -134,9 +134,9 @@ def test_a_branch_is_a_commit_and_the_log_says_which(server: Hub, root: str, cap
     assert Path(locate("o/n", root)).read_bytes() == b"{}"
     assert Path(locate("o/n@v1", root)).read_bytes() == FILE
     assert caplog.messages == [
-        f"tokenizer: main of o/n is {old} now; tokenizer=o/n@{old} keeps to it",
-        f"tokenizer: main of o/n is {new} now; tokenizer=o/n@{new} keeps to it",
-        f"tokenizer: v1 of o/n is {old} now; tokenizer=o/n@{old} keeps to it",
+        f"tokenizer: main of o/n is commit {old}; to keep it, set tokenizer=o/n@{old}",
+        f"tokenizer: main of o/n is commit {new}; to keep it, set tokenizer=o/n@{new}",
+        f"tokenizer: v1 of o/n is commit {old}; to keep it, set tokenizer=o/n@{old}",
     ]
     assert len(server.seen("*/resolve/*")) == 2
 
@@ -147,7 +147,7 @@ def test_damaged_bytes_are_fetched_once_more_and_never_kept(
     monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
     commit = server.add("o/n", {"tokenizer.json": FILE}, kind="model")
     server.corrupt("*/resolve/*")
-    with pytest.raises(InputError, match="other bytes came than the Hub lists"):
+    with pytest.raises(InputError, match="the downloaded bytes are not those that the Hub lists"):
         locate("o/n", root)
     assert not Path(root).exists()
     server.heal()
@@ -159,25 +159,28 @@ def test_damaged_bytes_are_fetched_once_more_and_never_kept(
 
 Refused = Callable[[Hub], str]
 REFUSALS: dict[str, tuple[str, Refused]] = {
-    "a private model, or none": (r"no such model, or a private one; got no HF_TOKEN is set", lambda hub: "o/none"),
-    "a data set": ("no such model", lambda hub: hub.add("o/n", {"tokenizer.json": FILE}) and "o/n"),
+    "a private model, or none": (
+        r"the model does not exist, or is private; got HF_TOKEN is not set",
+        lambda hub: "o/none",
+    ),
+    "a data set": ("the model does not exist", lambda hub: hub.add("o/n", {"tokenizer.json": FILE}) and "o/n"),
     "gated": (
-        r"is gated; got no HF_TOKEN is set.*; accept its terms on the Hub's page of o/n, and set HF_TOKEN",
+        r"is gated; got HF_TOKEN is not set.*; accept its terms on the Hub's page of o/n, and set HF_TOKEN",
         lambda hub: hub.add("o/n", {"tokenizer.json": FILE}, kind="model", gated=True) and "o/n",
     ),
     "another revision": (
-        r"this revision is not published, or no longer; give the commit, branch or tag of one that is, behind @",
+        r"the revision does not exist; give an existing commit, branch or tag after @",
         lambda hub: hub.add("o/n", {"tokenizer.json": FILE}, kind="model") and "o/n@v2",
     ),
     "another commit": (
-        "this revision is not published",
+        "the revision does not exist",
         lambda hub: hub.add("o/n", {"tokenizer.json": FILE}, kind="model") and f"o/n@{COMMIT}",
     ),
     "no tokenizer": (
-        r"the model has no tokenizer\.json; got config.json, tokenizer.model; make one with",
+        r"the model has no file tokenizer\.json; got config.json, tokenizer.model; create it with",
         lambda hub: hub.add("o/n", {"config.json": b"{}", "tokenizer.model": b"x"}, kind="model") and "o/n",
     ),
-    "no name": ("is no name of a model", lambda hub: "o/a--b"),
+    "no name": ("not a valid name of a model", lambda hub: "o/a--b"),
 }
 
 
@@ -188,7 +191,7 @@ def test_what_the_hub_does_not_give_is_said(server: Hub, root: str, case: str) -
     with pytest.raises(InputError, match=said) as caught:
         locate(name, root)
     path = os.path.abspath(name)
-    assert str(caught.value).startswith(f"tokenizer={name}: nothing stands at {path}, and of the Hub: ")
+    assert str(caught.value).startswith(f"tokenizer={name}: {path} does not exist, and as a model of the Hub: ")
     assert not Path(root).exists()
 
 

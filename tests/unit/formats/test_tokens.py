@@ -13,7 +13,7 @@ import pytest
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError
-from pairmill.formats.tokens import ARRAYS, INFO, Array, NpyWriter, Task, open_folder, write_npy
+from pairmill.formats.tokens import ARRAYS, INFO, Array, Dataset, NpyWriter, open_folder, write_npy
 
 
 def load(uri: str) -> np.ndarray[Any, Any]:
@@ -23,7 +23,7 @@ def load(uri: str) -> np.ndarray[Any, Any]:
     return np.concatenate(pieces) if pieces else np.empty(0)
 
 
-def index_of(task: Task, size: int = 2) -> dict[str, np.ndarray[Any, Any]]:
+def index_of(task: Dataset, size: int = 2) -> dict[str, np.ndarray[Any, Any]]:
     pieces = list(task.index(size))
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]} if pieces else {}
 
@@ -104,7 +104,7 @@ def test_a_big_endian_array_is_read_right(tmp_path: Path) -> None:
     ],
 )
 def test_an_array_of_another_shape_or_kind_is_refused(tmp_path: Path, values: Any) -> None:
-    with pytest.raises(InputError, match=r"x.npy: is no one-dimensional integer array.*tokenize again"):
+    with pytest.raises(InputError, match=r"x.npy: not a one-dimensional array of integers.*tokenize again"):
         load(write(tmp_path / "x.npy", values))
 
 
@@ -178,7 +178,7 @@ def put_task(folder: Path, rows: list[tuple[int, int]], **changed: Any) -> Path:
 
 def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
     put_task(tmp_path / "a.jsonl", [(3, 2), (1, 1), (4, 4)])
-    index = index_of(Task("a.jsonl", str(tmp_path / "a.jsonl")))
+    index = index_of(Dataset("a.jsonl", str(tmp_path / "a.jsonl")))
     assert {name: values.tolist() for name, values in index.items()} == {
         "inst_start": [0, 5, 7],
         "inst_len": [3, 1, 4],
@@ -190,15 +190,15 @@ def test_the_index_of_a_task_comes_as_signed_integers(tmp_path: Path) -> None:
 
 def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
     put_task(tmp_path / "a", [])
-    assert index_of(Task("a", str(tmp_path / "a"))) == {}
+    assert index_of(Dataset("a", str(tmp_path / "a"))) == {}
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"resp_len": np.array([2, 1], np.uint64)}, "differ in length"),
-        ({"tokens": np.arange(16, dtype=np.uint32)}, "of another length than the spans"),
-        ({"tokens": np.arange(14, dtype=np.uint32)}, "points outside|ends behind|another length"),
+        ({"tokens": np.arange(16, dtype=np.uint32)}, "has another length than all spans together"),
+        ({"tokens": np.arange(14, dtype=np.uint32)}, "points outside|ends after|another length"),
         ({"tokens": np.zeros(1, np.uint32)}, "points outside the tokens"),
         ({"inst_start": np.array([0, 5, 1 << 63], np.uint64)}, "inst_start points outside the tokens"),
         ({"inst_start": np.array([0, 5, (1 << 64) - 1], np.uint64)}, "inst_start points outside the tokens"),
@@ -206,14 +206,14 @@ def test_a_task_without_rows_has_an_empty_index(tmp_path: Path) -> None:
         ({"resp_len": np.array([2, 1, 1 << 62], np.uint64)}, "resp_len points outside the tokens"),
         (
             {"resp_start": np.array([3, 6, 12], np.uint64)},
-            "row 3: a span ends behind the tokens; got 16; expected <= 15",
+            "row 3: a span ends after the last token; got 16; expected <= 15",
         ),
     ],
 )
 def test_spans_that_do_not_fit_their_tokens_are_refused(tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     put_task(tmp_path / "a", [(3, 2), (1, 1), (4, 4)], **changed)
     with pytest.raises(InputError, match=said):
-        index_of(Task("a", str(tmp_path / "a")))
+        index_of(Dataset("a", str(tmp_path / "a")))
 
 
 def foreign(folder: Path, *names: str) -> Path:
@@ -244,7 +244,7 @@ def test_a_stray_folder_is_passed_over_where_asked(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "x.txt").write_text("x")
     assert [task.name for task in open_folder(str(tmp_path), "p", tolerate_strays=True).tasks] == ["a"]
-    with pytest.raises(InputError, match=r"notes: an array of this task is missing"):
+    with pytest.raises(InputError, match=r"notes: arrays of this data set are missing"):
         open_folder(str(tmp_path), "p", tolerate_strays=False)
 
 
@@ -252,7 +252,7 @@ def test_a_stray_folder_is_passed_over_where_asked(tmp_path: Path) -> None:
 def test_a_task_that_lacks_an_array_is_refused(tmp_path: Path, name: str) -> None:
     foreign(tmp_path, "a")
     (tmp_path / "a" / f"{name}.npy").unlink()
-    with pytest.raises(InputError, match=f"an array of this task is missing; got a/{name}.npy"):
+    with pytest.raises(InputError, match=f"arrays of this data set are missing; got a/{name}.npy"):
         open_folder(str(tmp_path), "p", tolerate_strays=True)
 
 
@@ -260,12 +260,12 @@ def test_a_task_that_lacks_an_array_is_refused(tmp_path: Path, name: str) -> Non
 def test_information_that_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
     foreign(tmp_path, "a")
     (tmp_path / INFO).write_text(text)
-    with pytest.raises(InputError, match="is not a JSON object"):
+    with pytest.raises(InputError, match="not a JSON object"):
         open_folder(str(tmp_path), "p", tolerate_strays=True)
 
 
 def test_what_is_no_tokenized_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tokenized_path=.*no tokenizer_info.json"):
+    with pytest.raises(InputError, match=r"tokenized_path=.*tokenizer_info.json does not exist"):
         open_folder(str(tmp_path), "tokenized_path", tolerate_strays=True)
     (tmp_path / manifests.STARTED).write_text("{}")
     with pytest.raises(InputError, match="has not finished it"):

@@ -169,7 +169,7 @@ def test_nothing_that_a_user_gives_is_resolved(
         (["--"], "arguments: not an option"),
         (["--place=x"], "--place: unknown option.*did you mean 'place'?"),
         ([""], "arguments: not an option"),
-        (["place=x", "place=y"], "place: is given twice; got 'x' and 'y'"),
+        (["place=x", "place=y"], "place: given twice; got 'x' and 'y'"),
         (["place=x", "count=many"], "count: .*expected integer"),
         (["place=x", "count=1.5"], "count: .*expected integer"),
         (["place=x", "count="], "count: .*expected integer"),

@@ -1180,7 +1180,7 @@ def test_text_that_cannot_be_written_is_malformed(
 def test_one_bad_file_fails_and_the_others_are_committed(tmp_path: Path, raw: Callable[[str, str], None]) -> None:
     raw("dmmath/train-easy/good.txt", "q\na\n")
     raw("scibench/bad.json", "[{]")
-    with pytest.raises(StageFailure, match=r"scibench.jsonl: .*bad.json row 1 \(line 1\): is not valid JSON") as caught:
+    with pytest.raises(StageFailure, match=r"scibench.jsonl: .*bad.json row 1 \(line 1\): not valid JSON") as caught:
         clean(tmp_path)
     assert caught.value.exit_code == 3
     raw("scibench/bad.json", json.dumps([problem()]))

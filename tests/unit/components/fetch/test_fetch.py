@@ -580,7 +580,7 @@ def test_another_version_than_the_expected_one_is_refused(files: Files, get: Get
     known = http.version(url)
     assert get(url, expected=known) == LONG
     files.add("a", LONG[::-1])
-    with pytest.raises(InputError, match=r"another version is published now.*do this"):
+    with pytest.raises(InputError, match=r"the published version has changed.*do this"):
         get(url, expected=known, hint="do this")
     assert (tmp_path / "content" / "file").read_bytes() == LONG
 
@@ -681,13 +681,19 @@ def test_a_server_that_goes_silent_is_asked_again(
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(401, "needs a login"), (403, "may not be read"), (404, "does not exist"), (410, "is gone"), (418, "is refused")],
+    [
+        (401, "needs a login"),
+        (403, "access denied"),
+        (404, "does not exist"),
+        (410, "no longer exists"),
+        (418, "the server refused the request"),
+    ],
 )
 def test_a_refusal_is_an_input_error_at_once(files: Files, get: Get, status: int, said: str) -> None:
     url = files.add("a", LONG)
     files.fail("/a", status)
     for ask in (get, http.version):
-        with pytest.raises(InputError, match=f"{said}; got status {status}; see whether it was moved"):
+        with pytest.raises(InputError, match=f"{said}; got status {status}; check whether it was moved"):
             ask(url)
     assert len(files.requests) == 2
 
@@ -697,13 +703,13 @@ def test_a_redirect_is_followed_but_not_in_circles(files: Files, get: Get) -> No
     files.fail("/b", 302, headers={"Location": url})
     assert get(f"{files.url}/b") == LONG
     files.fail("/c", 302, headers={"Location": "/c"})
-    with pytest.raises(InputError, match="not an address that can be asked"):
+    with pytest.raises(InputError, match="not a valid address"):
         get(f"{files.url}/c")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/file", "host/file", "http://[::1"])
 def test_an_address_that_cannot_be_asked_is_an_input_error(get: Get, url: str) -> None:
-    with pytest.raises(InputError, match="not an address that can be asked"):
+    with pytest.raises(InputError, match="not a valid address"):
         get(url)
 
 
@@ -756,17 +762,17 @@ def test_a_commit_is_a_commit() -> None:
 
 def test_an_unknown_branch_is_refused_with_those_that_are_known(files: Files) -> None:
     files.add("/owner/name.git/info/refs", advertised(**REFS))
-    with pytest.raises(InputError, match="no such branch or tag; got mian; expected dev, main, v1"):
+    with pytest.raises(InputError, match="the branch or tag does not exist; got mian; expected dev, main, v1"):
         http.commit_of(f"{files.url}/owner/name", "mian")
 
 
 def test_no_repository_is_an_input_error(files: Files) -> None:
     for status in (401, 404):
         files.fail("/gone.git/*", status, times=1)
-        with pytest.raises(InputError, match=f"no such repository, or a private one; got status {status}"):
+        with pytest.raises(InputError, match=f"the repository does not exist, or is private; got status {status}"):
             http.commit_of(f"{files.url}/gone", "main")
     files.add("/page.git/info/refs", b"<html>")
-    with pytest.raises(InputError, match="does not answer as a git server; got b'<html>'"):
+    with pytest.raises(InputError, match="the answer is not that of a git server; got b'<html>'"):
         http.commit_of(f"{files.url}/page", "main")
 
 
@@ -830,7 +836,7 @@ def test_other_bytes_of_the_right_length_are_fetched_once_more(
     assert bring("o/n", commit, path) == LONG
     server.corrupt(f"*/{path}", at=7)
     (tmp_path / "content" / path).unlink()
-    with pytest.raises(InputError, match=r"other bytes came than the Hub lists.*expected") as caught:
+    with pytest.raises(InputError, match=r"the downloaded bytes are not those that the Hub lists.*expected") as caught:
         bring("o/n", commit, path)
     assert f"o/n {path} at {commit}" in str(caught.value)
     assert sum(request.sent == len(LONG) for request in server.requests) == 4
@@ -917,25 +923,25 @@ def refused(server: Hub, token: str, monkeypatch: pytest.MonkeyPatch, work: Call
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("token", "said"), [("", "no HF_TOKEN is set"), ("hf_known", "has no access")])
+@pytest.mark.parametrize(("token", "said"), [("", "HF_TOKEN is not set"), ("hf_known", "has no access")])
 def test_a_gated_data_set_is_listed_but_not_given(
     server: Hub, bring: Bring, monkeypatch: pytest.MonkeyPatch, token: str, said: str
 ) -> None:
     commit = server.add("o/n", {"a.parquet": LONG}, gated=True)
     text = refused(server, token, monkeypatch, lambda: bring("o/n", commit, "a.parquet"))
-    assert text.startswith("o/n a.parquet: is gated; got ")
+    assert text.startswith("o/n a.parquet: the data set is gated; got ")
     assert said in text
     assert "accept its terms on the Hub's page of o/n" in text
 
 
-@pytest.mark.parametrize(("token", "said"), [("", "no HF_TOKEN is set"), ("hf_known", "has no access")])
+@pytest.mark.parametrize(("token", "said"), [("", "HF_TOKEN is not set"), ("hf_known", "has no access")])
 def test_a_private_data_set_is_as_one_that_is_not_there(
     server: Hub, monkeypatch: pytest.MonkeyPatch, token: str, said: str
 ) -> None:
     server.add("o/private", {"a.parquet": LONG}, private=True)
     for repo in ("o/private", "o/none"):
         text = refused(server, token, monkeypatch, lambda repo=repo: hub.commit_of(data_set(repo), "main"))
-        assert text.startswith(f"{repo}: no such data set, or a private one; got ")
+        assert text.startswith(f"{repo}: the data set does not exist, or is private; got ")
         assert said in text
 
 
@@ -953,7 +959,7 @@ def test_a_token_that_the_hub_does_not_know_is_said(server: Hub, monkeypatch: py
     server.add("o/n", {"a.parquet": LONG})
     monkeypatch.setenv("HF_TOKEN", "hf_mistyped")
     text = refused(server, "", monkeypatch, lambda: hub.commit_of(data_set("o/n"), "main"))
-    assert "o/n: may not be read; got status 401; check HF_TOKEN" in text
+    assert "o/n: access denied; got status 401; check HF_TOKEN" in text
 
 
 def test_a_revision_that_is_gone_says_how_to_go_on(server: Hub, bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -968,25 +974,25 @@ def test_a_revision_that_is_gone_says_how_to_go_on(server: Hub, bring: Bring, mo
     ]
     for work in asked:
         text = refused(server, "", monkeypatch, work)
-        assert "this revision is not published, or no longer; ask for another" in text
+        assert "the revision does not exist; ask for another" in text
 
 
 def test_a_file_that_is_gone_is_an_input_error(server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = server.add("o/n", {"a.parquet": LONG})
     file = hub.RemoteFile("b.parquet", 3, "")
     work = lambda: hub.download(data_set("o/n"), commit, file, tmp_path / "b", tmp_path / "version")  # noqa: E731
-    assert "o/n b.parquet: no such file at this revision" in refused(server, "", monkeypatch, work)
+    assert "o/n b.parquet: the file does not exist at this revision" in refused(server, "", monkeypatch, work)
 
 
 def test_a_name_that_is_none_is_an_input_error(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     text = refused(server, "", monkeypatch, lambda: hub.commit_of(data_set("https://huggingface.co/o/n"), "main"))
-    assert "is no name of a data set" in text
+    assert "not a valid name of a data set" in text
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"id": "o/n", "sha": "main"}', b'{"id": "o/n"}'])
 def test_an_endpoint_that_is_no_hub_is_said(server: Hub, body: bytes) -> None:
     server.fail("/api/*", 200, body=body)
-    with pytest.raises(PairmillError, match=r"the Hub gives no answer|the Hub names no commit"):
+    with pytest.raises(PairmillError, match=r"the Hub does not answer|the Hub gave no commit"):
         hub.commit_of(data_set("o/n"), "main")
 
 

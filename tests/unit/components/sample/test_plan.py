@@ -528,14 +528,14 @@ def test_defect_14_a_stray_folder_is_no_task(bench: Bench) -> None:
     (bench.tokenized / "notes").mkdir()
     (bench.tokenized / "notes" / "x").write_text("")
     assert bench.run().metrics["tasks"] == 1
-    with pytest.raises(InputError, match="an array of this task is missing"):
+    with pytest.raises(InputError, match="arrays of this data set are missing"):
         bench.run(profile="data_io")
 
 
 @pytest.mark.parametrize("profile", ["pairmill", "data_io"])
 def test_defect_15_spans_outside_the_tokens_are_refused(bench: Bench, profile: Profile) -> None:
     bench.put("a", plain(5), inst_start=np.array([0, 5, 10, 15, 24], np.uint64))
-    with pytest.raises(InputError, match="row 5: a span ends behind the tokens"):
+    with pytest.raises(InputError, match="row 5: a span ends after the last token"):
         bench.run(profile=profile)
     assert not bench.target.exists()
 

@@ -24,7 +24,7 @@ from components.sample.row_filter import by_size, rows_of
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.formats.prefixes import Rule
-from pairmill.formats.tokens import INDEX, Task
+from pairmill.formats.tokens import INDEX, Dataset
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
 
@@ -51,7 +51,7 @@ class Tokens:
             np.save(path / "tokens.npy", tokens)
             for name, values in index.items():
                 np.save(path / f"{name}.npy", values.astype(np.uint64))
-            self.tasks.append(Task(path.name, str(path)))
+            self.tasks.append(Dataset(path.name, str(path)))
             self.tokens.append(tokens.astype(np.int64))
             self.index.append(index)
 
