@@ -159,7 +159,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
     with pytest.raises(InputError, match=r"plan/epoch_1.npy: is not what its manifest says"):
         world.carry_out(plan)
     path.unlink()
-    with pytest.raises(InputError, match="files that its manifest names are gone"):
+    with pytest.raises(InputError, match="files that its manifest names are missing or changed"):
         world.carry_out(plan)
     assert not world.node.exists() or world.here() == set()
 
