@@ -136,9 +136,19 @@ def test_a_module_that_only_sources_share_is_theirs(edit: Edit) -> None:
 
 def test_words_for_people_and_formatting_change_nobody_s_bytes(edit: Edit, original: Path) -> None:
     core = "components/clean/core.py"
-    tree = edit(core, "two sources make one output", "of two sources one")
-    tree = edit(core, "do not measure a model with it", "measure no model with it")
-    tree = edit(core, '"""Put a record aside."""', '"""Put it aside.\n\n        Really.\n        """  # Indeed.')
+    module = ast.parse((original / core).read_text())
+    said = [
+        word.value
+        for node in ast.walk(module)
+        if isinstance(node, ast.Raise)
+        for word in ast.walk(node)
+        if isinstance(word, ast.Constant) and isinstance(word.value, str) and len(word.value.split()) > 3
+    ]
+    assert said
+    for words in set(said):
+        tree = edit(core, words, "other words")
+    head = ast.get_docstring(module, clean=False)
+    tree = edit(core, f'"""{head}"""', '"""Other words.\n\nReally.\n"""  # Indeed.')
     tree = edit(
         "pairmill/formats/rows.py",
         "from __future__ import annotations\n",
