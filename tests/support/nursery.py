@@ -2,8 +2,8 @@
 
 A fresh interpreter imports for a third of a second before a stage begins, and hundreds of tests show a stage something
 that it refuses. A process from here has its own arguments, environment, output and exit code, runs the module as
-``python -m`` does and ends as an interpreter does. Not for tests that compare the bytes of two runs, since all hash
-alike, nor for those of how a process starts or is killed.
+``python -m`` does and waits for the module's threads. Not for tests that compare the bytes of two runs, since all hash
+alike, nor for those of how a process starts, ends or is killed.
 """
 
 import json
@@ -24,15 +24,19 @@ _IMPORTED = (
     "components.train_tokenizer.core",
     "omegaconf",
     "pairmill._native",
+    "pairmill.interface.stagecli",
     "pyarrow.parquet",
 )
 
 # The child leaves the loop and goes on as if it had been started for its module. When it is forked no thread runs but
-# the allocator's, which minds forks.
+# the allocator's, which minds forks. To look for garbage among all that was imported, or to take it down at the end,
+# would touch every page and copy it: a tenth of a second in place of a fiftieth.
 _PROGRAM = """
-import importlib, json, os, runpy, sys
+import atexit, gc, importlib, json, os, runpy, sys, threading, traceback
 for name in json.loads(sys.argv[1]):
     importlib.import_module(name)
+gc.collect()
+gc.freeze()
 for line in sys.stdin:
     given = json.loads(line)
     child = os.fork()
@@ -52,7 +56,19 @@ sys.argv[1:] = given["arguments"]
 if given["die_before"]:
     from tests.support.kill_points import die_before
     die_before(given["die_before"])
-runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
+code = 0
+try:
+    runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+except BaseException:
+    traceback.print_exc()
+    code = 1
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
 """
 
 
