@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from tests.support import tools
 from tests.support.helpers import writable
-from tests.support.nursery import Nursery
 from tests.support.tools import World
 
 USAGE, INPUT, STORAGE = 2, 3, 4
@@ -79,31 +78,6 @@ def rows_file(path: Path, *lines: object) -> Path:
     """Two good rows, then these lines."""
     good = [dict(zip(tools.FIELDS, row, strict=True)) for row in tools.rows(2)]
     return tools.write_lines(path, [*good, *lines])
-
-
-_in_a_fresh_interpreter = tools.run
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _forked() -> Iterator[None]:
-    """What refuses is forked."""
-    with Nursery(tools.REPOSITORY) as nursery, pytest.MonkeyPatch.context() as patch:
-
-        def run(arguments: Sequence[str]) -> tools.Done:
-            _, _, module, *options = arguments
-            if not module.startswith("components."):
-                return _in_a_fresh_interpreter(arguments)
-            done = nursery.run(module, options, tools.environment())
-            return tools.Done(done.returncode, done.stdout, done.stderr, 0.0)
-
-        patch.setattr(tools, "run", run)
-        yield
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that compare the bytes of two runs: each hashes in its own way."""
-    monkeypatch.setattr(tools, "run", _in_a_fresh_interpreter)
 
 
 READS_ROWS = ("train_tokenizer", "tokenize")
@@ -393,7 +367,6 @@ def test_source_that_was_not_fetched(world: World, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("how", ["deleted", "cut", "not finished"])
 def test_raw_data_that_changed_since_it_was_fetched(world: World, tmp_path: Path, how: str) -> None:
     root, folder = unpacked(world, tmp_path)
@@ -1017,11 +990,11 @@ def test_tokenizer_that_is_none(world: World, tmp_path: Path, data: bytes | str)
 # Space and permission
 
 
-def run_of(world: World, name: str, root: Path, out: Path, raw: Path) -> Callable[[], tools.Done]:
-    changed: dict[str, object] = {"workers": 2} if name != "sample" else {"output_path": out, "epochs": 60}
+def command_of(world: World, name: str, root: Path, out: Path, raw: Path, workers: int) -> list[str]:
+    changed: dict[str, object] = {"workers": workers} if name != "sample" else {"output_path": out, "epochs": 60}
     if name == "fetch":
         changed["raw"] = raw
-    return lambda: try_(world, name, root, **changed)
+    return tools.command(name, **options(world, name, root, **changed))
 
 
 def result_of(done: tools.Done, name: str, root: Path, out: Path) -> dict[str, str]:
@@ -1032,27 +1005,27 @@ def result_of(done: tools.Done, name: str, root: Path, out: Path) -> dict[str, s
     return found
 
 
-@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("name", tools.STAGES)
 def test_full_disk(world: World, tmp_path: Path, name: str, small_disk: Callable[[int], tools.Disk]) -> None:
     """Sizes from next to nothing to almost enough, so that space ends in every phase."""
     raw = tools.raw_archives(tmp_path / "raw", 2000)
     plenty = small_disk(64 << 20)
     root = plenty.path / "root" if name != "sample" else tmp_path / "root"
-    done = tools.ended(run_of(world, name, root, plenty.path / "out", raw)())
+    command = command_of(world, name, root, plenty.path / "out", raw, workers=2)
+    done = tools.ended(tools.run(command, fresh=True))
     wanted, needed = result_of(done, name, root, plenty.path / "out"), plenty.used()
     assert needed > 100_000
     for part in (0.02, 0.3, 0.6, 0.9, 0.97):
         disk = small_disk(max(1, int(needed * part) // 4096) * 4096)
         root = disk.path / "root" if name != "sample" else tmp_path / f"root{part}"
         out = disk.path / "out"
-        try_it = run_of(world, name, root, out, raw)
-        refused(try_it(), STORAGE, "no space left", "free space", root=root)
+        command = command_of(world, name, root, out, raw, workers=2 if part == 0.6 else 1)
+        refused(tools.run(command), STORAGE, "no space left", "free space", root=root)
         if name == "sample":
             assert list(disk.path.iterdir()) == []
             assert not root.exists()
         disk.resize(64 << 20)
-        done = tools.ended(try_it())
+        done = tools.ended(tools.run(command))
         assert result_of(done, name, root, out) == wanted
         assert not tools.partials(disk.path)
 

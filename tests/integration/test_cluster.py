@@ -8,8 +8,9 @@ from pathlib import Path
 from pairmill import storage
 from tests.support.cluster.freeze import freeze
 from tests.support.cluster.standin import StandIn
-from tests.support.emulator import Backend, Folder, Process
+from tests.support.emulator import Backend, Folder, Forked
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, missing
+from tests.support.nursery import STORES
 from tests.support.objectstores.servers import S3Server
 
 
@@ -19,7 +20,7 @@ def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: 
     secret = {name.removesuffix("_S3"): value for name, value in s3_server.environment().items()}
     backend = Backend(
         Folder(tmp_path / "artifacts"),
-        Process(folder=REPOSITORY),
+        Forked(STORES),
         tmp_path / "pods",
         secrets={"pairmill-storage": secret},
         second=0.01,

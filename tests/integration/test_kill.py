@@ -3,16 +3,15 @@ same bytes. tests/long/test_kill.py kills at random instants, worker processes t
 """
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support import tools
+from tests.support import nursery, tools
 from tests.support.helpers import python
 from tests.support.kill_points import kills
-from tests.support.nursery import Nursery
 
 SIZE = 40
 Reader = Callable[[Path, Path], tuple[str, dict[str, object]]]
@@ -30,22 +29,18 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery(tools.REPOSITORY) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Several shards for every stage."""
     base = tmp_path_factory.mktemp("kill")
     tools.raw_data(base / "raw", SIZE)
     rules = tools.rules(base / "rules.yaml")
     root = base / "root"
-    cleaned = tools.folder(tools.stage("clean", raw=base / "raw", root=root))
-    trained = tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=400, prefix_config_path=rules)
+    cleaned = tools.folder(tools.stage("clean", raw=base / "raw", root=root, workers=1))
+    trained = tools.stage(
+        "train_tokenizer", rows=cleaned, root=root, vocab_size=400, prefix_config_path=rules, workers=1
+    )
     tokenizer = tools.folder(trained)
-    tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root))
+    tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root, workers=1))
     # Of many outputs, which a second round of shards puts together.
     many = [base / "many", "sources=SYNTH"]
     assert python("examples/make_raw.py", *map(str, many)).returncode == 0
@@ -77,25 +72,29 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
     }[name]
 
 
-def run(nursery: Nursery, name: str, die_before: int = 0, **options: object) -> "subprocess.CompletedProcess[str]":
+def run(name: str, die_before: int = 0, **options: object) -> "subprocess.CompletedProcess[str]":
     given = [f"{key}={value}" for key, value in options.items()]
-    return nursery.run(f"components.{name}", given, tools.environment(), die_before)
+    return nursery.shared().run(f"components.{name}", given, tools.environment(), die_before)
+
+
+def fresh(name: str, **options: object) -> tools.Done:
+    return tools.run(tools.command(name, **options), fresh=True)
 
 
 @pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
-def test_sharded_stage(name: str, inputs: dict[str, Path], nursery: Nursery, tmp_path: Path) -> None:
+def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     this = case(name, inputs)
     wanted: dict[str, str] = {}
     # Two interpreters of their own, which hash in their own ways.
     for workers in (1, 2):
         root = tmp_path / f"reference{workers}"
-        found = tools.digests(tools.folder(tools.stage(this.name, **this.options, root=root, workers=workers)))
+        found = tools.digests(tools.folder(fresh(this.name, **this.options, root=root, workers=workers)))
         assert wanted in ({}, found), "the result depends on the number of workers"
         wanted = found
     assert len(tools.records(tmp_path / "reference1", this.name)) >= this.shards
 
     def killed(number: int) -> "subprocess.CompletedProcess[str]":
-        return run(nursery, this.name, number, **this.options, root=tmp_path / f"killed{number}", workers=1)
+        return run(this.name, number, **this.options, root=tmp_path / f"killed{number}", workers=1)
 
     refused = number = 0
     for number in kills(killed):
@@ -103,7 +102,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], nursery: Nursery, tmp
         # Every unfinished folder is shown to a stage that reads such folders.
         for folder in tools.unfinished(root, this.name):
             reader, options = this.readers[refused % len(this.readers)](folder, tmp_path / "reader")
-            done = run(nursery, reader, **options)
+            done = run(reader, **options)
             assert (done.returncode, done.stdout) == (3, ""), done.stderr
             said = tools.Done(done.returncode, done.stdout, done.stderr, 0).message
             assert "Traceback" not in done.stderr
@@ -112,7 +111,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], nursery: Nursery, tmp
             assert str(folder) in said
             assert not (tmp_path / "reader").exists()
             refused += 1
-        done = run(nursery, this.name, **this.options, root=root, workers=1)
+        done = run(this.name, **this.options, root=root, workers=1)
         assert done.returncode == 0, done.stderr
         # Between the link of a record or manifest and the end of its hidden name: what is done is not written to again.
         left = [root / path for path in tools.partials(root)]
@@ -142,10 +141,10 @@ def whole(target: Path) -> str:
 
 
 @pytest.mark.parametrize("earlier", [False, True])
-def test_sample(earlier: bool, inputs: dict[str, Path], nursery: Nursery, tmp_path: Path, shm: Path) -> None:
+def test_sample(earlier: bool, inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
     fixed = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"], "epochs": 3}
     reference = {"root": tmp_path / "reference", "output_path": shm / "reference"}
-    tools.ended(tools.stage("sample", **fixed, **reference))
+    tools.ended(fresh("sample", **fixed, **reference))
     wanted, wanted_home = tools.digests(shm / "reference"), tools.digests(tmp_path / "reference")
     fingerprint = whole(shm / "reference")
     assert len(wanted) == 2 + 1 + 3 * 4
@@ -155,8 +154,8 @@ def test_sample(earlier: bool, inputs: dict[str, Path], nursery: Nursery, tmp_pa
         target = shm / f"killed{number}"
         if earlier:
             # Something to be replaced is there already.
-            assert run(nursery, "sample", **other, output_path=target).returncode == 0
-        return run(nursery, "sample", number, **fixed, root=tmp_path / f"killed{number}", output_path=target)
+            assert run("sample", **other, output_path=target).returncode == 0
+        return run("sample", number, **fixed, root=tmp_path / f"killed{number}", output_path=target)
 
     replaced = number = 0
     for number in kills(killed):
@@ -169,7 +168,7 @@ def test_sample(earlier: bool, inputs: dict[str, Path], nursery: Nursery, tmp_pa
         else:
             assert there in {fingerprint, ""}
         replaced += there == fingerprint
-        done = run(nursery, "sample", **fixed, root=root, output_path=target)
+        done = run("sample", **fixed, root=root, output_path=target)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("\n### Category Coverage Stats\n")
         assert tools.digests(target) == wanted

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.emulator import Attempt, Backend, Folder, Process, load
+from tests.support.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.helpers import REPOSITORY, contents
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
@@ -18,7 +18,7 @@ COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 
 @pytest.fixture
 def backend(tmp_path: Path) -> Backend:
-    return Backend(Folder(tmp_path / "objects"), Process(folder=REPOSITORY), tmp_path / "pods", second=0.01)
+    return Backend(Folder(tmp_path / "objects"), Forked(), tmp_path / "pods", second=0.01)
 
 
 @pytest.fixture

@@ -1,21 +1,28 @@
-"""Stages as processes of their own, forked from one that has imported what all import.
+"""Modules as processes of their own, forked from one that has imported what all import.
 
-A fresh interpreter imports for a third of a second before a stage begins, and hundreds of tests show a stage something
-that it refuses. A process from here has its own arguments, environment, output and exit code, runs the module as
-``python -m`` does and ends as an interpreter does. Not for tests that compare the bytes of two runs, since all hash
-alike, nor for those of how a process starts or is killed.
+A fresh interpreter imports for a third of a second before a stage begins, and for more than a second where it talks to
+an object store or compiles a pipeline. A process from here has its own arguments, environment, output and exit code,
+runs the module as ``python -m`` does and waits for the module's threads. Not for tests that compare the bytes of two
+runs from here, since all hash alike, nor for those of how a process starts or ends.
 """
 
 import json
+import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
-_IMPORTED = (
+from tests.support.helpers import PATIENCE, REPOSITORY
+
+STAGES = (
     "components.clean.core",
     "components.fetch.core",
     "components.sample.core",
@@ -24,77 +31,205 @@ _IMPORTED = (
     "components.train_tokenizer.core",
     "omegaconf",
     "pairmill._native",
+    "pairmill.interface.stagecli",
     "pyarrow.parquet",
 )
+STORES = (
+    *STAGES,
+    "botocore.auth",
+    "botocore.client",
+    "botocore.handlers",
+    "botocore.httpsession",
+    "botocore.session",
+    "google.cloud.storage",
+    "pairmill.storage.gcs",
+    "pairmill.storage.s3",
+)
 
-# The child leaves the loop and goes on as if it had been started for its module. When it is forked no thread runs but
-# the allocator's, which minds forks.
+# Each request is a socket of its own, sent along with the streams. A minder forks the program and says how it ended;
+# the program says its number, and runs its module behind the loop. Where it is forked no thread runs but the
+# allocator's, which minds forks. To look for garbage among all that was imported, or to take it down at the end, would
+# touch every page and copy it: a tenth of a second in place of a hundredth.
 _PROGRAM = """
-import importlib, json, os, runpy, sys
-for name in json.loads(sys.argv[1]):
+import atexit, contextlib, ctypes, gc, importlib, json, os, runpy, socket, sys, threading, traceback
+for name in sys.argv[2:]:
     importlib.import_module(name)
-for line in sys.stdin:
-    given = json.loads(line)
-    child = os.fork()
-    if not child:
+gc.collect()
+gc.freeze()
+door = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    said, streams, *_ = socket.recv_fds(door, 1, 4)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    if not said:
+        os._exit(0)
+    if not os.fork():
         break
+    for each in streams:
+        os.close(each)
+door.close()
+talk = socket.socket(fileno=streams[0])
+with talk.makefile() as file:
+    given = json.loads(file.readline())
+child = os.fork()
+if child:
+    for each in streams[1:]:
+        os.close(each)
     _, status = os.waitpid(child, 0)
-    print(os.waitstatus_to_exitcode(status), flush=True)
-else:
-    raise SystemExit
-for number, path in enumerate([os.devnull, *given["output"]]):
-    opened = os.open(path, os.O_RDWR)
-    os.dup2(opened, number)
-    os.close(opened)
+    talk.sendall(b"%d\\n" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
+os.setsid()
+talk.sendall(b"%d\\n" % os.getpid())
+talk.close()
+for number, each in enumerate(streams[1:]):
+    os.dup2(each, number)
+    os.close(each)
+if given["mounts"]:
+    system = ctypes.CDLL(None, use_errno=True)
+    def call(name, *arguments):
+        if getattr(system, name)(*arguments):
+            raise OSError(ctypes.get_errno(), name)
+    call("unshare", 0x20000)  # CLONE_NEWNS
+    call("mount", b"none", b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
+    for source, place, options in given["mounts"]:
+        kind, flags = (b"tmpfs", 0) if options else (None, 0x1000)  # MS_BIND
+        call("mount", source.encode(), place.encode(), kind, ctypes.c_ulong(flags), options.encode() or None)
 os.environ.clear()
 os.environ.update(given["environment"])
 sys.argv[1:] = given["arguments"]
 if given["die_before"]:
     from tests.support.kill_points import die_before
     die_before(given["die_before"])
-runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
+code = 0
+try:
+    runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
+except SystemExit as ended:
+    code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+except BaseException:
+    traceback.print_exc()
+    code = 1
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(code)
 """
 
 
+@cache
+def shared(imported: Sequence[str] = STAGES) -> "Nursery":
+    """One for all tests of this process, with which it ends."""
+    return Nursery(REPOSITORY, imported).__enter__()
+
+
+class Child:
+    """A process that was forked, the first of a group of its own: as much of ``subprocess.Popen`` as is needed.
+
+    Attributes:
+        stdout: where its stdout and stderr are read, if they are one pipe.
+        returncode: how it ended, negative for a signal, once somebody asked.
+    """
+
+    def __init__(self, talk: socket.socket, stdout: IO[bytes] | None = None) -> None:
+        self._talk, self.stdout = talk, stdout
+        self.returncode: int | None = None
+        self.pid = self._answer()
+
+    def _answer(self) -> int:
+        said = b""
+        while not said.endswith(b"\n"):
+            more = self._talk.recv(1)
+            assert more, "the process that forks has ended"
+            said += more
+        return int(said)
+
+    def poll(self) -> int | None:
+        """Its exit code if it has ended."""
+        if self.returncode is None and select.select([self._talk], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self) -> int:
+        """Its exit code."""
+        if self.returncode is None:
+            self.returncode = self._answer()
+            self._talk.close()
+        return self.returncode
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to it and all that it started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
 class Nursery:
-    """Runs modules one after the other.
+    """Runs modules.
 
     Args:
         folder: working directory of all.
         imported: what they have imported already.
     """
 
-    def __init__(self, folder: Path, imported: Sequence[str] = _IMPORTED) -> None:
+    def __init__(self, folder: Path, imported: Sequence[str] = STAGES) -> None:
         self._folder, self._imported = folder, imported
 
     def __enter__(self) -> Self:
+        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Threads of numpy's algebra would be started by its import.
-        command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-c", _PROGRAM, json.dumps(self._imported)]
-        self._process = subprocess.Popen(
-            command, cwd=self._folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
+        self._process = subprocess.Popen([*command, *self._imported], cwd=self._folder, pass_fds=[theirs.fileno()])
+        theirs.close()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._process.communicate()
+    def __exit__(self, *_: object) -> None:
+        self._door.close()
+        self._process.wait()
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        output: tuple[int, int] | None = None,
+        die_before: int = 0,
+        mounts: Sequence[tuple[str, str, str]] = (),
+    ) -> Child:
+        """Start a module.
+
+        Args:
+            output: descriptors of its stdout and stderr; None: one pipe for both.
+            die_before: the change of a name before which it is killed (see kill_points).
+            mounts: what it alone sees: (folder, place, "") or ("tmpfs", place, options).
+        """
+        given = {
+            "module": module,
+            "arguments": list(arguments),
+            "environment": dict(environment),
+            "die_before": die_before,
+            "mounts": list(mounts),
+        }
+        mine, theirs = socket.socketpair()
+        mine.settimeout(PATIENCE)
+        stdout = None
+        with theirs, open(os.devnull, "rb") as nothing, ExitStack() as stack:
+            if output is None:
+                read, write = os.pipe()
+                stack.callback(os.close, write)
+                output, stdout = (write, write), os.fdopen(read, "rb", buffering=0)
+            socket.send_fds(self._door, [b"start"], [theirs.fileno(), nothing.fileno(), *output])
+        mine.sendall(json.dumps(given).encode() + b"\n")
+        return Child(mine, stdout)
 
     def run(
         self, module: str, arguments: Sequence[str], environment: Mapping[str, str], die_before: int = 0
     ) -> "subprocess.CompletedProcess[str]":
         """Run a module to its end, or until it is killed (see kill_points); stdout and stderr as text."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with tempfile.TemporaryDirectory() as folder:
-            output = [Path(folder, name) for name in ("stdout", "stderr")]
-            for path in output:
-                path.touch()
-            given = {"module": module, "arguments": list(arguments), "environment": dict(environment)}
-            given["die_before"] = die_before
-            self._process.stdin.write(json.dumps({**given, "output": list(map(str, output))}) + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-            assert answer, "the process that forks has ended"
-            texts = [path.read_text(encoding="utf-8") for path in output]
-        return subprocess.CompletedProcess([module, *arguments], int(answer), *texts)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            child = self.start(module, arguments, environment, (out.fileno(), err.fileno()), die_before)
+            code = child.wait()
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode())
+        return subprocess.CompletedProcess([module, *arguments], code, *texts)

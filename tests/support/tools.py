@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.support import nursery
 from tests.support.helpers import PATIENCE, REPOSITORY, SOON, STAGES, mount
 
 SHARDED = STAGES[:-1]
@@ -92,12 +93,21 @@ def command(name: str, **options: object) -> list[str]:
     return [sys.executable, "-m", module, *(f"{key}={value}" for key, value in options.items())]
 
 
-def run(arguments: Sequence[str]) -> Done:
-    """Run a program to its end."""
+def run(arguments: Sequence[str], *, fresh: bool = False) -> Done:
+    """Run a program to its end.
+
+    Args:
+        fresh: whether it is an interpreter of its own, as for what compares the bytes of two runs: stages are forked,
+            and all forks hash alike.
+    """
     start = time.monotonic()
-    done = subprocess.run(
-        arguments, cwd=REPOSITORY, env=environment(), capture_output=True, timeout=PATIENCE, check=False, text=True
-    )
+    done: subprocess.CompletedProcess[str]
+    if arguments[1] == "-m" and arguments[2].startswith("components.") and not fresh:
+        done = nursery.shared().run(arguments[2], arguments[3:], environment())
+    else:
+        done = subprocess.run(
+            arguments, cwd=REPOSITORY, env=environment(), capture_output=True, timeout=PATIENCE, check=False, text=True
+        )
     return Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
 

@@ -18,8 +18,8 @@ where they are silent kubeflow/pipelines, ``backend/src/v2/{driver,component,com
 """
 
 from tests.support.emulator.backend import Backend, Run, load
-from tests.support.emulator.containers import Podman, Process
+from tests.support.emulator.containers import Forked, Podman, Process
 from tests.support.emulator.launcher import Attempt, LauncherError
 from tests.support.emulator.objects import Folder, Stores
 
-__all__ = ["Attempt", "Backend", "Folder", "LauncherError", "Podman", "Process", "Run", "Stores", "load"]
+__all__ = ["Attempt", "Backend", "Folder", "Forked", "LauncherError", "Podman", "Process", "Run", "Stores", "load"]

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.support.helpers import missing
+from tests.support import nursery
+from tests.support.helpers import REPOSITORY, missing
+from tests.support.nursery import Child
 
 USER = 65532
 
@@ -40,7 +42,8 @@ class Pod:
 class Running(Protocol):
     """A container that was started; its output is one pipe."""
 
-    process: "subprocess.Popen[bytes]"
+    @property
+    def process(self) -> "subprocess.Popen[bytes] | Child": ...
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send the signal to the program."""
@@ -55,7 +58,7 @@ class Engine(Protocol):
 
 @dataclass
 class _Process:
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | Child"
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """To the whole group, as a pod's end takes all of its processes along."""
@@ -99,6 +102,25 @@ class Process:
         command = [self._programs.get(word, word) for word in pod.command]
         wrapped = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", *command]
         return _Process(_started(wrapped, self._folder, {**self._env, **pod.env}))
+
+
+class Forked(Process):
+    """Where the command is one of our programs, it is forked from a nursery that has imported all of this."""
+
+    def __init__(self, imported: Sequence[str] = nursery.STAGES, env: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder=REPOSITORY, env=env)
+        self._imported = imported
+
+    def start(self, pod: Pod) -> Running:
+        if pod.command[:2] != ["python", "-m"]:
+            return super().start(pod)
+        mounts = [(str(folder), place, "") for place, folder in sorted(pod.volumes.items())]
+        mounts += [("tmpfs", place, f"size={size}") for place, size in sorted(pod.memory.items())]
+        for _, place, _ in mounts:
+            Path(place).mkdir(parents=True, exist_ok=True)
+        module, *arguments = pod.command[2:]
+        child = nursery.shared(self._imported).start(module, arguments, {**self._env, **pod.env}, mounts=mounts)
+        return _Process(child)
 
 
 @dataclass
