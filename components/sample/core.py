@@ -16,6 +16,7 @@ import numpy as np
 from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
+from components.sample.node import owned
 from components.sample.node.carry_out import Sample as SampleToMake
 from components.sample.node.carry_out import Written, carry_out, threads
 from components.sample.node.config import OutputFormat
@@ -48,7 +49,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
         draft = self.draft = Draft.of(config)
-        return StagePlan(inputs=draft.inputs, build_context=lambda: draft, rows_expected=draft.folder.rows)
+        return StagePlan(inputs=draft.inputs, build_context=lambda: draft)
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
         """That of the arrays in the plan's format: a node's folder names them by it."""
@@ -79,8 +80,7 @@ class DrawPlan(Shard["Draft"]):
     """Draws the plan, and digests its arrays; if the options name a folder for them, writes them too."""
 
     def run(self, context: Draft, out: Writer) -> ShardResult:
-        config, sample = context.config, context.sample()
-        sample.plan().save(out)
+        config, sample = context.config, context.sample(out)
         if config.output_path:
             context.written = carry_out(config, context.fingerprint, lambda: sample)
         if context.written and not context.written.reused:
@@ -132,12 +132,17 @@ class Draft:
         """Of the sample."""
         return fingerprint_of(Sample.version, byte_options(self.config), self.inputs, self.layout)
 
-    def sample(self) -> SampleToMake:
-        """Draw it."""
+    def sample(self, out: Writer | None = None) -> SampleToMake:
+        """Draw it; ``out`` is where its plan is kept."""
         plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
         )
-        return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks)
+        def keep() -> None:
+            if out is not None:
+                with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
+                    plan.save(out)
+
+        return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
 
     def _rows(self, task: tokens.Dataset) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)
@@ -153,6 +158,15 @@ class Draft:
             raise InputError(
                 "the tokenized folder has no rows", where=f"tokenized_path={self.folder.uri}", hint="tokenize again"
             )
+        if self.folder.rows not in {None, ledger.rows_in}:
+            raise InputError(
+                "the tokenized folder does not have the rows that its manifest counts",
+                where=f"tokenized_path={self.folder.uri}",
+                got=f"{ledger.rows_in:,} rows",
+                expected=f"{self.folder.rows:,} rows",
+                hint="the folder was changed after it was finished; tokenize again",
+            )
+        ledger.reconcile(Sample.name)
         if not ledger.rows_out and self.config.profile == "pairmill":
             # The reference makes empty files.
             raise self._nothing_left(ledger, sampled)

@@ -283,4 +283,4 @@ def test_inspect_says_what_training_on_a_nodes_sample_is_like(world: World, tmp_
     refused = tools.ended(tools.run([*command, f"path={node}", "batch_tokens=4095"]), 2)
     assert "batch_tokens: given twice" in refused.message
     shutil.rmtree(sampled / "epoch_1")
-    assert "has not the epochs that it should have" in tools.ended(tools.run([*command, f"path={node}"]), 3).message
+    assert "wrong set of epochs" in tools.ended(tools.run([*command, f"path={node}"]), 3).message

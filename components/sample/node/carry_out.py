@@ -46,6 +46,7 @@ class Sample:
         datasets: finds the tokens of the plan's data sets; called only if they are read.
         planned: the plan's own manifest; None if the plan is not stored.
         home: the plan's folder, for messages.
+        keep: keeps a new plan; called when the arrays are made, and before their folder gets its name.
     """
 
     manifest: Manifest
@@ -53,6 +54,7 @@ class Sample:
     datasets: Callable[[], list[tokens.Dataset]]
     planned: Manifest | None = None
     home: str = ""
+    keep: Callable[[], None] = lambda: None
 
     @property
     def files(self) -> list[File] | None:
@@ -97,6 +99,7 @@ class Sample:
         made = make() if files is not None else _of_unchanged_tokens(datasets, make)
         if files is not None:
             self._refuse_other_files(made.files, files)
+        self.keep()
         measures = {**ledger.measures, "bytes": sum(file.size for file in made.files)}
         return replace(manifest, files=made.files, ledger=replace(ledger, measures=measures)), made.read
 
@@ -253,9 +256,10 @@ def carry_out(
     with owned.errors_at(f"output_path={node.target}"), node.partial() as folder:
         # Another run may have made it while this one waited for the lock.
         manifest = load()
-        if manifest is None:
-            manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
-            folder.write(MANIFEST, manifest.dump())
-            node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
-            node.commit(folder)
+        if manifest is not None:
+            return Written(node, manifest, True)
+        manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
+        folder.write(MANIFEST, manifest.dump())
+        node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
+        node.commit(folder)
     return Written(node, manifest, False)
