@@ -17,8 +17,8 @@ from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import owned
+from components.sample.node.carry_out import Made, carry_out, threads
 from components.sample.node.carry_out import Sample as SampleToMake
-from components.sample.node.carry_out import Written, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, DatasetRows, rows_of
@@ -103,7 +103,7 @@ class Draft:
     config: SampleConfig
     folder: tokens.Folder
     rules: Rules
-    written: Written | None = None
+    written: Made | None = None
 
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
@@ -137,6 +137,7 @@ class Draft:
         plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
         )
+
         def keep() -> None:
             if out is not None:
                 with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere

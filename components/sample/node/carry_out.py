@@ -63,7 +63,9 @@ class Sample:
             return None
         return [File(**file) for file in self.planned.data["sample"]]
 
-    def make(self, folder: OpenFolder | None, workers: int, make_room: MakeRoom | None = None) -> tuple[Manifest, int]:
+    def make(
+        self, folder: OpenFolder | None, workers: int, make_room: MakeRoom = lambda *_: None
+    ) -> tuple[Manifest, int]:
         """Make the arrays; returns their manifest, and how many bytes were read.
 
         Args:
@@ -76,14 +78,14 @@ class Sample:
         """
         datasets, files = self.datasets(), self.files
         working = (workers + 1) * CHUNK_TOKENS * 8
-        if make_room is not None and files is not None and self.planned is not None:
+        if files is not None and self.planned is not None:
             arrays = sum(file.size for file in self.planned.files if file.path.startswith(FOLDER))
             make_room(self._pages([file.size for file in files]), working + 2 * arrays)
         plan, manifest = self.plan(), self.manifest
         info = json.loads(manifest.data["tokenizer_info"])
         vocab_size = info.get("vocab_size")
         layout = ArrayLayout(plan, manifest.data["layout"], vocab_size)
-        if make_room is not None and files is None:
+        if files is None:
             make_room(self._pages(layout.sizes()), working)
         options, ledger = manifest.options, manifest.ledger
         ours = options["profile"] == "pairmill"
@@ -220,46 +222,48 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
 
 
 @dataclass(frozen=True)
-class Written:
-    """A complete sample on this machine; ``reused`` if it was there already."""
+class Made:
+    """A sample, or a plan of one; ``where`` is the plan's folder, or that of the arrays if no plan is kept."""
 
-    node: Node
     manifest: Manifest
-    reused: bool
-
-    def make_current(self) -> None:
-        """Make it the node's current sample."""
-        self.node.make_current()
-        target, size = self.node.target, self.manifest.ledger.measures["bytes"]
-        log.event(f"{NAME}: {target} holds {size:,} bytes", folder=str(target), bytes=size)
+    where: str
+    reused: bool = False
 
 
 def carry_out(
     config: NodeConfig, fingerprint: str, describe: Callable[[], Sample], files: list[File] | None = None
-) -> Written:
-    """Make the sample in ``output_path``, unless it is there.
+) -> Made:
+    """Make the sample in ``output_path`` unless it is there, and make it the node's current one.
 
     Args:
         config: where, and how.
         fingerprint: of the sample.
-        describe: gives the sample; called only if it has to be made, and before anything is written.
+        describe: returns the sample; called only if it has to be made, and before anything is written.
         files: those that it must have, if they are known.
     """
-    start, workers = time.monotonic(), threads(config)
     node = Node(config.output_path, fingerprint)
     node.sweep()
+    manifest, reused = _make_or_reuse(config, node, describe, files)
+    node.make_current()
+    size = manifest.ledger.measures["bytes"]
+    log.event(f"{NAME}: {node.target} holds {size:,} bytes", folder=str(node.target), bytes=size)
+    return Made(manifest, str(node.target), reused)
+
+
+def _make_or_reuse(
+    config: NodeConfig, node: Node, describe: Callable[[], Sample], files: list[File] | None
+) -> tuple[Manifest, bool]:
+    start, workers = time.monotonic(), threads(config)
     load = partial(node.load_if_intact, workers, expected=files, verify=config.verify)
-    manifest = load()
-    if manifest is not None:
-        return Written(node, manifest, True)
+    if (manifest := load()) is not None:
+        return manifest, True
     sample = describe()
     with owned.errors_at(f"output_path={node.target}"), node.partial() as folder:
         # Another run may have made it while this one waited for the lock.
-        manifest = load()
-        if manifest is not None:
-            return Written(node, manifest, True)
+        if (manifest := load()) is not None:
+            return manifest, True
         manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
         folder.write(MANIFEST, manifest.dump())
         node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
         node.commit(folder)
-    return Written(node, manifest, False)
+    return manifest, False
