@@ -31,16 +31,13 @@ class Stats:
 
     @property
     def toks(self) -> int:
-        """All tokens."""
         return self.itoks + self.rtoks
 
     @property
     def cov_toks(self) -> int:
-        """All tokens taken."""
         return self.cov_itoks + self.cov_rtoks
 
     def add(self, other: Stats) -> None:
-        """Add another's sums."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
@@ -51,7 +48,6 @@ def category(task: str) -> str:
 
 
 def total(tasks: Mapping[str, Stats]) -> Stats:
-    """Sums over all tasks."""
     found = Stats()
     for stats in tasks.values():
         found.add(stats)
@@ -59,7 +55,6 @@ def total(tasks: Mapping[str, Stats]) -> Stats:
 
 
 def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
-    """Sums by category."""
     found: dict[str, Stats] = {}
     for name, stats in tasks.items():
         found.setdefault(category(name), Stats()).add(stats)

@@ -52,7 +52,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         return StagePlan(inputs=draft.inputs, build_context=lambda: draft)
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
-        """That of the arrays in the plan's format: a node's folder names them by it."""
+        """Returns that of the arrays in the plan's format, which names their folder on a node."""
         return plan.context.fingerprint
 
     def rounds(
@@ -61,7 +61,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         yield [DrawPlan("plan", content_key(self.name, plan.context.fingerprint), 0)]
 
     def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
-        """The data sets."""
+        """Returns the ledgers of the data sets."""
         return {name: Ledger(**one) for name, one in rounds[0][0].data["ledgers"].items()}
 
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
@@ -117,23 +117,20 @@ class Draft:
 
     @property
     def inputs(self) -> list[InputRef]:
-        """By content."""
         return [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
 
     @property
     def layout(self) -> OutputFormat:
-        """Of the arrays."""
         if self.config.layout != "auto":
             return self.config.layout
         return "data_io" if self.config.profile == "data_io" else "compact"
 
     @property
     def fingerprint(self) -> str:
-        """Of the sample."""
         return fingerprint_of(Sample.version, byte_options(self.config), self.inputs, self.layout)
 
     def sample(self, out: Writer | None = None) -> SampleToMake:
-        """Draw it; ``out`` is where its plan is kept."""
+        """Draw it; its plan is kept in ``out``."""
         plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
         )

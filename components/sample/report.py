@@ -23,7 +23,6 @@ class PlanReport(Report):
     analytics: str = ""
 
     def markdown(self) -> str:
-        """The analytics."""
         return self.analytics
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from components.sample.node import owned
 from components.sample.node.config import NodeConfig, OutputFormat
-from components.sample.node.folder import NAME, Node
+from components.sample.node.folder import FACTS, NAME, Node
 from components.sample.node.layout import CHUNK_TOKENS, ArrayLayout
 from components.sample.node.materialize import SampleFiles, materialize, metadata
 from components.sample.node.owned import OpenFolder
@@ -137,7 +137,6 @@ def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], Samp
 
 
 def threads(config: NodeConfig) -> int:
-    """How many threads to use."""
     return config.workers or min(available_cores(), _MAX_WORKERS)
 
 
@@ -264,6 +263,7 @@ def _make_or_reuse(
             return manifest, True
         manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
         folder.write(MANIFEST, manifest.dump())
-        node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
+        facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
+        node.record(folder, owned.state(folder.handle, FACTS), facts)  # digested as they were written
         node.commit(folder)
     return manifest, False

@@ -176,8 +176,8 @@ class Node:
         if state.shared:
             raise InputError(state.shared)
         wrong = [file.path for file in files if state.sizes.get(file.path) != file.size]
-        facts, note = _facts(folder.handle), _note(state)
-        if not wrong and note and not verify and facts.get("verified") == note:
+        facts = _facts(folder.handle)
+        if not wrong and state.signature and not verify and facts.get("verified") == state.signature:
             return
         start = time.monotonic()
         wrong = wrong or owned.of_other_digest(folder.handle, files, workers)
@@ -186,15 +186,12 @@ class Node:
         size, seconds = sum(file.size for file in files), round(time.monotonic() - start, 3)
         event(f"{self.target}: {size:,} bytes match the manifest", bytes=size, seconds=seconds)
         with suppress(PermissionError):  # root wrote it, and we are not root
-            self._write_facts(folder, {**facts, "verified": note})
+            self.record(folder, state, facts)
 
-    def facts(self, folder: OpenFolder, **facts: float) -> None:
-        """Record facts about this node, and that the files were digested as they were written."""
-        self._write_facts(folder, {**facts, "verified": _note(owned.state(folder.handle, FACTS))})
-
-    def _write_facts(self, folder: OpenFolder, facts: dict[str, Any]) -> None:
+    def record(self, folder: OpenFolder, verified: owned.State, facts: dict[str, Any]) -> None:
+        """Record facts about this node, and the state in which the files were verified."""
         if self.shared:
-            folder.write(FACTS, json.dumps(facts).encode())
+            folder.write(FACTS, json.dumps({**facts, "verified": verified.signature}).encode())
 
     # --- writing ---
 
@@ -419,11 +416,6 @@ class Node:
                     expected=f"a folder that {owned.user(os.geteuid())} may write to",
                     hint=f"{_OWN_PATH}, or let the owner of the folder run this",
                 ) from error
-
-
-def _note(state: owned.State) -> str:
-    boot = owned.boot_id()
-    return f"{boot} {state.signature}" if boot else ""
 
 
 def _facts(folder: int) -> dict[str, Any]:

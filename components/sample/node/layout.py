@@ -47,7 +47,6 @@ class TokenSpans:
 
     @property
     def size(self) -> int:
-        """Tokens."""
         return int(self.lengths.sum())
 
 

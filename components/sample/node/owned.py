@@ -115,7 +115,6 @@ def open_folder(parent: int, name: str) -> int:
 
 @contextmanager
 def closing(handle: int) -> Iterator[int]:
-    """Close the descriptor at the end."""
     try:
         yield handle
     finally:
@@ -252,8 +251,8 @@ class State(NamedTuple):
     """The files below a folder at one moment.
 
     Attributes:
-        signature: digest of their names, inodes, sizes and times, but for the file that was to be skipped. Only root
-            can set the time of a change (ctime) back.
+        signature: changes with their names, inodes, sizes and times, and with each start of the machine; empty if the
+            machine has no identity. Only root can set the time of a change (ctime) back.
         shared: why others could change them; empty if they cannot.
         sizes: by path.
     """
@@ -264,7 +263,7 @@ class State(NamedTuple):
 
 
 def state(folder: int, skip: str) -> State:
-    """The state of an open folder; ``skip`` is a path below it."""
+    """Return the state of an open folder without the file ``skip`` (a path below it)."""
     found: list[tuple[object, ...]] = []
     sizes: dict[str, int] = {}
     shared = _shared(os.fstat(folder), ".")
@@ -278,8 +277,9 @@ def state(folder: int, skip: str) -> State:
             if not stat.S_ISDIR(one.st_mode) and path != skip:
                 sizes[path] = one.st_size
                 found.append((path, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns))
-    signature = hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest()
-    return State(signature, shared, sizes)
+    digest = hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest()
+    boot = boot_id()
+    return State(f"{boot} {digest}" if boot else "", shared, sizes)
 
 
 def _shared(one: os.stat_result, path: str) -> str:
@@ -307,7 +307,7 @@ def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[st
 
 
 def boot_id() -> str:
-    """Identity of this start of the machine; empty if it has none."""
+    """Return what identifies this start of the machine; empty if nothing does."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

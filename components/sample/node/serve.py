@@ -80,7 +80,7 @@ class Sampled:
 
 
 def metrics(state: State, path: str) -> str:
-    """The page for Prometheus."""
+    """Return the page for Prometheus."""
     lines: list[str] = []
 
     def gauge(name: str, meaning: str, value: float, labels: str = "") -> None:
@@ -139,7 +139,6 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
         timeout = 10
 
         def do_GET(self) -> None:
-            """Answer."""
             page = self.path.partition("?")[0]
             if page == "/healthz":
                 return self._answer(HTTPStatus.OK, "ok\n")
