@@ -43,7 +43,7 @@ class Stats:
 
 
 def category(task: str) -> str:
-    """The part of a task's name before the first ``__``."""
+    """Return the part of a task's name before the first ``__``."""
     return task.split("__", 1)[0]
 
 
@@ -62,7 +62,7 @@ def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
 
 
 def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile: Profile) -> str:
-    """The analytics. The default profile adds a table of what was left out or cut, which the reference hides.
+    """Return the analytics. The default profile adds a table of rows left out or cut, which the reference hides.
 
     Args:
         stats: by task.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
-    """One round with one shard, which draws the plan."""
+    """One round with one shard: drawing the plan."""
 
     name: ClassVar[str] = "sample"
     shared_rounds: ClassVar[tuple[int, ...]] = ()
@@ -52,7 +52,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         return StagePlan(inputs=draft.inputs, build_context=lambda: draft)
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
-        """Returns that of the arrays in the plan's format, which names their folder on a node."""
+        """Return the arrays' fingerprint in the plan's format: a folder on a node is named after it."""
         return plan.context.fingerprint
 
     def rounds(
@@ -61,7 +61,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         yield [DrawPlan("plan", content_key(self.name, plan.context.fingerprint), 0)]
 
     def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
-        """Returns the ledgers of the data sets."""
+        """Return the ledgers of the data sets."""
         return {name: Ledger(**one) for name, one in rounds[0][0].data["ledgers"].items()}
 
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         return {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
 
     def report(self, manifest: Manifest) -> Report:
-        # Nodes that draw a sample of their own write no report.
+        # Imported here because a sample without a root writes no report.
         from components.sample.report import PlanReport, report_of
 
         return PlanReport(**vars(report_of(manifest)), analytics=manifest.data["analytics"])
@@ -94,7 +94,7 @@ class DrawPlan(Shard["Draft"]):
 
 @dataclass
 class Draft:
-    """A sample to draw: its options, and what it is drawn from.
+    """A sample to draw: its options and inputs.
 
     Attributes:
         written: its arrays on this machine, once the shard has written them.
@@ -130,7 +130,7 @@ class Draft:
         return fingerprint_of(Sample.version, byte_options(self.config), self.inputs, self.layout)
 
     def sample(self, out: Writer | None = None) -> SampleToMake:
-        """Draw it; its plan is kept in ``out``."""
+        """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
         plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
         )
@@ -201,7 +201,7 @@ class Draft:
         elif least > self.config.context_size:
             hint = f"raise context_size={self.config.context_size}: the shortest row needs {least:,}"
         else:
-            hint = "the rules take none: raise max_per_file, max_response_tokens_per_file or repeat"
+            hint = "the rules select none: raise max_per_file, max_response_tokens_per_file or repeat"
         reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
         dropped = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in reasons)
         return InputError(

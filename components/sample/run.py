@@ -1,6 +1,6 @@
-"""What ``python -m components.sample`` does: carry out the plan that is given, or make one first.
+"""``python -m components.sample``: carry out the plan that is given, or make one first.
 
-What only planning or the preview needs is imported there: a node starts without it.
+Modules that only planning or the preview needs are imported in functions, so that a node starts without them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMMANDS = {
 
 
 def run(config: SampleConfig) -> Outcome:
-    """Do what the options say, each part only if it was not done before."""
+    """Make the plan and the arrays that the options ask for, unless an earlier run made them."""
     start = time.monotonic()
     made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
     if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
@@ -88,7 +88,7 @@ def _draw(config: SampleConfig) -> Made:
 
 
 def outcome(made: Made, seconds: float = 0.0) -> Outcome:
-    """What the program prints, and gives Kubeflow."""
+    """Return what the program prints, and gives Kubeflow."""
     manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
     metrics = {
         **of_rows(ledger),

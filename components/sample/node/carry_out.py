@@ -1,4 +1,4 @@
-"""Carries a plan out: makes its arrays in a folder of this machine, unless they are there already.
+"""Carries a plan out: makes its arrays in a folder of this machine unless they are there already.
 
 This is what a node runs before a training; ``python -m components.sample plan=… output_path=…``.
 """
@@ -41,9 +41,9 @@ class Sample:
     """A sample to make.
 
     Args:
-        manifest: what its manifest says, but for its files and their size.
-        plan: loads the plan; called only if it is needed.
-        datasets: finds the tokens of the plan's data sets; called only if they are read.
+        manifest: its manifest, without files and their size.
+        plan: loads the plan; called only if the arrays have to be made.
+        datasets: finds the tokens of the plan's data sets; called only if the arrays have to be made.
         planned: the plan's own manifest; None if the plan is not stored.
         home: the plan's folder, for messages.
         keep: keeps a new plan; called when the arrays are made, and before their folder gets its name.
@@ -58,7 +58,7 @@ class Sample:
 
     @property
     def files(self) -> list[File] | None:
-        """The files that the plan names; None if no plan names them in this format."""
+        """Return the files that the plan names; None if no plan names them in this format."""
         if self.planned is None or self.planned.data["layout"] != self.manifest.data["layout"]:
             return None
         return [File(**file) for file in self.planned.data["sample"]]
@@ -66,12 +66,12 @@ class Sample:
     def make(
         self, folder: OpenFolder | None, workers: int, make_room: MakeRoom = lambda *_: None
     ) -> tuple[Manifest, int]:
-        """Make the arrays; returns their manifest, and how many bytes were read.
+        """Make the arrays. Return their manifest, and the number of bytes read.
 
         Args:
             folder: an empty folder to write to; None = only digest.
             workers: threads.
-            make_room: called before anything is written with the bytes of all files, and of memory to work with.
+            make_room: called before anything is written, with the bytes of all files and of memory to work with.
 
         Raises:
             InputError: the tokens changed since they were planned, or the files differ from the plan.
@@ -106,7 +106,7 @@ class Sample:
         return replace(manifest, files=made.files, ledger=replace(ledger, measures=measures)), made.read
 
     def _pages(self, sizes: list[int]) -> int:
-        """Bytes that files of these sizes, the manifest, and two small files take, in whole pages."""
+        """Return the bytes that files of these sizes, the manifest and two small files take, in whole pages."""
         return sum(-(-size // _PAGE) * _PAGE for size in [*sizes, len(self.manifest.dump()), 1, 1])
 
     def _refuse_other_files(self, made: list[File], planned: list[File]) -> None:
@@ -118,13 +118,13 @@ class Sample:
                 where=f"{self.home}: {other.path}",
                 got=f"{one.size:,} bytes, sha256 {one.sha256[:16]}…",
                 expected=f"{other.size:,} bytes, sha256 {other.sha256[:16]}…",
-                hint="nothing was kept; the tokens changed since the plan was made, or were read incorrectly: "
+                hint="no file was kept; the tokens changed since the plan was made, or were read incorrectly: "
                 "check them, or make a new plan",
             )
 
 
 def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles]) -> SampleFiles:
-    """Make files that no plan has digests of. Raises Changed if the tokens are not those of their manifest."""
+    """Make files that no plan has digests of. Raise Changed if the tokens differ from their manifest."""
     uris = {storage.join(one.uri, "tokens.npy"): one.contents.get("tokens", UNKNOWN) for one in datasets}
     # In a bucket each read is pinned by its ETag.
     local: dict[str, Content] = {uri: one for uri, one in uris.items() if storage.scheme(uri) == "file"}
@@ -141,14 +141,19 @@ def threads(config: NodeConfig) -> int:
 
 
 def open_plan(config: NodeConfig) -> Sample:
-    """The sample of the plan that the options name, in the format that they name.
+    """Return the sample of the plan that the options name, in the format that they name.
 
     Raises:
         UsageError: an option contradicts the plan.
         InputError: there is no such plan, or it is of another version.
     """
     if manifests.is_fingerprint(config.plan) and not config.root:
-        raise UsageError("is empty", where="root", expected="the project folder that has the plan", got=config.plan)
+        raise UsageError(
+            "required with the fingerprint of a plan",
+            where="root",
+            got=f"plan={config.plan}",
+            expected="the project folder that contains the plan, or plan=<its folder>",
+        )
     root = storage.normalise(config.root, "root") if config.root else ""
     given = storage.join(root, NAME, config.plan) if manifests.is_fingerprint(config.plan) else config.plan
     home = storage.normalise(given, "plan")
@@ -193,7 +198,7 @@ def open_plan(config: NodeConfig) -> Sample:
 
 
 def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> list[tokens.Dataset]:
-    """The tokens of the plan's data sets; ``digested``: with their digests, if the plan has none of the files."""
+    """Find the tokens of the plan's data sets; ``digested``: with digests, if the plan has none of the files."""
     tokenized = next(ref.fingerprint for ref in plan.inputs if ref.role == "tokenized")
     given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
     folder = given or storage.join(root, _TOKENIZE, tokenized)
@@ -208,7 +213,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
     known = opened or found
     if known is not None and known.fingerprint != tokenized:
         raise InputError(
-            "the plan was made of another folder",
+            "the plan was made from another folder",
             where=f"tokenized_path={folder}",
             got=known.fingerprint,
             expected=tokenized,

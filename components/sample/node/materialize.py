@@ -43,7 +43,7 @@ class SampleFiles:
 
 
 def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sampled: int, more: dict[str, int]) -> bytes:
-    """``metadata.json`` as HRM-Text's loader reads it; ``more`` follows the keys that it knows."""
+    """Return ``metadata.json`` as HRM-Text's loader reads it; ``more`` follows the keys that it knows."""
     values = {
         "tokenizer_info": info,
         # Null in either profile: HRM-Text's loader asserts it, and takes the size from tokenizer_info.
@@ -185,7 +185,7 @@ class _Readers:
         self._arrays: dict[int, tokens.Array] = {}
 
     def max_gap(self) -> int:
-        """Tokens between two spans up to which reading on is cheaper than a seek."""
+        """Return the tokens between two spans up to which reading on is cheaper than a seek."""
         uris = {storage.scheme(dataset.uri): dataset.uri for dataset in self._datasets}
         return max((storage.store_for(uri).seek_cost for uri in uris.values()), default=0) // 4
 
@@ -205,7 +205,7 @@ class _Readers:
         return found
 
     def fill(self, spans: TokenSpans, max_gap: int, out: NDArray[Any]) -> int:
-        """Put the tokens of the spans into ``out``; returns the bytes that were read."""
+        """Put the tokens of the spans into ``out``. Return the number of bytes read."""
         array = self._array(spans.dataset)
         used = spans.lengths > 0
         starts, lengths = spans.starts[used], spans.lengths[used]
@@ -244,7 +244,7 @@ class _Readers:
     def _fill_by_ranges(
         self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any]
     ) -> int:
-        """Read range by range through the store; returns the largest id."""
+        """Read range by range through the store. Return the largest id."""
         edges = np.append(ranges.first, len(starts)).tolist()
         places = np.append((np.cumsum(lengths) - lengths)[ranges.first], len(out)).tolist()
         largest = 0
