@@ -31,27 +31,23 @@ class Stats:
 
     @property
     def toks(self) -> int:
-        """All tokens."""
         return self.itoks + self.rtoks
 
     @property
     def cov_toks(self) -> int:
-        """All tokens taken."""
         return self.cov_itoks + self.cov_rtoks
 
     def add(self, other: Stats) -> None:
-        """Add another's sums."""
         for item in fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
 
 def category(task: str) -> str:
-    """The part of a task's name before the first ``__``."""
+    """Return the part of a task's name before the first ``__``."""
     return task.split("__", 1)[0]
 
 
 def total(tasks: Mapping[str, Stats]) -> Stats:
-    """Sums over all tasks."""
     found = Stats()
     for stats in tasks.values():
         found.add(stats)
@@ -59,7 +55,6 @@ def total(tasks: Mapping[str, Stats]) -> Stats:
 
 
 def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
-    """Sums by category."""
     found: dict[str, Stats] = {}
     for name, stats in tasks.items():
         found.setdefault(category(name), Stats()).add(stats)
@@ -67,7 +62,7 @@ def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
 
 
 def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile: Profile) -> str:
-    """The analytics. The default profile adds a table of what was left out or cut, which the reference hides.
+    """Return the analytics. The default profile adds a table of rows left out or cut, which the reference hides.
 
     Args:
         stats: by task.

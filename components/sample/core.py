@@ -16,8 +16,9 @@ import numpy as np
 from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
+from components.sample.node import owned
+from components.sample.node.carry_out import Made, carry_out, threads
 from components.sample.node.carry_out import Sample as SampleToMake
-from components.sample.node.carry_out import Written, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, DatasetRows, rows_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
-    """One round with one shard, which draws the plan."""
+    """One round with one shard: drawing the plan."""
 
     name: ClassVar[str] = "sample"
     shared_rounds: ClassVar[tuple[int, ...]] = ()
@@ -48,10 +49,10 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
         draft = self.draft = Draft.of(config)
-        return StagePlan(inputs=draft.inputs, build_context=lambda: draft, rows_expected=draft.folder.rows)
+        return StagePlan(inputs=draft.inputs, build_context=lambda: draft)
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
-        """That of the arrays in the plan's format: a node's folder names them by it."""
+        """Return the arrays' fingerprint in the plan's format: a folder on a node is named after it."""
         return plan.context.fingerprint
 
     def rounds(
@@ -60,7 +61,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         yield [DrawPlan("plan", content_key(self.name, plan.context.fingerprint), 0)]
 
     def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
-        """The data sets."""
+        """Return the ledgers of the data sets."""
         return {name: Ledger(**one) for name, one in rounds[0][0].data["ledgers"].items()}
 
     def finish(self, config: SampleConfig, plan: StagePlan[Draft], rounds: Rounds, out: Writer) -> dict[str, Any]:
@@ -68,7 +69,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
         return {name: value for name, value in rounds[0][0].data.items() if name != "ledgers"}
 
     def report(self, manifest: Manifest) -> Report:
-        # Nodes that draw a sample of their own write no report.
+        # Imported here because a sample without a root writes no report.
         from components.sample.report import PlanReport, report_of
 
         return PlanReport(**vars(report_of(manifest)), analytics=manifest.data["analytics"])
@@ -79,8 +80,7 @@ class DrawPlan(Shard["Draft"]):
     """Draws the plan, and digests its arrays; if the options name a folder for them, writes them too."""
 
     def run(self, context: Draft, out: Writer) -> ShardResult:
-        config, sample = context.config, context.sample()
-        sample.plan().save(out)
+        config, sample = context.config, context.sample(out)
         if config.output_path:
             context.written = carry_out(config, context.fingerprint, lambda: sample)
         if context.written and not context.written.reused:
@@ -94,7 +94,7 @@ class DrawPlan(Shard["Draft"]):
 
 @dataclass
 class Draft:
-    """A sample to draw: its options, and what it is drawn from.
+    """A sample to draw: its options and inputs.
 
     Attributes:
         written: its arrays on this machine, once the shard has written them.
@@ -103,7 +103,7 @@ class Draft:
     config: SampleConfig
     folder: tokens.Folder
     rules: Rules
-    written: Written | None = None
+    written: Made | None = None
 
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
@@ -117,27 +117,30 @@ class Draft:
 
     @property
     def inputs(self) -> list[InputRef]:
-        """By content."""
         return [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
 
     @property
     def layout(self) -> OutputFormat:
-        """Of the arrays."""
         if self.config.layout != "auto":
             return self.config.layout
         return "data_io" if self.config.profile == "data_io" else "compact"
 
     @property
     def fingerprint(self) -> str:
-        """Of the sample."""
         return fingerprint_of(Sample.version, byte_options(self.config), self.inputs, self.layout)
 
-    def sample(self) -> SampleToMake:
-        """Draw it."""
+    def sample(self, out: Writer | None = None) -> SampleToMake:
+        """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
         plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
         )
-        return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks)
+
+        def keep() -> None:
+            if out is not None:
+                with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
+                    plan.save(out)
+
+        return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
 
     def _rows(self, task: tokens.Dataset) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)
@@ -153,6 +156,15 @@ class Draft:
             raise InputError(
                 "the tokenized folder has no rows", where=f"tokenized_path={self.folder.uri}", hint="tokenize again"
             )
+        if self.folder.rows not in {None, ledger.rows_in}:
+            raise InputError(
+                "the tokenized folder does not have the rows that its manifest counts",
+                where=f"tokenized_path={self.folder.uri}",
+                got=f"{ledger.rows_in:,} rows",
+                expected=f"{self.folder.rows:,} rows",
+                hint="the folder was changed after it was finished; tokenize again",
+            )
+        ledger.reconcile(Sample.name)
         if not ledger.rows_out and self.config.profile == "pairmill":
             # The reference makes empty files.
             raise self._nothing_left(ledger, sampled)
@@ -189,7 +201,7 @@ class Draft:
         elif least > self.config.context_size:
             hint = f"raise context_size={self.config.context_size}: the shortest row needs {least:,}"
         else:
-            hint = "the rules take none: raise max_per_file, max_response_tokens_per_file or repeat"
+            hint = "the rules select none: raise max_per_file, max_response_tokens_per_file or repeat"
         reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
         dropped = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in reasons)
         return InputError(

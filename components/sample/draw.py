@@ -40,7 +40,7 @@ class Stream:
         self._random = Philox(*key.tolist())
 
     def permutation(self, count: int) -> Rows:
-        """The numbers below ``count`` in random order."""
+        """Return the numbers below ``count`` in random order."""
         values = np.arange(count, dtype=np.uint32)
         self.shuffle(values)
         return values
@@ -61,7 +61,7 @@ class Walk:
         """How often each row was taken so far."""
 
     def epoch(self) -> Rows:
-        """The rows of the next epoch, in the order in which they are drawn."""
+        """Return the rows of the next epoch, in the order in which they are drawn."""
         count, rule = len(self._rows), self._rows.rule
         left = (count if rule.max_per_file is None else min(rule.max_per_file, count)) * rule.repeat
         budget = None if rule.max_response_tokens_per_file is None else rule.max_response_tokens_per_file * rule.repeat
@@ -159,7 +159,7 @@ def _one_stream(
 
 
 def ranks(coverage: NDArray[Any]) -> Rows:
-    """For each row that was taken, its rank among those that were; values of other rows mean nothing."""
+    """Return the rank of each row among the rows that were taken; values of other rows mean nothing."""
     return np.cumsum(coverage > 0, dtype=np.uint32) - np.uint32(1)
 
 
@@ -168,7 +168,7 @@ def _joined(parts: list[Rows]) -> Rows:
 
 
 def _watched(datasets: Iterable[T], total: int, rows: Callable[[T], DatasetRows]) -> Iterator[T]:
-    """The data sets as they come, with a progress bar."""
+    """Yield the data sets as they come, with a progress bar."""
     with log.progress("plan", total) as progress:
         for one in datasets:
             progress.advance(1, rows(one).ledger.rows_in, 0)

@@ -1,4 +1,4 @@
-"""What a person wants to see of a sample before any GPU is rented."""
+"""The report of a sample, to look at before any GPU is rented."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ class PlanReport(Report):
     analytics: str = ""
 
     def markdown(self) -> str:
-        """The analytics."""
         return self.analytics
 
 
 def report_of(manifest: Manifest) -> Report:
-    """Coverage by category and task, lengths, cuts, epochs and response tokens by source, and what was left out."""
+    """Report coverage by category and task, lengths, cuts, epochs and response tokens, and what was left out."""
     ledger, measures = manifest.ledger, manifest.ledger.measures
     stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
     categories = dict(sorted(analytics.by_category(stats).items(), key=lambda item: -item[1].cov_toks))
@@ -124,7 +123,7 @@ def _said(prefix: str | None) -> str:
 
 
 def _meant(prefix: str, tasks: Iterable[str]) -> str:
-    """A prefix, with the name that it may have been meant for."""
+    """Return a prefix with the name that it may have been meant for."""
     names = sorted({name for task in tasks for name in (task, analytics.category(task))})
     close = difflib.get_close_matches(prefix.rstrip("_"), names, n=1)
     return f"{prefix!r} (did you mean {close[0]!r}?)" if close else repr(prefix)
@@ -167,6 +166,6 @@ def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
 
 
 def bins(counts: list[int]) -> list[tuple[str, int]]:
-    """Counts by powers of two, without the empty ones at both ends."""
+    """Label counts by powers of two, without the empty ones at both ends."""
     used = [power for power, count in enumerate(counts) if count]
     return [(f"≤ {2**power:,}", counts[power]) for power in range(used[0], used[-1] + 1)] if used else []

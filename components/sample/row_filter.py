@@ -25,7 +25,7 @@ NEVER = 2**63 - 1
 
 
 def by_size(sizes: NDArray[Any], weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """How many sizes (or the sum of their weights) lie in (2^(k-1), 2^k], for each k from 0; int64, shape (64,)."""
+    """Count the sizes (or sum their weights) in (2^(k-1), 2^k] for each k from 0; int64, shape (64,)."""
     power = np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
     counts = np.bincount(power, minlength=64) if weights is None else np.bincount(power, weights, minlength=64)
     return counts.astype(np.int64)
@@ -59,7 +59,7 @@ class DatasetRows:
         return len(self.columns["inst_len"])
 
     def sampled(self, coverage: NDArray[np.uint32]) -> DatasetRows:
-        """Only the rows that were taken; ``coverage`` says how often each was."""
+        """Return only the rows that were taken; ``coverage`` counts how often each was."""
         taken = np.flatnonzero(coverage)
         columns = {name: values[taken] for name, values in self.columns.items()}
         times = coverage[taken].astype(np.int64)
@@ -111,7 +111,7 @@ def rows_of(name: str, rule: Rule, index: Iterable[Mapping[str, Ints]], config: 
         needed = inst_len + (max(1, config.min_resp_length) if rule.long_context == "truncate" else resp_len)
         least = min(least, int(needed[~short].min(initial=NEVER)))
         for column, values in zip(INDEX, (chunk["inst_start"], inst_len, chunk["resp_start"], cut), strict=True):
-            # The data set's largest number is not known yet, but the chunk's is.
+            # The largest number of the data set is unknown yet; that of the chunk is enough to save memory.
             values = values[keep]
             kept[column].append(values.astype(narrowest(int(values.max(initial=0)))))
     columns = {column: np.concatenate(parts) if parts else np.empty(0, np.int32) for column, parts in kept.items()}

@@ -1,16 +1,16 @@
-"""What ``python -m components.sample`` does: carry out the plan that is given, or make one first.
+"""``python -m components.sample``: carry out the plan that is given, or make one first.
 
-What only planning or the preview needs is imported there: a node starts without it.
+Modules that only planning or the preview needs are imported in functions, so that a node starts without them.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from components.sample.config import SampleConfig
-from components.sample.node.carry_out import carry_out, open_plan
+from components.sample.node.carry_out import Made, carry_out, open_plan
 from components.sample.node.folder import NAME
 from components.sample.node.prepare import PrepareConfig, prepare
 from components.sample.node.serve import ServeConfig, serve
@@ -44,7 +44,7 @@ COMMANDS = {
 
 
 def run(config: SampleConfig) -> Outcome:
-    """Do what the options say, each part only if it was not done before."""
+    """Make the plan and the arrays that the options ask for, unless an earlier run made them."""
     start = time.monotonic()
     made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
     if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
@@ -52,23 +52,12 @@ def run(config: SampleConfig) -> Outcome:
     return outcome(made, time.monotonic() - start)
 
 
-@dataclass(frozen=True)
-class Made:
-    """A sample, or a plan of one; ``where``: the plan's folder, or that of the arrays if no plan is kept."""
-
-    manifest: Manifest
-    where: str
-    reused: bool = False
-
-
 def _carry_out(config: SampleConfig) -> Made:
     """Carry out the plan that is given. This is all that a node does."""
     sample = open_plan(config)
     if not config.output_path:
         return Made(sample.planned or sample.manifest, sample.home, True)
-    written = carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files)
-    written.make_current()
-    return Made(written.manifest, sample.home, written.reused)
+    return replace(carry_out(config, sample.manifest.fingerprint, lambda: sample, sample.files), where=sample.home)
 
 
 def _plan(config: SampleConfig) -> Made:
@@ -85,8 +74,7 @@ def _plan(config: SampleConfig) -> Made:
         return Made(planned.manifest, planned.uri, planned.reused)
     written = stage.draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
-        written.make_current()
-        return Made(written.manifest, planned.uri)
+        return replace(written, where=planned.uri)
     made = _carry_out(replace(config, plan=planned.uri))
     return replace(made, reused=made.reused and planned.reused)
 
@@ -96,13 +84,11 @@ def _draw(config: SampleConfig) -> Made:
     from components.sample.core import Draft
 
     draft = Draft.of(config)
-    written = carry_out(config, draft.fingerprint, draft.sample)
-    written.make_current()
-    return Made(written.manifest, str(written.node.target), written.reused)
+    return carry_out(config, draft.fingerprint, draft.sample)
 
 
 def outcome(made: Made, seconds: float = 0.0) -> Outcome:
-    """What the program prints, and gives Kubeflow."""
+    """Return what the program prints, and gives Kubeflow."""
     manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
     metrics = {
         **of_rows(ledger),

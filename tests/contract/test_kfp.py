@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.sample.run import Made
+from components.sample.node.carry_out import Made
 from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import MAX_SHARES, default_of, later_shares

@@ -258,8 +258,21 @@ def test_tokenized_folder_without_a_row(world: World, tmp_path: Path) -> None:
         for array in path.glob("*.npy"):
             np.save(array, np.zeros(0, np.load(array).dtype))
     done = try_(world, "sample", tmp_path / "root", tokenized_path=foreign)
-    refused(done, INPUT, foreign, "holds no row", root=tmp_path / "root")
+    refused(done, INPUT, foreign, "has no rows", root=tmp_path / "root")
     assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("root", ["root", ""])
+def test_tokenized_folder_of_other_rows_than_its_manifest_counts(world: World, tmp_path: Path, root: str) -> None:
+    folder = tmp_path / "tokens"
+    shutil.copytree(world.tokenized, folder, copy_function=shutil.copyfile)
+    manifest = tools.read_manifest(folder)
+    manifest["ledger"]["rows_out"] += 1
+    tools.write_text(folder / tools.MANIFEST, json.dumps(manifest))
+    given = {"root": tmp_path / "root" if root else "", "output_path": tmp_path / "out", "tokenized_path": folder}
+    done = try_(world, "sample", tmp_path, **given)
+    refused(done, INPUT, folder, "does not have the rows that its manifest counts")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens"]
 
 
 # Folders that pairmill began or finished
@@ -1020,7 +1033,8 @@ def test_full_disk(world: World, tmp_path: Path, name: str, small_disk: Callable
         root = disk.path / "root" if name != "sample" else tmp_path / f"root{part}"
         out = disk.path / "out"
         command = command_of(world, name, root, out, raw, workers=2 if part == 0.6 else 1)
-        refused(tools.run(command), STORAGE, "no space left", "free space", root=root)
+        advice = "nothing was written; free" if name == "sample" else "free space"
+        refused(tools.run(command), STORAGE, "no space left", advice, root=root)
         if name == "sample":
             assert list(disk.path.iterdir()) == []
             assert not root.exists()

@@ -206,7 +206,7 @@ def test_a_memory_limit_is_refused_with_the_numbers_and_the_number_it_names_is_e
     command = tools.command("sample", **options, output_path=f"{node}/{{fingerprint}}", workers=2)
     done = within(group, 128 * MIB, command)
     assert done.code == 4, done.err[-2000:]
-    assert "does not fit into the container's memory limit" in done.message
+    assert "does not fit within the container's memory limit" in done.message
     assert f"a limit of {128 * MIB:,} bytes" in done.message
     assert not node.exists() or list(node.iterdir()) == []
     named = re.search(r"set the limit to (\d+) MiB", done.message)
@@ -283,4 +283,4 @@ def test_inspect_says_what_training_on_a_nodes_sample_is_like(world: World, tmp_
     refused = tools.ended(tools.run([*command, f"path={node}", "batch_tokens=4095"]), 2)
     assert "batch_tokens: given twice" in refused.message
     shutil.rmtree(sampled / "epoch_1")
-    assert "has not the epochs that it should have" in tools.ended(tools.run([*command, f"path={node}"]), 3).message
+    assert "wrong set of epochs" in tools.ended(tools.run([*command, f"path={node}"]), 3).message

@@ -1,4 +1,4 @@
-"""Carries a plan out: makes its arrays in a folder of this machine, unless they are there already.
+"""Carries a plan out: makes its arrays in a folder of this machine unless they are there already.
 
 This is what a node runs before a training; ``python -m components.sample plan=… output_path=…``.
 """
@@ -14,7 +14,7 @@ from functools import partial
 
 from components.sample.node import owned
 from components.sample.node.config import NodeConfig, OutputFormat
-from components.sample.node.folder import NAME, Node
+from components.sample.node.folder import FACTS, NAME, Node
 from components.sample.node.layout import CHUNK_TOKENS, ArrayLayout
 from components.sample.node.materialize import SampleFiles, materialize, metadata
 from components.sample.node.owned import OpenFolder
@@ -41,11 +41,12 @@ class Sample:
     """A sample to make.
 
     Args:
-        manifest: what its manifest says, but for its files and their size.
-        plan: loads the plan; called only if it is needed.
-        datasets: finds the tokens of the plan's data sets; called only if they are read.
+        manifest: its manifest, without files and their size.
+        plan: loads the plan; called only if the arrays have to be made.
+        datasets: finds the tokens of the plan's data sets; called only if the arrays have to be made.
         planned: the plan's own manifest; None if the plan is not stored.
         home: the plan's folder, for messages.
+        keep: keeps a new plan; called when the arrays are made, and before their folder gets its name.
     """
 
     manifest: Manifest
@@ -53,35 +54,38 @@ class Sample:
     datasets: Callable[[], list[tokens.Dataset]]
     planned: Manifest | None = None
     home: str = ""
+    keep: Callable[[], None] = lambda: None
 
     @property
     def files(self) -> list[File] | None:
-        """The files that the plan names; None if no plan names them in this format."""
+        """Return the files that the plan names; None if no plan names them in this format."""
         if self.planned is None or self.planned.data["layout"] != self.manifest.data["layout"]:
             return None
         return [File(**file) for file in self.planned.data["sample"]]
 
-    def make(self, folder: OpenFolder | None, workers: int, make_room: MakeRoom | None = None) -> tuple[Manifest, int]:
-        """Make the arrays; returns their manifest, and how many bytes were read.
+    def make(
+        self, folder: OpenFolder | None, workers: int, make_room: MakeRoom = lambda *_: None
+    ) -> tuple[Manifest, int]:
+        """Make the arrays. Return their manifest, and the number of bytes read.
 
         Args:
             folder: an empty folder to write to; None = only digest.
             workers: threads.
-            make_room: called before anything is written with the bytes of all files, and of memory to work with.
+            make_room: called before anything is written, with the bytes of all files and of memory to work with.
 
         Raises:
             InputError: the tokens changed since they were planned, or the files differ from the plan.
         """
         datasets, files = self.datasets(), self.files
         working = (workers + 1) * CHUNK_TOKENS * 8
-        if make_room is not None and files is not None and self.planned is not None:
+        if files is not None and self.planned is not None:
             arrays = sum(file.size for file in self.planned.files if file.path.startswith(FOLDER))
             make_room(self._pages([file.size for file in files]), working + 2 * arrays)
         plan, manifest = self.plan(), self.manifest
         info = json.loads(manifest.data["tokenizer_info"])
         vocab_size = info.get("vocab_size")
         layout = ArrayLayout(plan, manifest.data["layout"], vocab_size)
-        if make_room is not None and files is None:
+        if files is None:
             make_room(self._pages(layout.sizes()), working)
         options, ledger = manifest.options, manifest.ledger
         ours = options["profile"] == "pairmill"
@@ -97,11 +101,12 @@ class Sample:
         made = make() if files is not None else _of_unchanged_tokens(datasets, make)
         if files is not None:
             self._refuse_other_files(made.files, files)
+        self.keep()
         measures = {**ledger.measures, "bytes": sum(file.size for file in made.files)}
         return replace(manifest, files=made.files, ledger=replace(ledger, measures=measures)), made.read
 
     def _pages(self, sizes: list[int]) -> int:
-        """Bytes that files of these sizes, the manifest, and two small files take, in whole pages."""
+        """Return the bytes that files of these sizes, the manifest and two small files take, in whole pages."""
         return sum(-(-size // _PAGE) * _PAGE for size in [*sizes, len(self.manifest.dump()), 1, 1])
 
     def _refuse_other_files(self, made: list[File], planned: list[File]) -> None:
@@ -113,13 +118,13 @@ class Sample:
                 where=f"{self.home}: {other.path}",
                 got=f"{one.size:,} bytes, sha256 {one.sha256[:16]}…",
                 expected=f"{other.size:,} bytes, sha256 {other.sha256[:16]}…",
-                hint="nothing was kept; the tokens changed since the plan was made, or were read incorrectly: "
+                hint="no file was kept; the tokens changed since the plan was made, or were read incorrectly: "
                 "check them, or make a new plan",
             )
 
 
 def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], SampleFiles]) -> SampleFiles:
-    """Make files that no plan has digests of. Raises Changed if the tokens are not those of their manifest."""
+    """Make files that no plan has digests of. Raise Changed if the tokens differ from their manifest."""
     uris = {storage.join(one.uri, "tokens.npy"): one.contents.get("tokens", UNKNOWN) for one in datasets}
     # In a bucket each read is pinned by its ETag.
     local: dict[str, Content] = {uri: one for uri, one in uris.items() if storage.scheme(uri) == "file"}
@@ -132,19 +137,23 @@ def _of_unchanged_tokens(datasets: list[tokens.Dataset], make: Callable[[], Samp
 
 
 def threads(config: NodeConfig) -> int:
-    """How many threads to use."""
     return config.workers or min(available_cores(), _MAX_WORKERS)
 
 
 def open_plan(config: NodeConfig) -> Sample:
-    """The sample of the plan that the options name, in the format that they name.
+    """Return the sample of the plan that the options name, in the format that they name.
 
     Raises:
         UsageError: an option contradicts the plan.
         InputError: there is no such plan, or it is of another version.
     """
     if manifests.is_fingerprint(config.plan) and not config.root:
-        raise UsageError("is empty", where="root", expected="the project folder that has the plan", got=config.plan)
+        raise UsageError(
+            "required with the fingerprint of a plan",
+            where="root",
+            got=f"plan={config.plan}",
+            expected="the project folder that contains the plan, or plan=<its folder>",
+        )
     root = storage.normalise(config.root, "root") if config.root else ""
     given = storage.join(root, NAME, config.plan) if manifests.is_fingerprint(config.plan) else config.plan
     home = storage.normalise(given, "plan")
@@ -189,7 +198,7 @@ def open_plan(config: NodeConfig) -> Sample:
 
 
 def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> list[tokens.Dataset]:
-    """The tokens of the plan's data sets; ``digested``: with their digests, if the plan has none of the files."""
+    """Find the tokens of the plan's data sets; ``digested``: with digests, if the plan has none of the files."""
     tokenized = next(ref.fingerprint for ref in plan.inputs if ref.role == "tokenized")
     given = storage.normalise(config.tokenized_path, "tokenized_path") if config.tokenized_path else ""
     folder = given or storage.join(root, _TOKENIZE, tokenized)
@@ -204,7 +213,7 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
     known = opened or found
     if known is not None and known.fingerprint != tokenized:
         raise InputError(
-            "the plan was made of another folder",
+            "the plan was made from another folder",
             where=f"tokenized_path={folder}",
             got=known.fingerprint,
             expected=tokenized,
@@ -217,45 +226,49 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
 
 
 @dataclass(frozen=True)
-class Written:
-    """A complete sample on this machine; ``reused`` if it was there already."""
+class Made:
+    """A sample, or a plan of one; ``where`` is the plan's folder, or that of the arrays if no plan is kept."""
 
-    node: Node
     manifest: Manifest
-    reused: bool
-
-    def make_current(self) -> None:
-        """Make it the node's current sample."""
-        self.node.make_current()
-        target, size = self.node.target, self.manifest.ledger.measures["bytes"]
-        log.event(f"{NAME}: {target} holds {size:,} bytes", folder=str(target), bytes=size)
+    where: str
+    reused: bool = False
 
 
 def carry_out(
     config: NodeConfig, fingerprint: str, describe: Callable[[], Sample], files: list[File] | None = None
-) -> Written:
-    """Make the sample in ``output_path``, unless it is there.
+) -> Made:
+    """Make the sample in ``output_path`` unless it is there, and make it the node's current one.
 
     Args:
         config: where, and how.
         fingerprint: of the sample.
-        describe: gives the sample; called only if it has to be made, and before anything is written.
+        describe: returns the sample; called only if it has to be made, and before anything is written.
         files: those that it must have, if they are known.
     """
-    start, workers = time.monotonic(), threads(config)
     node = Node(config.output_path, fingerprint)
     node.sweep()
+    manifest, reused = _make_or_reuse(config, node, describe, files)
+    node.make_current()
+    size = manifest.ledger.measures["bytes"]
+    log.event(f"{NAME}: {node.target} holds {size:,} bytes", folder=str(node.target), bytes=size)
+    return Made(manifest, str(node.target), reused)
+
+
+def _make_or_reuse(
+    config: NodeConfig, node: Node, describe: Callable[[], Sample], files: list[File] | None
+) -> tuple[Manifest, bool]:
+    start, workers = time.monotonic(), threads(config)
     load = partial(node.load_if_intact, workers, expected=files, verify=config.verify)
-    manifest = load()
-    if manifest is not None:
-        return Written(node, manifest, True)
+    if (manifest := load()) is not None:
+        return manifest, True
     sample = describe()
     with owned.errors_at(f"output_path={node.target}"), node.partial() as folder:
         # Another run may have made it while this one waited for the lock.
-        manifest = load()
-        if manifest is None:
-            manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
-            folder.write(MANIFEST, manifest.dump())
-            node.facts(folder, seconds=round(time.monotonic() - start, 3), read_bytes=read)
-            node.commit(folder)
-    return Written(node, manifest, False)
+        if (manifest := load()) is not None:
+            return manifest, True
+        manifest, read = sample.make(folder, workers, partial(node.make_room, keep=config.keep))
+        folder.write(MANIFEST, manifest.dump())
+        facts = {"seconds": round(time.monotonic() - start, 3), "read_bytes": read}
+        node.record(folder, owned.state(folder.handle, FACTS), facts)  # digested as they were written
+        node.commit(folder)
+    return manifest, False

@@ -1,4 +1,4 @@
-"""A sampled folder on the machine that trains: hidden while it is written, renamed when complete, kept, removed.
+"""A sampled folder on the machine that trains: hidden while it is written, renamed when complete, kept or removed.
 
 While it is written it is ``<parent>/.<name>.<random>.partial``, open to one user alone and locked by its writer.
 Another lock, ``.<name>.<fingerprint>.lock``, keeps two pods from writing the same sample twice. A folder at the target
@@ -40,7 +40,7 @@ from pairmill.log import event
 
 NAME = "sample"
 FACTS = "_NODE.json"
-"""What holds for this node alone (seconds, bytes read, what was verified), and so is not in the manifest."""
+"""Facts about this node (seconds, bytes read, what was verified); they differ by node, so the manifest has none."""
 LOCK_SECONDS = 1800.0
 """How long a run waits for another one that writes the same sample."""
 _POLL = 0.1
@@ -79,7 +79,7 @@ class Node:
 
     @contextmanager
     def _parent(self, *, make: bool = False) -> Iterator[OpenFolder | None]:
-        """The folder that the target is in; None if it is absent."""
+        """Open the folder that the target is in; None if it is absent."""
         path, parent = self.target.parent, None
         with ExitStack() as stack:
             with owned.errors_at(str(path)), nullcontext() if make else suppress(FileNotFoundError):
@@ -89,7 +89,7 @@ class Node:
 
     @contextmanager
     def _at_target(self, parent: OpenFolder | None) -> Iterator[int | None]:
-        """The folder at the target, open; None if nothing is there, or an empty folder.
+        """Open the folder at the target; None if nothing is there, or an empty folder.
 
         Raises:
             UsageError: pairmill did not write what is there.
@@ -129,7 +129,7 @@ class Node:
     def _refuse_foreign(self, uid: int) -> None:
         if not owned.trusted(uid):
             raise StorageError(
-                "belongs to another user, who could change it during a training",
+                "belongs to another user, who could change it during training",
                 where=f"output_path={self.target}",
                 got=f"a folder of {owned.user(uid)}",
                 expected=f"one of {owned.user(os.geteuid())} or of root",
@@ -137,15 +137,15 @@ class Node:
             )
 
     def load_if_intact(self, workers: int, *, expected: list[File] | None, verify: bool) -> Manifest | None:
-        """The manifest of this sample if it is at the target, complete, and nobody else can change it; else None.
+        """Return this sample's manifest if it is at the target, complete, and nobody else can change it; else None.
 
-        Its bytes are digested once. In a node's folder a note records their state (inodes, sizes, times); as long as
-        the state is the same and the machine was not restarted, they are not read again.
+        Its bytes are digested once. In a node's folder ``_NODE.json`` records their state (inodes, sizes, times). They
+        are read again only if the state changed or the machine was restarted.
 
         Args:
             workers: threads.
             expected: the files that it must have; None = any.
-            verify: digest the bytes even if the note says that they were.
+            verify: digest the bytes in any case.
 
         Raises:
             UsageError: pairmill did not write what is there.
@@ -176,8 +176,8 @@ class Node:
         if state.shared:
             raise InputError(state.shared)
         wrong = [file.path for file in files if state.sizes.get(file.path) != file.size]
-        facts, note = _facts(folder.handle), _note(state)
-        if not wrong and note and not verify and facts.get("verified") == note:
+        facts = _facts(folder.handle)
+        if not wrong and state.signature and not verify and facts.get("verified") == state.signature:
             return
         start = time.monotonic()
         wrong = wrong or owned.of_other_digest(folder.handle, files, workers)
@@ -186,21 +186,18 @@ class Node:
         size, seconds = sum(file.size for file in files), round(time.monotonic() - start, 3)
         event(f"{self.target}: {size:,} bytes match the manifest", bytes=size, seconds=seconds)
         with suppress(PermissionError):  # root wrote it, and we are not root
-            self._write_facts(folder, {**facts, "verified": note})
+            self.record(folder, state, facts)
 
-    def facts(self, folder: OpenFolder, **facts: float) -> None:
-        """Record facts about this node, and that the files were digested as they were written."""
-        self._write_facts(folder, {**facts, "verified": _note(owned.state(folder.handle, FACTS))})
-
-    def _write_facts(self, folder: OpenFolder, facts: dict[str, Any]) -> None:
+    def record(self, folder: OpenFolder, verified: owned.State, facts: dict[str, Any]) -> None:
+        """Record facts about this node, and the state in which the files were verified."""
         if self.shared:
-            folder.write(FACTS, json.dumps(facts).encode())
+            folder.write(FACTS, json.dumps({**facts, "verified": verified.signature}).encode())
 
     # --- writing ---
 
     @contextmanager
     def partial(self) -> Iterator[OpenFolder]:
-        """An empty hidden folder beside the target. If another run writes the same sample, this waits for it.
+        """Make an empty hidden folder beside the target. If another run writes the same sample, wait for it first.
 
         The folder is removed when the block ends, unless the block has committed it.
 
@@ -213,7 +210,7 @@ class Node:
             described = f"a folder of {owned.user(state.st_uid)}, mode {state.st_mode & 0o7777:o}"
             if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent.handle, effective_ids=True):
                 raise StorageError(
-                    "may not be written to",
+                    "no permission to write",
                     where=str(parent.path),
                     got=described,
                     expected=f"a folder that {owned.user(os.geteuid())} may write to",
@@ -236,7 +233,10 @@ class Node:
 
     @contextmanager
     def _lock(self, parent: OpenFolder) -> Iterator[None]:
-        """Hold the lock of this sample. Writing it twice only costs memory, so somebody else's file is no obstacle."""
+        """Hold the lock of this sample, unless another user has put something under its name.
+
+        Without the lock two runs may write the sample at once, which only costs memory.
+        """
         name = f".{self.target.name}.{self._fingerprint}.lock"
         start, logged = time.monotonic(), False
         while (handle := _open_lock(parent, name)) is not None:
@@ -275,10 +275,10 @@ class Node:
             os.close(handle)
 
     def make_room(self, needed: int, working: int, keep: int) -> None:
-        """Check that the sample fits, and remove older samples but ``keep`` of them; ``needed`` and so on: bytes.
+        """Check that the sample fits, and remove older samples except ``keep``; ``needed`` and ``working`` are bytes.
 
         Raises:
-            StorageError: it does not fit. No older sample was removed if it would not fit without them either.
+            StorageError: it does not fit. Older samples were removed only if that was expected to suffice.
         """
         outdated = self.outdated(keep)
         require_space(self.target, needed, working, sum(map(_size, outdated)))
@@ -303,15 +303,15 @@ class Node:
                 with self._at_target(parent) as other:
                     if other is None or not _is_our_sample(other):
                         raise self._replaced(self.target)
-                event(f"{NAME}: another run has replaced this sample by its own: {self.target}")
+                event(f"{NAME}: another run has replaced this sample with its own: {self.target}")
             if parent.durable:
                 os.fsync(parent.handle)
 
     def _replaced(self, path: Path) -> StorageError:
         return StorageError(
-            "somebody replaced the folder that was written",
+            "another process replaced the folder that was written",
             where=str(path),
-            hint="choose an output_path in a folder that only you write to",
+            hint="choose an output_path in a folder that only you can write to",
         )
 
     def _put(self, parent: OpenFolder, partial: OpenFolder) -> None:
@@ -339,7 +339,7 @@ class Node:
     # --- older samples ---
 
     def sweep(self) -> None:
-        """Remove hidden folders and locks that killed runs left beside the target, but nothing of anybody else's."""
+        """Remove hidden folders and locks that killed runs of ours left beside the target."""
         name = "[0-9a-f]{16}" if self.shared else re.escape(self.target.name)
         ours = re.compile(rf"\.{name}\.[0-9a-f]{{16}}\.(partial|lock)")
         with self._parent() as parent:
@@ -351,7 +351,7 @@ class Node:
                         event(f"{NAME}: removed {parent.path / entry}, left by a run that was killed")
 
     def outdated(self, keep: int) -> list[Path]:
-        """Our samples in the node's folder, but this one and the ``keep`` that were current last."""
+        """Return our samples in the node's folder without this one and the ``keep`` that were current last."""
         found: list[tuple[int, str]] = []
         with self._parent() as parent:
             if parent is None or not self.shared:
@@ -380,13 +380,13 @@ class Node:
                 if removed:
                     event(f"{NAME}: removed {path}, an older sample", removed=path.name)
                 elif removed is not None:
-                    event(f"{NAME}: kept {path}, somebody holds it", held=path.name)
+                    event(f"{NAME}: kept {path}, which is in use", held=path.name)
 
     def make_current(self) -> None:
         """Record this complete sample as the node's current one.
 
         Raises:
-            StorageError: another sample is current, and PLAN may not be written.
+            StorageError: another sample is current, and PLAN cannot be written.
         """
         if not self.shared:
             return
@@ -413,17 +413,12 @@ class Node:
                     os.fsync(parent.handle)
             except PermissionError as error:
                 raise StorageError(
-                    f"{PLAN} names another sample, and may not be written",
+                    f"{PLAN} names another sample, and cannot be written",
                     where=str(parent.path / PLAN),
                     got=f"a folder of {owned.user(os.fstat(parent.handle).st_uid)}: {error.strerror}",
                     expected=f"a folder that {owned.user(os.geteuid())} may write to",
                     hint=f"{_OWN_PATH}, or let the owner of the folder run this",
                 ) from error
-
-
-def _note(state: owned.State) -> str:
-    boot = owned.boot_id()
-    return f"{boot} {state.signature}" if boot else ""
 
 
 def _facts(folder: int) -> dict[str, Any]:
@@ -434,7 +429,7 @@ def _facts(folder: int) -> dict[str, Any]:
 
 
 def _fingerprint_of(folder: int) -> str | None:
-    """The fingerprint of a sampled folder by its manifest; "" if that is unreadable; None if it is another folder."""
+    """Return the fingerprint in a sampled folder's manifest; "" if unreadable; None if it is another folder."""
     data = owned.read(folder, MANIFEST)
     if data is None:
         return None
@@ -452,7 +447,7 @@ def _is_our_sample(folder: int) -> bool:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of a folder's files; another run may be removing them."""
+    """Sum the bytes of a folder's files; another run may be removing them."""
     size = 0
     for place, _, files in os.walk(folder):
         for name in files:
@@ -467,7 +462,7 @@ def _log_left_alone(path: Path, found: os.stat_result) -> None:
 
 
 def _open_lock(parent: OpenFolder, name: str) -> int | None:
-    """Open a lock file, made if it is absent; None, and a warning, if the name is not that of a file of ours."""
+    """Open a lock file, made if it is absent; None, and a warning, if the name is not a file of ours."""
     try:
         handle = os.open(name, owned.FILE | os.O_RDWR | os.O_CREAT, 0o600, dir_fd=parent.handle)
         found: os.stat_result | None = os.fstat(handle)
@@ -486,7 +481,7 @@ def _open_lock(parent: OpenFolder, name: str) -> int | None:
 
 
 def _swept(parent: OpenFolder, name: str) -> bool:
-    """Remove a leftover that is ours and that nobody holds; returns whether it was removed."""
+    """Remove a leftover that is ours and that nobody holds. Return whether it was removed."""
     found = owned.lstat(parent.handle, name)
     if found is None:
         return False

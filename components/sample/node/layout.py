@@ -27,7 +27,7 @@ _ROWS = 1 << 15
 
 
 def token_dtype(vocab_size: object, layout: OutputFormat) -> np.dtype[Any]:
-    """The smallest dtype for ids below ``vocab_size``; data_io tests the size itself, so 65,536 takes four bytes."""
+    """Return the smallest dtype for ids below ``vocab_size``; data_io tests the size itself, so 65,536 needs int32."""
     if not isinstance(vocab_size, int) or isinstance(vocab_size, bool):
         return np.dtype(np.int32)
     largest = vocab_size if layout == "data_io" else vocab_size - 1
@@ -47,7 +47,6 @@ class TokenSpans:
 
     @property
     def size(self) -> int:
-        """Tokens."""
         return int(self.lengths.sum())
 
 
@@ -89,13 +88,13 @@ class ArrayLayout:
         self.datasets = sum(count > 0 for count in (rows if self._compact else lengths))
 
     def sizes(self) -> list[int]:
-        """Bytes of the files of tokens and epochs."""
+        """Return the bytes of the files of tokens and epochs."""
         widths = [dtype.itemsize for dtype in self.dtypes.values()]
         index = [_HEADER + len(epoch) * width for epoch in self._plan.epochs for width in widths]
         return [_HEADER + self.length * self.dtype.itemsize, *index]
 
     def index(self, epoch: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """The four index arrays of an epoch in training order, some rows at a time."""
+        """Yield the four index arrays of an epoch in training order, some rows at a time."""
         order, rows = self._plan.epochs[epoch], self._plan.rows
         for first in range(0, len(order), _ROWS):
             places = order[first : first + _ROWS].astype(np.intp)
@@ -108,7 +107,7 @@ class ArrayLayout:
             yield {name: found[name].astype(dtype, copy=False) for name, dtype in self.dtypes.items()}
 
     def chunks(self, max_gap: int) -> Iterator[TokenSpans]:
-        """The tokens in order; reading a chunk takes about ``CHUNK_TOKENS`` tokens, gaps of ``max_gap`` included."""
+        """Yield the tokens in order, in chunks that read about ``CHUNK_TOKENS`` tokens with gaps of ``max_gap``."""
         start = first = 0
         for number, dataset in enumerate(self._plan.datasets):
             parts = self._sampled(first, first + dataset.rows, max_gap) if self._compact else _all(dataset.length)
@@ -131,7 +130,7 @@ class ArrayLayout:
 
 
 def tokens_read(starts: Ints, lengths: Ints, max_gap: int) -> Ints:
-    """Tokens that are read up to the end of each span, including gaps of at most ``max_gap`` tokens; int64."""
+    """Count the tokens read up to the end of each span, including gaps of at most ``max_gap`` tokens; int64."""
     gaps = np.zeros(len(starts), np.int64)
     gaps[1:] = starts[1:] - (starts[:-1] + lengths[:-1])
     return np.cumsum(lengths + np.where((gaps > 0) & (gaps <= max_gap), gaps, 0))

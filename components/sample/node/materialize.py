@@ -43,7 +43,7 @@ class SampleFiles:
 
 
 def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sampled: int, more: dict[str, int]) -> bytes:
-    """``metadata.json`` as HRM-Text's loader reads it; ``more`` follows the keys that it knows."""
+    """Return ``metadata.json`` as HRM-Text's loader reads it; ``more`` follows the keys that it knows."""
     values = {
         "tokenizer_info": info,
         # Null in either profile: HRM-Text's loader asserts it, and takes the size from tokenizer_info.
@@ -139,7 +139,6 @@ class _File:
         self.digest(data)
 
     def file(self) -> File:
-        """Path, size and digest."""
         return File(self._path, self._size, self._digest.hexdigest())
 
 
@@ -152,19 +151,6 @@ def _epoch(folder: OpenFolder | None, plan: SamplePlan, layout: ArrayLayout, num
             for name, values in columns.items():
                 files[name].append(values.data)
     return [file.file() for file in files.values()]
-
-
-class _Buffers:
-    """Memory that is reused from chunk to chunk: allocating fresh pages costs as much as filling them."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[str, NDArray[Any]] = {}
-
-    def get(self, name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        held = self._arrays.get(name)
-        if held is None or len(held) < size or held.dtype != dtype:
-            held = self._arrays[name] = np.empty(size, dtype)
-        return held[:size]
 
 
 @dataclass(frozen=True)
@@ -199,7 +185,7 @@ class _Readers:
         self._arrays: dict[int, tokens.Array] = {}
 
     def max_gap(self) -> int:
-        """Tokens between two spans up to which reading on is cheaper than a seek."""
+        """Return the tokens between two spans up to which reading on is cheaper than a seek."""
         uris = {storage.scheme(dataset.uri): dataset.uri for dataset in self._datasets}
         return max((storage.store_for(uri).seek_cost for uri in uris.values()), default=0) // 4
 
@@ -218,8 +204,8 @@ class _Readers:
                 )
         return found
 
-    def fill(self, spans: TokenSpans, max_gap: int, out: NDArray[Any], buffers: _Buffers) -> int:
-        """Put the tokens of the spans into ``out``; returns the bytes that were read."""
+    def fill(self, spans: TokenSpans, max_gap: int, out: NDArray[Any]) -> int:
+        """Put the tokens of the spans into ``out``. Return the number of bytes read."""
         array = self._array(spans.dataset)
         used = spans.lengths > 0
         starts, lengths = spans.starts[used], spans.lengths[used]
@@ -238,7 +224,7 @@ class _Readers:
                         )
                 largest, read = gather_file(file, array.offset, starts, lengths, out)
             else:
-                largest = self._fill_by_ranges(array, starts, lengths, ranges, out, buffers)
+                largest = self._fill_by_ranges(array, starts, lengths, ranges, out)
                 read = int(ranges.sizes.sum()) * array.dtype.itemsize
         except OSError as error:
             if error.errno is None:
@@ -256,15 +242,15 @@ class _Readers:
         return read
 
     def _fill_by_ranges(
-        self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any], buffers: _Buffers
+        self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any]
     ) -> int:
-        """Read range by range through the store; returns the largest id."""
+        """Read range by range through the store. Return the largest id."""
         edges = np.append(ranges.first, len(starts)).tolist()
         places = np.append((np.cumsum(lengths) - lengths)[ranges.first], len(out)).tolist()
         largest = 0
         with pinned(array.uri, array.content) as file:
             for number, (begin, size) in enumerate(zip(ranges.begins.tolist(), ranges.sizes.tolist(), strict=True)):
-                values = buffers.get("raw", size, array.dtype)
+                values = np.empty(size, array.dtype)
                 file.seek(array.offset + begin * array.dtype.itemsize)
                 if file.readinto(values.data.cast("B")) != values.nbytes:  # type: ignore[attr-defined]
                     raise OSError("ends early")
@@ -288,22 +274,20 @@ def _tokens(
 ) -> tuple[list[File], int]:
     head = tokens.header(layout.dtype, layout.length)
     max_gap = readers.max_gap()
-    free = [_Buffers() for _ in range(workers + 1)]
-    begun: deque[tuple[TokenSpans, Future[tuple[NDArray[Any], int]], _Buffers]] = deque()
+    begun: deque[tuple[TokenSpans, Future[tuple[NDArray[Any], int]]]] = deque()
     seen: set[int] = set()
     read = 0
 
-    def work(spans: TokenSpans, buffers: _Buffers) -> tuple[NDArray[Any], int]:
-        values = buffers.get("out", spans.size, layout.dtype)
-        taken = readers.fill(spans, max_gap, values, buffers)
+    def work(spans: TokenSpans) -> tuple[NDArray[Any], int]:
+        values = np.empty(spans.size, layout.dtype)
+        taken = readers.fill(spans, max_gap, values)
         out.place(values.data, len(head) + spans.start * layout.dtype.itemsize)
         return values, taken
 
     def finish() -> int:
-        spans, future, buffers = begun.popleft()
+        spans, future = begun.popleft()
         values, taken = future.result()
         out.digest(values.data)
-        free.append(buffers)
         # A data set is done when the first chunk of the next one is.
         progress.advance(int(bool(seen) and spans.dataset not in seen), 0, values.nbytes)
         seen.add(spans.dataset)
@@ -312,10 +296,9 @@ def _tokens(
     with _File(folder, "tokens.npy") as out, log.progress("sample", layout.datasets) as progress:
         out.append(head)
         for spans in layout.chunks(max_gap):
-            if not free:
+            if len(begun) > workers:
                 read += finish()
-            buffers = free.pop()
-            begun.append((spans, pool.submit(work, spans, buffers), buffers))
+            begun.append((spans, pool.submit(work, spans)))
         while begun:
             read += finish()
         progress.advance(int(bool(seen)), 0, 0)

@@ -1,8 +1,8 @@
 """Files and folders by descriptor: open without following a link, check the owner, write, remove.
 
-The node's folder may be one that everybody writes to (``/dev/shm``). Between two lookups of a path there, somebody else
-can replace a name by a link or by a folder of their own. So a name is opened once, without following a link; owner and
-mode are those of what was opened; and everything after that is relative to its descriptor.
+Everybody may be able to write to the node's folder (``/dev/shm``). Between two lookups of a path there, another user
+can replace a name by a link or by a folder of their own. So a name is opened once, without following a link. Owner and
+mode are those of what was opened, and everything after that is relative to its descriptor.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class OpenFolder:
 
 
 def trusted(uid: int) -> bool:
-    """Whether this user could change our files anyway: ourselves and root."""
+    """Return whether this user could change our files anyway: ourselves and root."""
     return uid in {0, os.geteuid()}
 
 
 def user(uid: int) -> str:
-    """A user, for messages."""
+    """Name a user in messages."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
     except KeyError:
@@ -101,7 +101,7 @@ def errors_at(where: str) -> Iterator[None]:
 
 
 def lstat(parent: int, name: str) -> os.stat_result | None:
-    """What a name in an open folder is (a link itself); None if it is absent."""
+    """Stat a name in an open folder without following a link; None if it is absent."""
     try:
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -115,7 +115,6 @@ def open_folder(parent: int, name: str) -> int:
 
 @contextmanager
 def closing(handle: int) -> Iterator[int]:
-    """Close the descriptor at the end."""
     try:
         yield handle
     finally:
@@ -123,7 +122,7 @@ def closing(handle: int) -> Iterator[int]:
 
 
 def is_at(parent: int, name: str, handle: int) -> bool:
-    """Whether a name in an open folder (still) is that of the file or folder that ``handle`` has open."""
+    """Return whether a name in an open folder is (still) the file or folder that ``handle`` has open."""
     found = lstat(parent, name)
     return found is not None and os.path.samestat(found, os.fstat(handle))
 
@@ -175,21 +174,21 @@ def _refuse_planted(parent: int, link: os.stat_result, path: Path, target: Path)
     folder = os.fstat(parent)
     if folder.st_mode & stat.S_IWOTH and not trusted(link.st_uid) and link.st_uid != folder.st_uid:
         raise StorageError(
-            f"is a link that {user(link.st_uid)} put into a folder that everybody writes to",
+            f"is a link that {user(link.st_uid)} made in a folder that everybody can write to",
             where=str(path),
             got=f"a link to {target}",
             expected="a folder",
-            hint="remove the link, or choose another place",
+            hint="remove the link, or choose another path",
         )
 
 
 def _hidden(name: str) -> str:
-    """A name that nobody can foresee."""
+    """Return a name that nobody can guess."""
     return f".{name}.{secrets.token_hex(8)}.partial"
 
 
 def move_aside(parent: int, name: str) -> str:
-    """Give a file or folder a hidden name, which is returned."""
+    """Give a file or folder a hidden name, and return that."""
     hidden = _hidden(name)
     os.rename(name, hidden, src_dir_fd=parent, dst_dir_fd=parent)
     return hidden
@@ -199,7 +198,7 @@ def make_partial(parent: OpenFolder, name: str) -> OpenFolder:
     """Make an empty folder ``.<name>.<random>.partial`` that nobody else can enter, and lock it.
 
     Raises:
-        StorageError: somebody replaced the folder.
+        StorageError: another process replaced the folder.
     """
     while True:
         hidden = _hidden(name)
@@ -209,10 +208,10 @@ def make_partial(parent: OpenFolder, name: str) -> OpenFolder:
             found = os.fstat(handle)
             if found.st_uid != os.geteuid() or found.st_mode & 0o077 or os.listdir(handle):
                 raise StorageError(
-                    "somebody replaced the folder that was just made",
+                    "another process replaced the folder that was just made",
                     where=str(parent.path / hidden),
                     got=f"a folder of {user(found.st_uid)}, mode {found.st_mode & 0o7777:o}",
-                    hint="choose a place that only you write to",
+                    hint="choose a folder that only you can write to",
                 )
             fcntl.flock(handle, fcntl.LOCK_EX)
             # Another run of ours may have removed it before it was locked.
@@ -239,7 +238,7 @@ def remove(parent: int, name: str, handle: int) -> None:
 
 
 def read(parent: int, name: str) -> bytes | None:
-    """The bytes of a small file in an open folder; None if it is absent or is not a file."""
+    """Read a small file in an open folder; None if it is absent or is not a file."""
     try:
         handle = os.open(name, FILE | os.O_RDONLY, dir_fd=parent)
     except OSError:
@@ -252,8 +251,8 @@ class State(NamedTuple):
     """The files below a folder at one moment.
 
     Attributes:
-        signature: digest of their names, inodes, sizes and times, but for the file that was to be skipped. Only root
-            can set the time of a change (ctime) back.
+        signature: changes with their names, inodes, sizes and times, and with each start of the machine; empty if the
+            machine has no identity. Only root can set the time of a change (ctime) back.
         shared: why others could change them; empty if they cannot.
         sizes: by path.
     """
@@ -264,7 +263,7 @@ class State(NamedTuple):
 
 
 def state(folder: int, skip: str) -> State:
-    """The state of an open folder; ``skip`` is a path below it."""
+    """Return the state of an open folder without the file ``skip`` (a path below it)."""
     found: list[tuple[object, ...]] = []
     sizes: dict[str, int] = {}
     shared = _shared(os.fstat(folder), ".")
@@ -278,8 +277,9 @@ def state(folder: int, skip: str) -> State:
             if not stat.S_ISDIR(one.st_mode) and path != skip:
                 sizes[path] = one.st_size
                 found.append((path, one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns))
-    signature = hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest()
-    return State(signature, shared, sizes)
+    digest = hashlib.sha256(json.dumps(sorted(found)).encode(errors="surrogateescape")).hexdigest()
+    boot = boot_id()
+    return State(f"{boot} {digest}" if boot else "", shared, sizes)
 
 
 def _shared(one: os.stat_result, path: str) -> str:
@@ -291,7 +291,7 @@ def _shared(one: os.stat_result, path: str) -> str:
 
 
 def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[str]:
-    """Those of the files below an open folder that are missing or have another digest."""
+    """Return the paths of those files below an open folder that are missing or have another digest."""
 
     def digest(file: File) -> str:
         with (
@@ -307,7 +307,7 @@ def of_other_digest(folder: int, files: Sequence[File], workers: int) -> list[st
 
 
 def boot_id() -> str:
-    """Identity of this start of the machine; empty if it has none."""
+    """Return what identifies this start of the machine; empty if nothing does."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

@@ -66,7 +66,6 @@ class SamplePlan:
     epochs: list[NDArray[np.uint32]]
 
     def save(self, out: Writer) -> None:
-        """Write the arrays."""
         columns = {**self.rows, **{f"epoch_{number}": order for number, order in enumerate(self.epochs)}}
         for name, values in columns.items():
             with out.create(f"{FOLDER}{name}.npy") as path, path.open("wb") as file:

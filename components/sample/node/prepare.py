@@ -1,8 +1,8 @@
 """``prepare``: gives the node's folder to the sampler's user.
 
-The kubelet makes a hostPath of type DirectoryOrCreate for root alone, and nothing in a pod's specification gives it to
-another user. So one small container runs as root, with no capability but CHOWN, and does this. It mounts the folder
-*above*: the kubelet follows links to what it mounts, so inside the container a link to /etc would look like any folder.
+The kubelet makes a hostPath of type DirectoryOrCreate for root alone, and a pod's specification cannot give it to
+another user. So one small container does this as root, with no capability but CHOWN. It mounts the folder *above*: the
+kubelet follows links to what it mounts, so in the container a link to /etc would look like any folder.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def prepare(config: PrepareConfig) -> str:
 def _refuse_mounted(path: Path, handle: int) -> None:
     real = os.readlink(f"/proc/self/fd/{handle}")
     found = [mount for mount in mounts() if mount.point == real]
-    # An administrator may mount a whole tmpfs there. Part of another file system is a bind mount, as the kubelet's.
+    # An administrator may mount a whole tmpfs there. Part of another file system is a bind mount, like the kubelet's.
     if found and not (found[-1].root == "/" and found[-1].kind == "tmpfs"):
         raise StorageError(
-            "is mounted itself, which hides whether it is a link on the node",
+            "is a mount itself, so a link on the node would go unnoticed",
             where=f"path={path}",
             got=f"a mount of {found[-1].root} of a file system of type {found[-1].kind}",
             expected=f"a mount of the folder above, {path.parent}",
@@ -82,7 +82,7 @@ def _refuse_mounted(path: Path, handle: int) -> None:
 def _give_to(handle: int, uid: int, gid: int) -> None:
     state, itself = os.fstat(handle), f"/proc/self/fd/{handle}"
     if stat.S_IMODE(state.st_mode) != _MODE:
-        # Root without CAP_FOWNER changes the mode of what is root's alone, and CAP_CHOWN makes it root's.
+        # Without CAP_FOWNER root changes only the mode of its own files, and CAP_CHOWN makes this one its own.
         if state.st_uid != os.geteuid():
             os.chown(itself, os.geteuid(), -1)
             state = os.fstat(handle)

@@ -39,7 +39,7 @@ class ServeConfig:
 
 @dataclass(frozen=True)
 class State:
-    """What a folder holds at this moment; ``missing`` says what a complete sample lacks, and is empty for one."""
+    """What a folder holds at this moment; ``missing`` says why there is no complete sample; "" if there is."""
 
     folder: Path
     manifest: Manifest | None
@@ -47,22 +47,22 @@ class State:
 
 
 class Sampled:
-    """A node's folder, or a sampled folder; its manifest is parsed again only if the file is another one."""
+    """A node's folder, or a sampled folder; the manifest is parsed again only if its file was replaced."""
 
     def __init__(self, path: str, plan: str = "") -> None:
         self._path, self._plan = path, plan
         self._seen: tuple[object, Manifest | None] = (None, None)
 
     def look(self) -> State:
-        """Its state now; with a plan, that of the plan's sample."""
+        """Return its state now; with a plan, that of the plan's sample."""
         folder = folder_of(self._path, "path", self._plan)
         try:
             # OSError: another run may replace the folder between two looks.
             manifest = self._manifest(folder)
             if manifest is None:
-                return State(folder, None, f"{folder} does not hold a finished sample")
+                return State(folder, None, f"{folder} has no finished sample")
             if self._plan not in {"", manifest.fingerprint}:
-                return State(folder, None, f"{folder} is the sample {manifest.fingerprint}")
+                return State(folder, None, f"{folder} has another sample, {manifest.fingerprint}")
             wrong = manifests.find_damage(str(folder), manifest.files)
         except (InputError, OSError) as error:
             return State(folder, None, str(error))
@@ -80,7 +80,7 @@ class Sampled:
 
 
 def metrics(state: State, path: str) -> str:
-    """The page for Prometheus."""
+    """Return the page for Prometheus."""
     lines: list[str] = []
 
     def gauge(name: str, meaning: str, value: float, labels: str = "") -> None:
@@ -117,13 +117,13 @@ def _facts(folder: Path) -> dict[str, float]:
 
 
 def server(config: ServeConfig) -> ThreadingHTTPServer:
-    """The server, bound to its port but not serving yet.
+    """Return the server, bound to its port but not serving yet.
 
     Raises:
         InputError: the folder does not exist.
         UsageError: the port is not valid, or is in use.
     """
-    # Only this command needs a server, and the program reads this module at every start.
+    # Imported here because only this command needs a server, and every start imports this module.
     from http import HTTPStatus
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -139,7 +139,6 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
         timeout = 10
 
         def do_GET(self) -> None:
-            """Answer."""
             page = self.path.partition("?")[0]
             if page == "/healthz":
                 return self._answer(HTTPStatus.OK, "ok\n")
@@ -176,7 +175,7 @@ def server(config: ServeConfig) -> ThreadingHTTPServer:
 
 
 def _listen(port: int) -> socket.socket:
-    """A socket for all addresses of both IP versions; for IPv4 alone if the machine has no other."""
+    """Return a socket for all addresses of both IP versions; for IPv4 alone if the machine has no other."""
     if socket.has_dualstack_ipv6():
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)

@@ -19,7 +19,7 @@ _MIB = 1 << 20
 _MARGIN = 32 * _MIB
 """What Python itself may still take."""
 _ROOM = 16 * _MIB
-"""Added to the limit that the error names: what a program holds when it asks differs from start to start."""
+"""Added to the limit that the error names: a program's memory when it asks differs from start to start."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def require_space(target: Path, needed: int, working: int, freed: int = 0) -> No
         enough = limit.held + wanted
         if enough > limit.most:
             raise StorageError(
-                "the sample does not fit into the container's memory limit",
+                "the sample does not fit within the container's memory limit",
                 where=f"output_path={target}",
                 got=f"a limit of {limit.most:,} bytes, of which {limit.held:,} are in use",
                 expected=f"{needed:,} bytes for the sample and {working + _MARGIN:,} to work with",
@@ -76,7 +76,7 @@ class Mount:
 
 
 def mounts(text: str | None = None) -> Iterator[Mount]:
-    """All mounts in order; ``text`` is that of /proc/self/mountinfo."""
+    """Yield all mounts in order; ``text`` is that of /proc/self/mountinfo."""
     if text is None:
         try:
             text = Path("/proc/self/mountinfo").read_text()
@@ -90,7 +90,7 @@ def mounts(text: str | None = None) -> Iterator[Mount]:
 
 
 def in_memory(path: Path, text: str | None = None) -> bool:
-    """Whether files at ``path`` are memory; ``text`` is that of /proc/self/mountinfo."""
+    """Return whether files at ``path`` are in memory; ``text`` is that of /proc/self/mountinfo."""
     best, kind = "", ""
     resolved = str(path.resolve())
     for mount in mounts(text):
@@ -101,7 +101,7 @@ def in_memory(path: Path, text: str | None = None) -> bool:
 
 
 def memory_limits(cgroups: str | None = None, top: Path = Path("/sys/fs/cgroup")) -> Iterator[Limit]:
-    """The limits of this process's memory cgroup and of those above it, in either version's files.
+    """Yield the limits of this process's memory cgroup and of those above it, in either version's files.
 
     Args:
         cgroups: text of /proc/self/cgroup.
@@ -119,7 +119,7 @@ def memory_limits(cgroups: str | None = None, top: Path = Path("/sys/fs/cgroup")
             mount, files = top / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
         else:
             continue
-        # In a container the path may be the host's, while the mounted tree begins at the container's own group.
+        # In a container the path may be the host's, but the mounted tree begins at the container's own group.
         folder = mount / path.lstrip("/")
         if not (folder / files[1]).exists():
             folder = mount

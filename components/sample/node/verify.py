@@ -19,12 +19,12 @@ class VerifyConfig:
 
 
 def verify(config: VerifyConfig) -> str:
-    """Read every file; returns the folder.
+    """Read every file. Return the folder.
 
     Raises:
         InputError: the folder is unfinished, or a file is missing or differs from the manifest.
     """
     folder = str(folder_of(config.path, "path"))
     if manifests.read(folder) is None:
-        raise InputError("no finished sample", where=f"path={folder}", hint="see whether the sampler has ended")
+        raise InputError("no finished sample", where=f"path={folder}", hint="wait until the sampler has finished")
     return verifier.verify(folder)

@@ -26,11 +26,11 @@ class WaitConfig:
 
 
 def wait(config: WaitConfig) -> str:
-    """Look twice a second; returns the sampled folder once it is complete.
+    """Look twice a second. Return the sampled folder once it is complete.
 
     Raises:
-        UsageError: an option is out of range.
-        InputError: the sample was not there in time.
+        UsageError: an option is not valid.
+        InputError: the sample was not complete in time.
     """
     if config.plan and not manifests.is_fingerprint(config.plan):
         raise UsageError("not a valid fingerprint", where="plan", got=config.plan, expected="16 hexadecimal digits")
@@ -45,7 +45,7 @@ def wait(config: WaitConfig) -> str:
         now = time.monotonic()
         if now - start >= config.timeout:
             raise InputError(
-                f"the sample is not there after {config.timeout} s",
+                f"no complete sample after {config.timeout} s",
                 where=f"path={config.path}",
                 got=state.missing,
                 expected=f"the sample {config.plan}" if config.plan else f"the sample that {PLAN} names",

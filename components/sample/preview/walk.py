@@ -55,7 +55,6 @@ class Spread:
         self._counts = np.zeros(largest + 1, np.int64)
 
     def add(self, values: NDArray[np.int64]) -> None:
-        """Count them."""
         np.add.at(self._counts, values, 1)
 
     def at(self, share: float) -> int:
@@ -83,12 +82,10 @@ class RankImbalance:
 
     @property
     def overall(self) -> dict[str, float]:
-        """By cost."""
         return dict(zip(COSTS, (self._busiest / self._mean).tolist(), strict=True))
 
     @property
     def worst(self) -> dict[str, float]:
-        """By cost."""
         return dict(zip(COSTS, self._worst.tolist(), strict=True))
 
 
@@ -141,7 +138,6 @@ class TrainingPreview:
 
     @property
     def total(self) -> EpochPreview:
-        """Sums over the epochs."""
         return sum(self.epochs, EpochPreview())
 
     def slots(self, epoch: EpochPreview) -> int:

@@ -728,9 +728,9 @@ def test_coverage_is_counted_over_rows_that_may_be_sampled() -> None:
             plain(7),
             {},
             [{"prefix": "a", "max_per_file": 0}],
-            "7 rows: 7 not sampled.*the rules take none: raise max_per",
+            "7 rows: 7 not sampled.*the rules select none: raise max_per",
         ),
-        (plain(7), {}, [{"prefix": "", "repeat": 0}], "7 rows: 7 not sampled.*the rules take none"),
+        (plain(7), {}, [{"prefix": "", "repeat": 0}], "7 rows: 7 not sampled.*the rules select none"),
     ],
 )
 def test_a_sample_that_would_have_no_row_is_an_input_error_that_says_what_to_change(

@@ -172,7 +172,7 @@ def test_a_damaged_plan_is_refused(world: World) -> None:
         ({"profile": "data_io"}, UsageError, "profile: differs from the plan"),
         ({"plan": "0" * 16}, InputError, "not a plan|the result of the stage is missing"),
         ({"plan": "nowhere"}, InputError, "not a plan"),
-        ({"root": ""}, UsageError, "root: is empty"),
+        ({"root": ""}, UsageError, "root: required with the fingerprint of a plan"),
         ({"output_path": "/x/{fingerprint}/y"}, UsageError, "may only be the last part of the path"),
         ({"output_path": "/x/a{fingerprint}"}, UsageError, "may only be the last part of the path"),
         ({"keep": -1}, UsageError, "keep: out of range"),
@@ -205,7 +205,7 @@ def test_another_tokenized_folder_of_ours_is_refused(world: World) -> None:
             }
         ).encode()
     )
-    with pytest.raises(InputError, match=r"the plan was made of another folder; got f{16}"):
+    with pytest.raises(InputError, match=r"the plan was made from another folder; got f{16}"):
         world.carry_out(plan)
 
 
@@ -293,7 +293,7 @@ def test_a_sample_that_somebody_holds_is_not_retired(world: World, caplog: pytes
     fcntl.flock(handle, fcntl.LOCK_SH)
     world.carry_out(two, keep=0)
     assert world.here() == {one, two, "PLAN"}
-    assert f"kept {world.node / one}, somebody holds it" in caplog.text
+    assert f"kept {world.node / one}, which is in use" in caplog.text
     os.close(handle)
     world.carry_out(three, keep=0)
     assert world.here() == {three, "PLAN"}
@@ -464,7 +464,7 @@ def test_a_hidden_folder_that_changes_places_with_another_costs_nothing_behind_i
             os.close(folder.create("metadata.json"))
             node.commit(folder)
 
-    with pytest.raises(StorageError, match="somebody replaced the folder"):
+    with pytest.raises(StorageError, match="another process replaced the folder"):
         write()
     assert sorted(path.name for path in (place.node / "aside").iterdir()) == ["metadata.json", "tokens.npy"]
     assert contents(victim) == {"thesis.txt": b"ours", "deep/more.txt": b"ours"}
@@ -605,7 +605,7 @@ def test_a_link_of_somebody_in_the_way_is_refused_and_our_own_is_followed(place:
         link.symlink_to(victim)
     os.chown(theirs, SOMEBODY, SOMEBODY, follow_symlinks=False)
     for output in (f"{theirs}/sampled", f"{theirs}/deep/{{fingerprint}}"):
-        with pytest.raises(StorageError, match=rf"theirs: is a link that uid {SOMEBODY} put into a folder"):
+        with pytest.raises(StorageError, match=rf"theirs: is a link that uid {SOMEBODY} made in a folder"):
             place.sample(output_path=output)
     with pytest.raises(StorageError, match="theirs: is a link that"):
         prepare(PrepareConfig(path=str(theirs / "deep")))
@@ -779,13 +779,13 @@ def test_a_second_user_of_a_node_takes_what_root_made(open_world: World) -> None
     assert (world.node / "PLAN").stat().st_ino == before
     error = as_user(SOMEBODY, lambda: world.carry_out(other))
     assert isinstance(error, StorageError)
-    assert f"{world.node}: may not be written to; got a folder of root (uid 0), mode 755" in str(error)
+    assert f"{world.node}: no permission to write; got a folder of root (uid 0), mode 755" in str(error)
     assert "choose an output_path of your own" in str(error)
     # One that is there, and is not the wanted one.
     world.carry_out(other)
     error = as_user(SOMEBODY, lambda: world.carry_out(plan))
     assert isinstance(error, StorageError)
-    assert "PLAN names another sample, and may not be written" in str(error)
+    assert "PLAN names another sample, and cannot be written" in str(error)
     assert "a folder of root (uid 0)" in str(error)
     assert "choose an output_path of your own" in str(error)
 
@@ -902,11 +902,11 @@ def test_wait_says_what_is_missing(world: World) -> None:
     for timeout in (0, 1):
         with pytest.raises(
             InputError,
-            match=rf"not there after {timeout} s; got .* hold a finished sample; expected the sample {plan}",
+            match=rf"no complete sample after {timeout} s; got .* has no finished sample; expected the sample {plan}",
         ):
             wait(WaitConfig(path=str(world.node), plan=plan, timeout=timeout))
     world.carry_out(plan)
-    with pytest.raises(InputError, match=rf"got .*{plan} is the sample {plan}; expected the sample {other}"):
+    with pytest.raises(InputError, match=rf"got .*{plan} has another sample, {plan}; expected the sample {other}"):
         wait(WaitConfig(path=str(world.node / plan), plan=other, timeout=0))
     (world.node / plan / "tokens.npy").unlink()
     with pytest.raises(InputError, match=r"got tokens.npy: missing; expected the sample that PLAN names"):
@@ -986,7 +986,7 @@ def test_prepare_refuses_a_folder_that_the_kubelet_found_for_it(
         missing(f"mounting in a namespace of its own ({done.stderr.strip()})")
     assert done.returncode == code, done.stderr
     if code:
-        assert "is mounted itself" in done.stderr
+        assert "is a mount itself" in done.stderr
         assert f"a mount of the folder above, {tmp_path}" in done.stderr
     assert victim.stat() == before
 
