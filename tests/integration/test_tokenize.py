@@ -197,7 +197,7 @@ import sys
 from components.tokenize.core import Tokenize
 from pairmill.interface.stagecli import main
 code = main(Tokenize())
-print(*sorted({"pandas", "pyarrow", "rich", "tokenizers"} & sys.modules.keys()))
+print(*sorted({"pandas", "rich", "tokenizers"} & sys.modules.keys()))
 raise SystemExit(code)
 """
 
