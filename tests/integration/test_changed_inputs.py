@@ -17,8 +17,9 @@ from components.clean import core as clean_core
 from components.clean.cleaning import CleanPieces
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
+from components.fetch.bring import FetchFiles
 from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch, FetchFiles
+from components.fetch.core import Fetch
 from components.sample import run as sample
 from components.sample.config import SampleConfig
 from components.tokenize import core as tokenize_core
