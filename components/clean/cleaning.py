@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from components.clean.config import CleanConfig
-from components.clean.merge import task_of
-from components.clean.sink import SEGMENTS, Segments, Sink
+from components.clean.sink import SEGMENTS, Segments, Sink, task_of
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
@@ -258,3 +257,11 @@ class _Rejects:
 def _writable(text: str) -> str:
     """Text with escapes for what is not Unicode."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
+    """The ledger of each source."""
+    found: dict[str, Ledger] = {}
+    for record in records:
+        found.setdefault(record.read(Cleaned).source, Ledger()).add(record.ledger)
+    return found

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from components.clean import merge
-from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources
+from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from components.clean.config import CleanConfig, build_options
+from components.clean.malformed import reasons_of, refuse_malformed
+from components.clean.merge import Merged
 from components.clean.report import report_of
 from components.clean.sink import SEGMENTS
 from pairmill import storage
@@ -27,15 +29,11 @@ from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
 from sources import raw
-from sources.missing_paths import refuse_missed
 from sources.origin import Given, HubRows
-from sources.quirks import QUIRKS
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
-from sources.source import WITHHELD, Source, Unit
+from sources.source import Source, Unit
 
-_REASONS = 10
-_FILES_NAMED = 3
 _FILES_PER_SHARD = 4096
 # A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
 SLICING = Slicing(64 << 20, open_from=128 << 20)
@@ -167,10 +165,12 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 unit.labels,
             )
 
-    def rounds(self, config: CleanConfig, plan: CleanPlan) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+    def rounds(
+        self, config: CleanConfig, plan: CleanPlan
+    ) -> Generator[Sequence[Shard[Sources]], list[ShardRecord], None]:
         cleaned = yield plan.shards
         sources = plan.context.by_name
-        _refuse_malformed(config, sources, cleaned)
+        refuse_malformed(config, sources, cleaned)
         yield merge.shards(cleaned, sources, config.profile, self.version)
 
     def ledger(self, plan: CleanPlan, rounds: Rounds) -> Ledger:
@@ -183,17 +183,17 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     def finish(self, config: CleanConfig, plan: CleanPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         cleaned, merged = rounds
-        found = [Cleaned(**record.data) for record in cleaned]
-        outputs: dict[str, int] = {}
-        for rows in (*(one.outputs for one in found), *(record.data["outputs"] for record in merged)):
-            outputs |= rows
+        found = [record.read(Cleaned) for record in cleaned]
+        merges = [record.read(Merged) for record in merged]
+        made = [one.outputs for one in found] + [one.outputs for one in merges]
+        outputs = {path: rows for rows_by_path in made for path, rows in rows_by_path.items()}
         for record in (*cleaned, *merged):
             for file in record.files:
                 if file.path != SEGMENTS:
                     out.link(record.folder, file)
-        ledgers = _by_source(cleaned)
-        for record in merged:
-            for name, lost in record.data["overwritten"].items():
+        ledgers = by_source(cleaned)
+        for merged_one in merges:
+            for name, lost in merged_one.overwritten.items():
                 ledgers[name].rows_out -= lost
         written = sum(ledger.rows_out for ledger in ledgers.values())
         if written != sum(outputs.values()):
@@ -210,7 +210,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             sources[name] = {
                 "ledger": ledger.__dict__,
                 "rejects": sum(one.rejects for one in mine),
-                "reject_reasons": _reasons(mine),
+                "reject_reasons": reasons_of(mine),
                 "reject_files": [one.reject_file for one in mine if one.rejects],
                 "instruction_bits": _sums(one.instruction_bits for one in mine),
                 "response_bits": _sums(one.response_bits for one in mine),
@@ -259,71 +259,6 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
             got = ", ".join(sorted(fetched))
             raise InputError(f"{source.name} was not fetched", where=f"raw={uri}", got=got, hint="run fetch with it")
     return [(source, fetched[source.name]) for source in sources]
-
-
-def _refuse_malformed(config: CleanConfig, sources: Mapping[str, Source], records: list[ShardRecord]) -> None:
-    """Raise InputError if a source lacks what its description reads, has too many malformed records, or none."""
-    quirks = QUIRKS[config.profile]
-    allowed = 0.0 if quirks.refuse_any_malformed else config.max_reject_fraction
-    for name, ledger in _by_source(records).items():
-        mine = [(record, Cleaned(**record.data)) for record in records if record.data["source"] == name]
-        refuse_missed(name, sources[name].watched, [one.missed for _, one in mine], ledger.rows_in)
-        refused = sum(one.refused for _, one in mine)
-        looked_at = ledger.rows_in - ledger.dropped.get(WITHHELD, 0)
-        if refused > allowed * looked_at:
-            raise _too_many(config, sources[name], mine, refused, looked_at)
-        if ledger.rows_in == 0 and not quirks.accept_no_record:
-            raise InputError(f"the files of {name} hold no record", where=Clean.name, hint="check the raw data")
-
-
-def _too_many(
-    config: CleanConfig, source: Source, mine: list[tuple[ShardRecord, Cleaned]], refused: int, looked_at: int
-) -> InputError:
-    reasons = [one for one in _reasons(cleaned for _, cleaned in mine) if one["refused"]]
-    doubt = " or in doubt" if refused > sum(cleaned.rejects for _, cleaned in mine) else ""
-    strict = QUIRKS[config.profile].refuse_any_malformed
-    more = "" if strict else f", more than {config.max_reject_fraction:g} of them"
-    # A refused run publishes nothing: what its shards put aside is in their cache.
-    files = [record.uri(cleaned.reject_file) for record, cleaned in mine if cleaned.rejects]
-    writes = list(dict.fromkeys(one["write"] for one in reasons if one["write"]))
-    mend = [f"write in {source.described_in}: {' or '.join(writes[:_REASONS])}"] if writes else []
-    mend += ["mend the raw data"] if len(writes) < len(reasons) else []
-    mend += [] if strict else ["raise max_reject_fraction= to go on without them"]
-    return InputError(
-        f"{refused} of {looked_at} records of {source.name} are malformed{doubt}{more}",
-        where=Clean.name,
-        got="; ".join(map(_said, reasons[:_REASONS])) + ("; …" if len(reasons) > _REASONS else ""),
-        hint=f"each of them is in {_named(files)}; " + ", or ".join(mend),
-    )
-
-
-def _reasons(shards: Iterable[Cleaned]) -> list[dict[str, Any]]:
-    """Why records of some shards are malformed: each reason with its counts and its first record; most come first."""
-    found: dict[str, dict[str, Any]] = {}
-    for cleaned in shards:
-        for reason, one in cleaned.reasons.items():
-            known = found.setdefault(reason, {"reason": reason, **one, "count": 0, "refused": 0})
-            known["count"] += one["count"]
-            known["refused"] += one["refused"]
-    return sorted(found.values(), key=lambda one: (-one["count"], one["reason"]))
-
-
-def _said(one: dict[str, Any]) -> str:
-    example = f"{one['file']} {one['place']}: {one['reason']}"
-    found = [f"found {one['found']}"] * bool(one["found"]) + [f"{one['count']:,} such"] * (one["count"] > 1)
-    return example + (f" ({', '.join(found)})" if found else "")
-
-
-def _named(files: list[str]) -> str:
-    rest = len(files) - _FILES_NAMED
-    return ", ".join(files[:_FILES_NAMED]) + (f" and {rest} files of other shards" if rest > 0 else "")
-
-
-def _by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
-    found: dict[str, Ledger] = {}
-    for record in records:
-        found.setdefault(record.data["source"], Ledger()).add(record.ledger)
-    return found
 
 
 def _sums(columns: Iterable[list[int]]) -> list[int]:

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.clean.sink import SEGMENTS, Segment
+from components.clean.cleaning import Cleaned
+from components.clean.sink import SEGMENTS, Segment, task_of
 from pairmill import storage
-from pairmill.engine import inputs
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.options import Profile
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
@@ -25,8 +25,6 @@ from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
 from sources.quirks import QUIRKS
 from sources.source import OutputFormat, Source
-
-_FOLDERS = ("data/", "data_clustered/")
 
 # A shard of the second round: about so many bytes of segments, or so many outputs.
 _SHARD_BYTES = 64 << 20
@@ -68,6 +66,19 @@ class _Output:
         return sum(segment.rows for part in self.parts for segment in part.segments)
 
 
+@dataclass
+class Merged:
+    """What the record of a merge says.
+
+    Args:
+        outputs: rows by path of the output.
+        overwritten: rows by source that the reference loses, because two labels have the same file name.
+    """
+
+    outputs: dict[str, int]
+    overwritten: dict[str, int]
+
+
 @dataclass(frozen=True)
 class MergeSegments(Shard[object]):
     """Puts outputs together from the segments of several shards."""
@@ -88,14 +99,7 @@ class MergeSegments(Shard[object]):
                 ledger.drop("overwritten_by_a_task_of_the_same_file_name", output.overwritten)
             overwritten[output.source] = overwritten.get(output.source, 0) + output.overwritten
         rows = {output.path: output.rows for output in self.outputs}
-        return ShardResult(ledger, {"outputs": rows, "overwritten": overwritten})
-
-
-def task_of(path: str) -> str:
-    """Task name of an output."""
-    for folder in _FOLDERS:
-        path = path.removeprefix(folder)
-    return inputs.task_name(path)
+        return ShardResult(ledger, asdict(Merged(rows, overwritten)))
 
 
 def shards(
@@ -104,9 +108,10 @@ def shards(
     """The shards that merge the segments of these records."""
     found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
     for record in records:
-        if record.data.get("segments") is not None:
-            labels = found.setdefault((record.data["source"], record.data["output"]), {})
-            for label, segments in record.data["segments"]:
+        cleaned = record.read(Cleaned)
+        if cleaned.segments is not None:
+            labels = found.setdefault((cleaned.source, cleaned.output), {})
+            for label, segments in cleaned.segments:
                 part = _Part(record.folder, record.key, tuple(Segment(*one) for one in segments))
                 labels.setdefault(label, []).append(part)
     made = []

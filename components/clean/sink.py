@@ -1,7 +1,7 @@
-"""Where the rows of a shard go: straight into the one output that it makes, or into segments to be gathered later.
+"""Where the rows of a shard go: straight into the one output that it makes, or into segments for a later merge.
 
-A segment is a small file of its own (JSON Lines or Parquet) with rows of one label; a shard's segments stand one
-after another in one object, so that a shard which meets a thousand labels still writes one object.
+A segment is a small file of its own (JSON Lines or Parquet) with rows of one label. A shard writes all its segments to
+one object, one after another, however many labels it meets.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self, TypeAlias
 
+from pairmill.engine import inputs
 from pairmill.formats import rows
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, Row
 from sources.source import OutputFormat
 
 SEGMENTS = "_segments"
+_FOLDERS = ("data/", "data_clustered/")
 
 # Characters of rows that are held until each label gets a segment: labels by the hundred must not mean tiny segments.
 _HELD = 48 << 20
@@ -37,6 +39,13 @@ class Segment(NamedTuple):
 
 
 Segments: TypeAlias = "list[Segment]"
+
+
+def task_of(path: str) -> str:
+    """Task name of an output."""
+    for folder in _FOLDERS:
+        path = path.removeprefix(folder)
+    return inputs.task_name(path)
 
 
 @dataclass

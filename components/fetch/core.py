@@ -1,41 +1,33 @@
 """The fetch stage: raw data at locked revisions, whole, with digests, licences and where it came from.
 
-One shard is one file of the Hub, one split streamed through ``datasets``, or one archive. Raw data stands under
-``<root>/raw/<source>/<revision>/``, finished by a manifest of its own; the stage's folder is an index of it, which
-the clean stage reads. What is there already, under ``raw=``, is digested and indexed where it stands.
+Raw data is in ``<root>/raw/<source>/<revision>/``, finished by a manifest of its own. The stage's folder is an index
+of it, which the clean stage reads. Files that are there already, under ``raw=``, are digested and indexed in place.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import re
-import time
-from abc import abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from components.fetch import archive, hub_rows, lock, scratch
+from components.fetch import archive, lock, scratch
+from components.fetch.bring import Archive, Brought, FetchFiles, HubFile, HubSplit, data_set
 from components.fetch.config import FetchConfig
 from components.fetch.lock import Pin
+from components.fetch.report import report_of
 from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.content import Content, whole
-from pairmill.engine.manifest import MANIFEST, STARTED, File, InputRef, Ledger, Manifest, canonical, content_key
+from pairmill.engine.manifest import MANIFEST, File, InputRef, Ledger, Manifest, canonical, content_key
 from pairmill.engine.options import Profile, WorkerSlice, later_shares
-from pairmill.engine.shards import RECORD
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError, PairmillError, UsageError
+from pairmill.errors import InputError, UsageError
 from pairmill.log import event
 from pairmill.net import http, hub
-from pairmill.report.charts import Bars
-from pairmill.report.model import Report, Table, describe_names
+from pairmill.report.model import Report
 from sources import raw
 from sources.card import CARD
 from sources.origin import Git, Given, Hub, HubRows, Manual, Web
@@ -45,91 +37,10 @@ from sources.registry import chosen
 from sources.source import Source
 
 _RAW = "raw"
-_SHOWN = 10
-
-# Names that have a meaning in our folders.
-_OURS = frozenset({MANIFEST, STARTED, RECORD})
 
 
 @dataclass(frozen=True)
-class FetchFiles(Shard[FetchConfig]):
-    """Brings some files of one source."""
-
-    source: str
-
-    def run(self, context: FetchConfig, out: Writer) -> ShardResult:
-        data = {"source": self.source, **self.bring(context, out)}
-        ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(one.size for one in out.files)})
-        return ShardResult(ledger, {**data, "fetched": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
-
-    @abstractmethod
-    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
-        """Write the files; returns what else the record says."""
-
-
-@dataclass(frozen=True)
-class HubFile(FetchFiles):
-    """A file of the Hub."""
-
-    repo: str
-    commit: str
-    file: hub.RemoteFile
-
-    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
-        with scratch.folder(config.root, self.key) as folder:
-            path = _safe(self.file.path, self.repo)
-            content = folder / scratch.CONTENT / path
-            sha256 = hub.download(
-                _data_set(self.repo, self.source), self.commit, self.file, content, folder / "version"
-            )
-            _finished(content)
-            out.link(str(folder / scratch.CONTENT), File(path, self.file.size, sha256, self.source))
-            out.flush()
-        return {}
-
-
-@dataclass(frozen=True)
-class HubSplit(FetchFiles):
-    """A split of a data set, streamed through ``datasets``."""
-
-    origin: HubRows
-    commit: str
-    split: str
-    fields: tuple[str, ...]
-
-    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
-        repo = self.origin.repo
-        create = _creator(out, self.source, repo)
-        hub_rows.stream(self.origin, self.commit, self.split, _data_set(repo, self.source), self.fields, create)
-        return {}
-
-
-@dataclass(frozen=True)
-class Archive(FetchFiles):
-    """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
-
-    ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known it alone decides:
-    servers call the same bytes by other names after a move.
-    """
-
-    patterns: tuple[str, ...]
-    strip: int
-    url: str = ""
-    uri: str = ""
-    version: str = ""
-    sha256: str = ""
-
-    def bring(self, config: FetchConfig, out: Writer) -> dict[str, str]:
-        if self.uri:
-            with whole(self.uri, Content(self.sha256)) as file:
-                _unpack(file, self.uri, self, out)
-            return {"sha256": self.sha256}
-        with scratch.folder(config.root, self.key) as folder:
-            return {"sha256": _download(self, folder, out)}
-
-
-@dataclass(frozen=True)
-class _Fetch:
+class PlannedSource:
     """What is known of a source before anything is downloaded.
 
     Args:
@@ -175,17 +86,17 @@ class _Fetch:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchPlan(StagePlan[FetchConfig]):
-    """Args: shards: only of what is not there yet, so they say nothing of the result: inputs and ``says`` do."""
+    """Args: shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone."""
 
     shards: list[FetchFiles]
-    fetches: list[_Fetch]
+    sources: list[PlannedSource]
     root: str
 
-    def described(self, fetches: list[_Fetch]) -> Self:
+    def described(self, sources: list[PlannedSource]) -> Self:
         """The plan with all that its manifest will say of these; the order of sources is not content."""
-        ordered = sorted(fetches, key=lambda one: one.source.name)
+        ordered = sorted(sources, key=lambda one: one.source.name)
         said = {one.source.name: one.about for one in ordered}
-        return replace(self, fetches=fetches, inputs=[one.ref for one in ordered], says=said)
+        return replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said)
 
 
 class Fetch(Stage[FetchConfig, FetchPlan]):
@@ -221,30 +132,27 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             found += self._plan_locked(missing, config)
         for one, _ in found if config.verify else ():
             if one.pin is None and one.given is None:
-                _standing(one, config.root, verify=True)
+                _raw_manifest(one, config.root, verify=True)
         found.sort(key=lambda pair: sources.index(pair[0].source))
-        fetches = [one for one, _ in found]
-        shards = [shard for _, shards in found for shard in shards]
-        options = {"sources": sorted(source.name for source in sources)}  # a YAML file's path is a place
         plan = FetchPlan(
             inputs=[],
             build_context=lambda: config,
-            options=options,
-            shards=shards,
-            fetches=fetches,
+            options={"sources": sorted(source.name for source in sources)},  # a YAML file's path is a place
+            shards=[shard for _, shards in found for shard in shards],
+            sources=[],
             root=config.root,
         )
-        return plan.described(fetches)
+        return plan.described([one for one, _ in found])
 
     def rounds(
         self, config: FetchConfig, plan: FetchPlan
-    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], FetchPlan]:
+    ) -> Generator[Sequence[Shard[FetchConfig]], list[ShardRecord], FetchPlan]:
         records = yield plan.shards
-        digests = {record.data["source"]: record.data.get("sha256", "") for record in records}
+        digests = {one.source: one.sha256 for one in (record.read(Brought) for record in records)}
         return plan.described(
             [
                 one if one.revision or one.given is not None else replace(one, revision=digests[one.source.name])
-                for one in plan.fetches
+                for one in plan.sources
             ]
         )
 
@@ -252,16 +160,18 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return super().fingerprint(config, plan, [])
 
     def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
-        gone = [one.source.name for one in plan.fetches if one.given is None and _standing(one, config.root) is None]
+        gone = [
+            one.source.name for one in plan.sources if one.given is None and _raw_manifest(one, config.root) is None
+        ]
         if gone:
             event(f"fetch: raw data of {', '.join(gone)} is missing or changed; fetching it again")
         # Equal files at two places are the same data, and the index names one place.
-        moved = [one.source.name for one in plan.fetches if one.given and not _indexed(folder, one)]
+        moved = [one.source.name for one in plan.sources if one.given and not _indexed(folder, one)]
         if moved:
             event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
         return not gone and not moved
 
-    def _plan_given(self, source: Source, given: str) -> tuple[_Fetch, list[FetchFiles]]:
+    def _plan_given(self, source: Source, given: str) -> tuple[PlannedSource, list[FetchFiles]]:
         origin = source.origin
         if given:
             folder = raw.folder_of(source, given)
@@ -280,7 +190,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             wanted |= {CARD} if card else set()
             folder.digest(sorted(wanted))
             folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
-            return _Fetch(source, "", given=folder), []
+            return PlannedSource(source, "", given=folder), []
         archives = [path for path in paths if path.endswith(archive.NAMES)]
         patterns, strip = _members(source)
         if len(archives) != 1 or not patterns:
@@ -296,9 +206,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         sha256 = folder.digests[archives[0]]
         named = self._named(source, archives[0], [sha256, patterns, strip], folder.sizes[archives[0]])
         shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256)
-        return _Fetch(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
+        return PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
 
-    def _plan_locked(self, sources: Sequence[Source], config: FetchConfig) -> list[tuple[_Fetch, list[FetchFiles]]]:
+    def _plan_locked(
+        self, sources: Sequence[Source], config: FetchConfig
+    ) -> list[tuple[PlannedSource, list[FetchFiles]]]:
         uri = lock_of(config)
         found = []
         with lock.held(uri):
@@ -319,8 +231,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 if pin != old:
                     new[source.name] = pin
                 identity = content_key(pin.origin, pin.revision, *_declared(source))[:16]
-                one = _Fetch(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
-                there = bool(one.revision) and _standing(one, config.root, verify=config.verify) is not None
+                one = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
+                there = bool(one.revision) and _raw_manifest(one, config.root, verify=config.verify) is not None
                 found.append((one, [] if there else self._shards(source, pin)))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
@@ -344,7 +256,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 for split in origin.splits
             ]
         if isinstance(origin, Hub):
-            files = hub.files(_data_set(origin.repo, source.name), pin.revision)
+            files = hub.files(data_set(origin.repo, source.name), pin.revision)
             wanted = matching(origin.files, sorted(files))
             if not wanted:
                 raise InputError(
@@ -374,7 +286,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def parts(self, plan: FetchPlan, rounds: Rounds) -> dict[str, Ledger]:
         """By source, whatever of it was there already."""
         found = {}
-        for one in plan.fetches:
+        for one in plan.sources:
             files = _files(one, plan.root, _of_source(one, rounds[0]))
             measures = {"files": len(files), "raw_bytes": sum(file.size for file in files)}
             found[one.source.name] = Ledger(measures=measures)
@@ -386,16 +298,16 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def finish(self, config: FetchConfig, plan: FetchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         scratch.clear(config.root, [shard.key for shard in plan.shards])
         index = {
-            one.source.name: self._publish(one, config.root, _of_source(one, rounds[0]), out) for one in plan.fetches
+            one.source.name: self._publish(one, config.root, _of_source(one, rounds[0]), out) for one in plan.sources
         }
         seen = {
-            one.source.name: one for one in plan.fetches if one.pin and not one.pin.of_commit and not one.pin.sha256
+            one.source.name: one for one in plan.sources if one.pin and not one.pin.of_commit and not one.pin.sha256
         }
         if seen:
             _lock_digests(lock_of(config), seen)
         return {"sources": index}
 
-    def _publish(self, one: _Fetch, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
+    def _publish(self, one: PlannedSource, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
         """Finish the raw folder of a source and put it into the index; returns what the manifest says of it."""
         source, about = one.source, one.about
         entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
@@ -415,35 +327,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return {"sources": len(sources), **sums}
 
     def report(self, manifest: Manifest) -> Report:
-        # A manifest that was read again has its keys sorted; its report has to be the same.
-        sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
-        count, size = (sum(one[what] for one in sources.values()) for what in ("files", "bytes"))
-        unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
-        look_at = []
-        if unlocked:
-            look_at.append(f"No revision is known of {describe_names(unlocked)}: the files were given, not fetched.")
-        return Report(
-            "fetch",
-            {"Sources": len(sources), "Files": count, "Bytes": size, "Fingerprint": manifest.fingerprint},
-            [
-                Table(
-                    "Sources",
-                    ("Source", "Origin", "Revision", "Files", "Bytes", "Licence"),
-                    [
-                        (name, one["origin"], one["revision"], one["files"], one["bytes"], one["licence"])
-                        for name, one in sources.items()
-                    ],
-                ),
-                Bars(
-                    "Bytes by source",
-                    sorted(((name, one["bytes"]) for name, one in sources.items()), key=lambda bar: -bar[1]),
-                    "bytes",
-                ),
-                Table("To cite", ("Source", "Citation"), [(name, one["citation"]) for name, one in sources.items()]),
-            ],
-            verdict=f"{len(sources):,} sources are there: {count:,} files, {size:,} bytes.",
-            look_at=look_at,
-        )
+        return report_of(manifest)
 
 
 def describe(source: Source) -> str:
@@ -473,17 +357,17 @@ def lock_of(config: FetchConfig) -> str:
     return storage.normalise(config.lock, "lock") if config.lock else storage.join(config.root, "sources.lock.yaml")
 
 
-def _of_source(one: _Fetch, records: Sequence[ShardRecord]) -> list[ShardRecord]:
-    return [record for record in records if record.data["source"] == one.source.name]
+def _of_source(one: PlannedSource, records: Sequence[ShardRecord]) -> list[ShardRecord]:
+    return [record for record in records if record.read(Brought).source == one.source.name]
 
 
-def _files(one: _Fetch, root: str, records: Sequence[ShardRecord]) -> Sequence[File]:
+def _files(one: PlannedSource, root: str, records: Sequence[ShardRecord]) -> Sequence[File]:
     """The raw files of a source: given ones, those that its shards brought, or those of its finished raw folder."""
     if one.given is not None:
         return [File(path, size, one.given.digests[path]) for path, size in one.given.sizes.items()]
     if records:
         return [file for record in records for file in record.files]
-    finished = _standing(one, root)
+    finished = _raw_manifest(one, root)
     if finished is None:
         raise InputError(
             f"the raw data of {one.source.name} was removed or changed while fetch ran",
@@ -493,15 +377,11 @@ def _files(one: _Fetch, root: str, records: Sequence[ShardRecord]) -> Sequence[F
     return finished.files
 
 
-def _data_set(repo: str, source: str) -> hub.Repository:
-    return hub.Repository(repo, "dataset", f"update={source} locks the source to what is published now")
-
-
 def _resolved(source: Source, old: Pin | None) -> Pin:
     """What is published now; the old pin with all it knows if that is still it."""
     origin, name = source.origin, describe(source)
     if isinstance(origin, Hub | HubRows):
-        pin = Pin(name, hub.commit_of(_data_set(origin.repo, source.name), origin.revision))
+        pin = Pin(name, hub.commit_of(data_set(origin.repo, source.name), origin.revision))
     elif isinstance(origin, Git):
         pin = Pin(name, http.commit_of(origin.repository, origin.revision))
     else:
@@ -515,7 +395,7 @@ def _resolved(source: Source, old: Pin | None) -> Pin:
     return old if old is not None and (old.origin, old.revision) == (pin.origin, pin.revision) else pin
 
 
-def _lock_digests(uri: str, seen: Mapping[str, _Fetch]) -> None:
+def _lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:
     """Add to the lock the digests of archives that were seen for the first time."""
     with lock.held(uri):
         pins = lock.read(uri)
@@ -535,26 +415,21 @@ def _members(source: Source) -> tuple[tuple[str, ...], int]:
     return (source.origin.unpack if isinstance(source.origin, Web) else ()), 0
 
 
-def _standing(one: _Fetch, root: str, *, verify: bool = False) -> Manifest | None:
-    """The manifest of a source's raw folder if it is whole, and holds what the source declares now."""
+def _raw_manifest(one: PlannedSource, root: str, *, verify: bool = False) -> Manifest | None:
+    """The manifest of a source's raw folder if it is intact, and holds what the source declares now.
+
+    With ``verify`` any other manifest is deleted: only the sizes of its files are looked at again.
+    """
+    if not one.revision:
+        return None
     folder = _folder(one, root)
-    if not one.revision or not storage.store_for(folder).exists(storage.join(folder, MANIFEST)):
-        return None
-    try:
-        manifest = manifests.read(folder)
-    except InputError:  # it was damaged
-        return None
-    if manifest is None or manifest.fingerprint != one.identity:
-        return None
-    wrong = manifests.find_damage(folder, manifest.files, verify=verify)
-    if wrong and verify:
-        event(f"fetch: {folder} is damaged: {'; '.join(wrong[:_SHOWN])}; bringing it again", level=logging.WARNING)
-        # Its files are found to be right by their sizes, and what a run finds whole it does not make again.
-        storage.store_for(folder).delete(storage.join(folder, MANIFEST))
-    return None if wrong else manifest
+    if verify:
+        return manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity, verify=True)
+    found = manifests.load_if_intact(folder)
+    return found if found is not None and found.fingerprint == one.identity else None
 
 
-def _indexed(folder: str, one: _Fetch) -> bool:
+def _indexed(folder: str, one: PlannedSource) -> bool:
     """Whether the index in a finished folder says of given files that they are where they are."""
     assert one.given is not None
     manifest, path = manifests.read(folder), f"sources/{one.source.name}.json"
@@ -567,20 +442,22 @@ def _indexed(folder: str, one: _Fetch) -> bool:
         return False
 
 
-def _folder(one: _Fetch, root: str) -> str:
+def _folder(one: PlannedSource, root: str) -> str:
     return storage.join(root, *one.path.split("/"))
 
 
-def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]) -> Sequence[File]:
+def _finish_raw(
+    one: PlannedSource, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]
+) -> Sequence[File]:
     folder = _folder(one, root)
-    # One of an older declaration goes, and its files stay: older indexes name them.
-    standing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
-    if standing is not None:
-        if standing.data["about"] != about:
-            # The files stay: what is said of them alone is new.
-            data = {**standing.data, "about": dict(about)}
-            storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(standing, data=data).dump())
-        return standing.files
+    # The manifest of an older declaration is deleted. Its files stay: older indexes name them.
+    existing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
+    if existing is not None:
+        if existing.data["about"] != about:
+            # Only the description is new.
+            data = {**existing.data, "about": dict(about)}
+            storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(existing, data=data).dump())
+        return existing.files
     manifests.begin(folder, _RAW, one.identity)
     out = Writer(folder)
     for record in records:
@@ -588,72 +465,11 @@ def _finish_raw(one: _Fetch, root: str, about: Mapping[str, str], records: Seque
             out.link(record.folder, file)
     out.flush()
     files = sorted(out.files, key=lambda file: file.path)
-    fetched = max(record.data["fetched"] for record in records)
+    fetched = max(record.read(Brought).fetched for record in records)
     ledger = Ledger.sum(record.ledger for record in records)
     data = {"about": dict(about), "fetched": fetched}
     made = Manifest(_RAW, Fetch.version, one.identity, {}, [], ledger, files, data=data)
     return manifests.finish(folder, made).files
-
-
-def _download(work: Archive, folder: Path, out: Writer) -> str:
-    """Fetch an archive and take from it what is wanted; returns its sha256."""
-    source = work.source
-    hint = f"update={source} takes what is published now; raw= what you have"
-    name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
-    local, note = folder / scratch.CONTENT / name, folder / "version"
-    version = http.UNTOLD if work.version.startswith(http.UNTOLD) else work.version
-    expected = "" if work.sha256 else version
-    for again in (False, True):
-        http.download(work.url, local, note, expected=expected, hint=hint)
-        with local.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if not work.sha256 or sha256 == work.sha256:
-            break
-        local.unlink()
-        if again or note.read_text() != version:
-            raise InputError(
-                f"what {source} is locked to is no longer published",
-                where=work.url,
-                got=f"sha256 {sha256}",
-                expected=f"sha256 {work.sha256}",
-                hint=hint,
-            )
-        event(f"fetch: {work.url}: sha256 {sha256}, expected {work.sha256}; fetching it once more")
-    if not work.patterns:
-        _finished(local)
-        out.link(str(folder / scratch.CONTENT), File(name, local.stat().st_size, sha256, source))
-        out.flush()
-        return sha256
-    try:
-        with local.open("rb") as file:
-            _unpack(file, work.url, work, out)
-    except PairmillError:
-        local.unlink()  # the same bytes would fail again
-        raise
-    return sha256
-
-
-def _finished(local: Path) -> None:
-    """Make a file read-only that becomes one of a finished folder, of which it may be a second name."""
-    with suppress(PermissionError):  # begun by another user, whose it is
-        local.chmod(local.stat().st_mode & 0o7555)
-
-
-def _unpack(file: Any, where: str, work: Archive, out: Writer) -> None:
-    if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, work.source, where)):
-        raise InputError(f"no file of {work.source} in it", where=where, expected=", ".join(work.patterns))
-
-
-def _creator(out: Writer, source: str, where: str) -> Callable[[str], AbstractContextManager[Path]]:
-    return lambda path: out.create(_safe(path, where), task=source)
-
-
-def _safe(path: str, where: str) -> str:
-    """The path of a raw file, unless it leads out of its folder, is one of our own, or cannot be written down."""
-    whole = all(part not in {"", ".", ".."} for part in path.split("/"))
-    if not whole or path in _OURS or re.search("[\0\ud800-\udfff]", path):
-        raise InputError("a file that is wanted has a name that cannot be kept", where=where, got=repr(path))
-    return path
 
 
 def _refuse_manual(sources: Sequence[Source], there: set[str], every: bool) -> None:

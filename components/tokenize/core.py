@@ -8,154 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from components.tokenize.config import TokenizeConfig
+from components.tokenize.encode import EncodeRows, Vocabulary
 from components.tokenize.merge import MergeArrays
-from pairmill import _native
-from pairmill.encoder import Encoder
+from components.tokenize.report import report_of, sums_of
 from pairmill.engine import inputs
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.manifest import InputRef, Manifest, content_key
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError, InternalError
+from pairmill.errors import InputError
 from pairmill.formats import rows, tokens
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
-from pairmill.report.charts import Bars
-from pairmill.report.model import Report, Table, describe_names, describe_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from pairmill.engine.content import Content
+from pairmill.report.model import Report
 
 # A slice is enough work to be worth a shard and a copy, and little enough that sixteen cores share half a gigabyte.
 # A smaller file than open_from would be texts compressed to an eighth.
 SLICING = Slicing(32 << 20, open_from=8 << 20, cut_from=64 << 20)
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The tokenizer, with the ids of delimiters and condition tags.
-
-    Args:
-        config: the stage's.
-        uri: of the tokenizer, for messages.
-        text: the tokenizer.json.
-        boq: id of the token before a question; ``eoq`` and ``eoa`` of those after a question and an answer.
-        conditions: id by condition tag.
-        size: number of tokens.
-        native: whether our own encoder takes this tokenizer; if not, the library does the work.
-    """
-
-    config: TokenizeConfig
-    uri: str
-    text: str
-    boq: int
-    eoq: int
-    eoa: int
-    conditions: dict[str, int]
-    size: int
-    native: bool
-
-    @classmethod
-    def of(cls, config: TokenizeConfig, uri: str, data: bytes) -> Self:
-        """Load the tokenizer, and have the library check it: a third of a second.
-
-        Raises:
-            InputError: not a tokenizer, or it lacks a token that the options name.
-        """
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise InputError("not a tokenizer", where=uri, got=str(error), expected="UTF-8 text") from error
-        encoder = Encoder.from_json(text, where=uri)
-        event(f"tokenize: {uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
-        conditions = config.condition_tokens()
-        ids = {
-            token: encoder.token_to_id(token) for token in (config.boq, config.eoq, config.eoa, *conditions.values())
-        }
-        missing = [token for token, number in ids.items() if number is None]
-        if missing:
-            raise InputError(
-                "the tokenizer lacks delimiter or condition tokens",
-                where=uri,
-                got=", ".join(missing),
-                expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
-            )
-        number = {token: value for token, value in ids.items() if value is not None}
-        made = cls(
-            config,
-            uri,
-            text,
-            number[config.boq],
-            number[config.eoq],
-            number[config.eoa],
-            {tag: number[token] for tag, token in conditions.items()},
-            encoder.vocab_size,
-            encoder.native is not None,
-        )
-        vars(made)["encoder"] = encoder
-        return made
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "encoder"}
-
-    @cached_property
-    def encoder(self) -> Encoder:
-        """Each worker builds its own, without the check that :meth:`of` made."""
-        return Encoder.from_json(self.text, where=self.uri, checked=self.native)
-
-
-@dataclass(frozen=True)
-class EncodeRows(Shard[Vocabulary]):
-    """Makes the arrays of a row file, or of some of its row groups."""
-
-    part: FileSlice
-    is_piece: bool
-
-    def random_access(self) -> Mapping[str, Content]:
-        return self.part.random_access
-
-    def run(self, context: Vocabulary, out: Writer) -> ShardResult:
-        config, uri = context.config, self.part.uri
-        encoder = context.encoder
-        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions)
-        ledger = Ledger()
-        totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
-        if context.native:  # the library does not tell
-            totals["dropped_bytes"] = 0
-        with tokens.writers(partial(out.create, scratch=self.is_piece)) as arrays:
-            for batch in rows.read(
-                uri,
-                self.part,
-                checked=not context.native,
-                content=self.part.content,
-                longest=self.part.longest,
-            ):
-                if config.profile == "data_io":
-                    batch = _nulls_filled(batch)
-                rows.refuse_nulls(batch, uri)
-                with _rows_named(uri, batch.start, context):
-                    made, dropped = _spans(encoder, layout, batch, totals["tokens"])
-                for array, values in zip(arrays.values(), made, strict=True):
-                    array.append(values)
-                ledger.rows_in += len(batch)
-                totals["tokens"] += len(made[0])
-                totals["response_tokens"] += int(made[-1].sum())
-                totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
-                if context.native:
-                    totals["dropped_bytes"] += dropped
-        ledger.rows_kept = ledger.rows_out = ledger.rows_in
-        ledger.measures = totals
-        return ShardResult(ledger)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +72,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
 
     def rounds(
         self, config: TokenizeConfig, plan: TokenizePlan
-    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+    ) -> Generator[Sequence[Shard[Vocabulary]], list[ShardRecord], None]:
         records = yield [shard for shards in plan.shards.values() for shard in shards]
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
             raise InputError(
@@ -237,57 +112,12 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         return {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        sums, per_byte = _sums(manifest)
+        sums, per_byte = sums_of(manifest)
         vocab_size, tasks = manifest.data["vocab_size"], len(manifest.tasks())
         return {**sums, "tokens_per_byte": round(per_byte, 6), "vocab_size": vocab_size, "tasks": tasks}
 
     def report(self, manifest: Manifest) -> Report:
-        ledger, measures = manifest.ledger, manifest.ledger.measures
-        sums, per_byte = _sums(manifest)
-        task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
-        by_task: dict[str, Ledger] = {}
-        for name, one in manifest.shards.items():
-            by_task.setdefault(task_of.get(name, name), Ledger()).add(one)
-        tasks = [
-            (
-                name,
-                one.rows_in,
-                one.measures["tokens"],
-                one.measures["response_tokens"],
-                one.measures["text_bytes"] / max(1, one.measures["tokens"]),
-            )
-            for name, one in sorted(by_task.items(), key=lambda item: (-item[1].measures["tokens"], item[0]))
-        ]
-        empty = [name for name, one in sorted(by_task.items()) if not one.rows_in]
-        look_at = []
-        if measures.get("dropped_bytes"):
-            look_at.append(f"{measures['dropped_bytes']:,} bytes of text have no symbol in the vocabulary: left out.")
-        if empty:
-            look_at.append(f"No row is in {describe_names(empty)}.")
-        return Report(
-            "tokenize",
-            {
-                "Rows": ledger.rows_in,
-                "Tokens": sums["tokens"],
-                "Response tokens": sums["response_tokens"],
-                "Tokens per byte": per_byte,
-                "Bytes without symbol": measures.get("dropped_bytes", "not known"),
-                "Vocabulary": manifest.data["vocab_size"],
-                "Fingerprint": manifest.fingerprint,
-            },
-            [
-                Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
-                Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
-            ],
-            verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
-            look_at=look_at,
-        )
-
-
-def _sums(manifest: Manifest) -> tuple[dict[str, int], float]:
-    """What was counted over all tasks, and tokens per byte of text."""
-    sums = {"text_bytes": 0, "tokens": 0, "response_tokens": 0, **manifest.ledger.measures}
-    return sums, sums["tokens"] / sums["text_bytes"] if sums["text_bytes"] else 0.0
+        return report_of(manifest)
 
 
 def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
@@ -301,44 +131,3 @@ def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig)
     for index, part in enumerate(slices):
         key = content_key(*identity, file.sha256, file.kind, [part.start, part.stop])
         yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True)
-
-
-def _nulls_filled(batch: rows.Batch) -> rows.Batch:
-    texts = [getattr(batch, name) for name in rows.FIELDS]
-    return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
-
-
-def _spans(
-    encoder: Encoder, layout: _native.Layout, batch: rows.Batch, start: int
-) -> tuple[tuple[NDArray[Any], ...], int]:
-    """The arrays of a batch whose first token lies at ``start``, and the bytes that have no symbol."""
-    if encoder.native is not None:
-        return layout.encode(encoder.native, batch.condition, batch.instruction, batch.response, start)
-    question, answer = encoder.encode(batch.instruction), encoder.encode(batch.response)
-    return layout.join(batch.condition, question, answer, start)
-
-
-@contextmanager
-def _rows_named(uri: str, start: int, context: Vocabulary) -> Iterator[None]:
-    """Errors of the Rust module about a row name the file and the row within it; ``start`` is the batch's first."""
-    try:
-        yield
-    except _native.UnknownTagError as error:
-        row, tag = error.args
-        raise InputError(
-            f"condition {tag!r} is unknown",
-            where=f"{uri} row {start + row + 1}",
-            expected=", ".join(sorted(context.conditions)),
-            hint="mend the row, or name the tag with conditions=",
-        ) from error
-    except _native.RowError as error:
-        row, what, got = error.args
-        raise InputError(what, where=f"{uri} row {start + row + 1}", got=got) from error
-    except _native.RowPanic as error:
-        row, said = error.args
-        raise InternalError(
-            "the encoder panicked",
-            where=f"{uri} row {start + row + 1}",
-            got=said,
-            hint="this is a defect of pairmill, please report it with the row",
-        ) from error

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
 import unicodedata
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
+from components.train_tokenizer.count import HELD_OUT, HELD_OUT_OF, WORDS, CountWords, MergeRuns
 from components.train_tokenizer.report import report_of
 from pairmill.encoder import SPLIT
 from pairmill.engine import inputs
-from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.options import Profile
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows
@@ -31,85 +28,10 @@ from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.log import event
 from pairmill.report.model import Report
 
-_WORDS, _HELD_OUT = "words", "held_out"
 _TASK = ("rows", "rows_read", "text_bytes")
 SLICING = Slicing(64 << 20, open_from=(16 << 20) + 1)
-# One row in this many is held out, and of a file of n slices one in n times as many: a few thousand rows.
-_HELD_OUT_OF = 100
 # Runs that are merged at once, or of very many the square root: each holds a file open and some 2 MB.
 _FAN_IN = 32
-
-
-@dataclass(frozen=True)
-class CountWords(Shard[TrainTokenizerConfig]):
-    """Counts the words of one row file, or of some row groups of a large one.
-
-    ``limit``: texts (data_io) or rows (pairmill) to read of the file; None = all.
-    """
-
-    part: FileSlice
-    file_size: int
-    limit: int | None
-
-    @property
-    def task(self) -> str:
-        """The data set that the file is."""
-        return self.part.path
-
-    def random_access(self) -> Mapping[str, Content]:
-        return self.part.random_access
-
-    def run(self, context: TrainTokenizerConfig, out: Writer) -> ShardResult:
-        ledger = Ledger()
-        kept, held = (runs.Counter(out, name) for name in (_WORDS, _HELD_OUT))
-        every = _HELD_OUT_OF * -(-self.file_size // SLICING.size)
-        texts = text_bytes = held_rows = 0
-        for batch, chosen in self.sampled(context, ledger):
-            aside = _held_out(batch.start, len(batch), every)
-            held_rows += int((aside & chosen.any(axis=1)).sum())
-            for column, read in ((batch.instruction, chosen[:, 0]), (batch.response, chosen[:, 1])):
-                if column.null_count:  # with data_io alone, where they are empty texts
-                    read = read & column.is_valid().to_numpy(zero_copy_only=False)
-                    column = column.fill_null("")
-                texts += int(read.sum())
-                text_bytes += kept.add(column, context.truncate_len, read & ~aside)
-                text_bytes += held.add(column, context.truncate_len, read & aside)
-        kept.close()
-        held.close()
-        ledger.rows_out = ledger.rows_kept
-        ledger.measures = {"texts": texts, "text_bytes": text_bytes, "held_out_rows": held_rows}
-        return ShardResult(ledger)
-
-    def sampled(self, config: TrainTokenizerConfig, ledger: Ledger) -> Iterator[tuple[rows.Batch, NDArray[np.bool_]]]:
-        """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
-        uri, content = self.part.uri, self.part.content
-        chosen: NDArray[np.bool_] | None = None
-        if self.limit is not None:
-            count = rows.count(uri, content, self.part.longest)
-            chosen = _chosen_texts(config.profile, config.seed, self.task, count, self.limit)
-        for batch in rows.read(uri, self.part, content=content, longest=self.part.longest):
-            if config.profile == "pairmill":
-                rows.refuse_nulls(batch, uri, ("instruction", "response"))
-            stop = batch.start + len(batch)
-            both = np.ones((len(batch), 2), np.bool_) if chosen is None else chosen[batch.start : stop]
-            read = int(both.any(axis=1).sum())
-            ledger.rows_in += len(batch)
-            ledger.rows_kept += read
-            if read < len(batch):
-                ledger.drop("over_file_limit", len(batch) - read)
-            yield batch, both
-
-
-@dataclass(frozen=True)
-class MergeRuns(Shard[object]):
-    """Makes one run, ``path``, of several."""
-
-    path: str
-    runs: tuple[str, ...]
-
-    def run(self, context: object, out: Writer) -> ShardResult:
-        runs.write(out, self.path, runs.merged(self.runs))
-        return ShardResult(Ledger())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,13 +70,14 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
                 file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes
             )
             slices = SLICING.cut(whole)
+            one_in = HELD_OUT_OF * -(-file.size // SLICING.size)
             for index, part in enumerate(slices):
                 name, place = (
                     (f"{file.task} {index:05}", [part.start, part.stop]) if len(slices) > 1 else (file.task, [])
                 )
                 key = content_key(self.name, self.version, *identity, *place)
                 size = part.size if place else file.size
-                shards.append(CountWords(name, key, size, part, file.size, limit))
+                shards.append(CountWords(name, key, size, part, one_in, limit))
             limits.append([file.task, limit])
         return TrainingPlan(
             inputs=[*found.refs, InputRef("limits", content_key(limits)[:16])],
@@ -167,13 +90,13 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
 
     def rounds(
         self, config: TrainTokenizerConfig, plan: TrainingPlan
-    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+    ) -> Generator[Sequence[Shard[TrainTokenizerConfig]], list[ShardRecord], None]:
         counted = yield plan.shards
         if not sum(record.ledger.measures["texts"] for record in counted):
             raise InputError(
                 "the row files hold no text", where=f"rows={','.join(config.rows)}", hint="check the stage before"
             )
-        yield [shard for name in (_WORDS, _HELD_OUT) for shard in self._merges(name, counted)]
+        yield [shard for name in (WORDS, HELD_OUT) for shard in self._merges(name, counted)]
 
     def _merges(self, name: str, counted: list[ShardRecord]) -> Iterator[MergeRuns]:
         """More runs than can be merged at once are merged in groups first."""
@@ -198,7 +121,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
                 _TASK, (ledger.rows_in, ledger.rows_kept, ledger.measures["text_bytes"]), strict=True
             ):
                 task[key] += value
-            held_out_of.setdefault(name, []).extend(runs.uris(_HELD_OUT, [record]))
+            held_out_of.setdefault(name, []).extend(runs.uris(HELD_OUT, [record]))
         data = {"asked": config.vocab_size, "tasks": tasks}
         if config.tokenizer_type == "unigram":
             text, vocab = _unigram(config, plan.shards)
@@ -207,7 +130,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             _say_size(config, len(vocab))
             return data | {"vocab_size": len(vocab), "longest": longest, "metrics": {"vocab_size": len(vocab)}}
 
-        words, held_out = (runs.uris(name, merged) or runs.uris(name, counted) for name in (_WORDS, _HELD_OUT))
+        words, held_out = (runs.uris(name, merged) or runs.uris(name, counted) for name in (WORDS, HELD_OUT))
         learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
         with out.create("tokenizer.json") as local, local.open("w", encoding="utf-8", newline="") as file:
             file.writelines(learn.tokenizer_json(config, learned))
@@ -253,35 +176,6 @@ def _say_size(config: TrainTokenizerConfig, size: int) -> None:
         return
     what = f"the rows give {size:,} tokens only" if size < config.vocab_size else f"the alphabet alone makes {size:,}"
     event(f"train_tokenizer: {what}, vocab_size={config.vocab_size} was asked for", level=logging.WARNING)
-
-
-def _held_out(start: int, count: int, every: int) -> NDArray[np.bool_]:
-    """Which rows of a batch are held out, bool [count]: one in ``every``, spread evenly, by their index in the file."""
-    numbers = np.arange(start + 1, start + 1 + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    held: NDArray[np.bool_] = (numbers >> np.uint64(32)) % np.uint64(every) == 0
-    return held
-
-
-def _chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int) -> NDArray[np.bool_] | None:
-    """Shape (rows, 2): which texts of a file are read; None = all.
-
-    data_io counts texts against the limit and keeps the head of a half-done shuffle; pairmill draws rows uniformly.
-    """
-    if profile == "data_io":
-        from pairmill import _native
-
-        if 2 * total <= limit:
-            return None
-        flat = np.zeros(2 * total, np.bool_)
-        flat[_native.data_io_document_sample(seed, task, 2 * total, limit)] = True
-        return flat.reshape(total, 2)
-    if total <= limit:
-        return None
-    stream = int.from_bytes(hashlib.sha256(task.encode()).digest()[:16], "little")
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, stream])))
-    mask = np.zeros(total, np.bool_)
-    mask[generator.permutation(total)[:limit]] = True
-    return np.repeat(mask[:, None], 2, axis=1)
 
 
 def _unigram(config: TrainTokenizerConfig, shards: Sequence[CountWords]) -> tuple[str, dict[str, int]]:

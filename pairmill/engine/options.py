@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Profile = Literal["pairmill", "data_io"]
 
+RECORD_BYTES = 64 << 20
+"""Default of ``max_record_bytes``: the longest record in bytes."""
+
 
 def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool = True) -> Any:  # noqa: A002
     """A field of a stage's options.
@@ -83,9 +86,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.workers < 0:
-            raise UsageError("workers must not be negative", where="workers", got=str(self.workers))
+            raise UsageError("must not be negative", where="workers", got=str(self.workers))
         if self.round < 1:
-            raise UsageError("rounds are counted from 1", where="round", got=str(self.round))
+            raise UsageError("out of range", where="round", got=str(self.round), expected="1 or more")
         if self.share:
             WorkerSlice.parse(self.share)
 
@@ -96,7 +99,7 @@ class StageConfig(RunConfig):
 
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
     max_record_bytes: int = option(
-        64 << 20,  # formats.limits.RECORD_BYTES, which is above this room
+        RECORD_BYTES,
         help="longest record that is read, in bytes; a longer one fails the stage, because memory follows it",
         changes_bytes=False,
     )

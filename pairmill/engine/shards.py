@@ -19,7 +19,7 @@ from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import broken
 from pairmill.engine.manifest import File, Ledger
-from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.engine.stage import Shard, ShardRecord, X
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError, PairmillError, from_os_error
 
@@ -107,7 +107,7 @@ def _parse(data: bytes, shard: Shard[Any], folder: str) -> ShardRecord | None:
         return None
 
 
-def run_shard(stage: str, shard: Shard[Any], context: Any, folder: str) -> Callable[[], ShardRecord]:
+def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[[], ShardRecord]:
     """Run a shard. The returned function waits until its files are stored, commits its record and returns that.
 
     Args:

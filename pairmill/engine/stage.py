@@ -29,12 +29,16 @@ if TYPE_CHECKING:
     from pairmill.report.model import Report
 
 X = TypeVar("X")
+D = TypeVar("D")
 X_contra = TypeVar("X_contra", contravariant=True)
 
 
 @dataclass
 class ShardResult:
-    """What became of the rows that a shard read, and small JSON-like data for later rounds and ``finish``."""
+    """What became of the rows that a shard read, and small JSON-like data for later rounds and ``finish``.
+
+    A stage declares the data as a dataclass, writes it with ``asdict`` and reads it with :meth:`ShardRecord.read`.
+    """
 
     ledger: Ledger
     data: dict[str, Any] = field(default_factory=dict)
@@ -76,6 +80,10 @@ class ShardRecord:
     files: list[File]
     data: dict[str, Any] = field(default_factory=dict)
 
+    def read(self, kind: type[D]) -> D:
+        """The data, as the dataclass that the shard made it of."""
+        return kind(**self.data)
+
     def uri(self, path: str) -> str:
         """The URI of one of its files."""
         return storage.join(self.folder, *path.split("/"))
@@ -101,7 +109,7 @@ class StagePlan(Generic[X]):
     inputs: list[InputRef]
     build_context: Callable[[], X]
     rows_expected: int | None = None
-    says: Any = None
+    says: object = None
     options: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -189,8 +197,8 @@ class Stage(ABC, Generic[C, P]):
                 out.link(record.folder, file)
         return {}
 
-    def parameters(self, config: C) -> dict[str, Any]:
-        """What Kubeflow tasks behind this one are given, beside the folder's URI, fingerprint and rows."""
+    def parameters(self, config: C) -> Mapping[str, list[str]]:
+        """What Kubeflow tasks after this one are given, beside the folder's URI, fingerprint and rows."""
         return {}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:

@@ -19,10 +19,10 @@ from typing import Any, Self, TypeAlias
 from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine.shards import run_shard
-from pairmill.engine.stage import Shard, ShardRecord
+from pairmill.engine.stage import Shard, ShardRecord, X
 from pairmill.errors import InternalError, PairmillError
 
-Outcome: TypeAlias = "tuple[Shard[Any], ShardRecord | PairmillError]"
+Outcome: TypeAlias = tuple[Shard[X], ShardRecord | PairmillError]
 
 # Workers that may be killed, while no more shards than that were done, before the rest is given up.
 _MAX_DEATHS = 8
@@ -70,16 +70,16 @@ class WorkerPool:
         if wanted > 1:
             self._idle += [self._spawn() for _ in range(wanted - len(self._idle))]
 
-    def run(self, context: Any, shards: Sequence[Shard[Any]]) -> Iterator[Outcome]:
+    def run(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
         """Run these shards; yields each with its outcome when it is done, in any order."""
         self.start(len(shards))
         if len(self._idle) > 1 and len(shards) > 1:
             return self._in_processes(context, shards)
         return self._in_this_process(context, shards)
 
-    def _in_this_process(self, context: Any, shards: Sequence[Shard[Any]]) -> Iterator[Outcome]:
+    def _in_this_process(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
         # An object store uploads one shard while the next is worked on; a disk takes files at once.
-        uploads: deque[tuple[Shard[Any], Future[ShardRecord]]] = deque()
+        uploads: deque[tuple[Shard[X], Future[ShardRecord]]] = deque()
         at_once = 0 if storage.scheme(self._folder) == "file" else 1
         with ThreadPoolExecutor(1) as pool:
             for shard in shards:
@@ -94,7 +94,7 @@ class WorkerPool:
             while uploads:
                 yield _outcome(*uploads.popleft())
 
-    def _in_processes(self, context: Any, shards: Sequence[Shard[Any]]) -> Iterator[Outcome]:
+    def _in_processes(self, context: X, shards: Sequence[Shard[X]]) -> Iterator[Outcome[X]]:
         left = deque(shards)
         died = done = 0
         while left or self._busy:
@@ -130,7 +130,7 @@ class WorkerPool:
         theirs.close()
         return _Worker(process, mine)
 
-    def _assign(self, worker: _Worker, context: Any, shard: Shard[Any]) -> None:
+    def _assign(self, worker: _Worker, context: X, shard: Shard[X]) -> None:
         self._busy[worker.pipe] = (worker, shard)
         with suppress(OSError):  # a worker that died meanwhile: the end of its pipe is read next
             if not worker.has_context:
@@ -139,7 +139,7 @@ class WorkerPool:
             worker.pipe.send(shard)
 
 
-def _outcome(shard: Shard[Any], commit: Future[ShardRecord]) -> Outcome:
+def _outcome(shard: Shard[X], commit: Future[ShardRecord]) -> Outcome[X]:
     try:
         return shard, commit.result()
     except PairmillError as error:
@@ -158,7 +158,7 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _killed(stage: str, shard: Shard[Any], code: int | None) -> InternalError:
+def _killed(stage: str, shard: Shard[X], code: int | None) -> InternalError:
     return InternalError(
         "a worker process was killed",
         where=f"{stage}: {shard.name}",

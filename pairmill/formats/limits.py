@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pairmill.engine.options import RECORD_BYTES as RECORD_BYTES
 from pairmill.errors import InputError
 
-RECORD_BYTES = 64 << 20
-"""Default of ``max_record_bytes``: the longest record in bytes."""
 BATCH_BYTES = 16 << 20
 """Decoded bytes of a batch, unless a single record is longer."""
 PAGE_RECORDS = 4

@@ -17,15 +17,18 @@ from components.clean import core as clean_core
 from components.clean.cleaning import CleanPieces
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
+from components.fetch.bring import FetchFiles
 from components.fetch.config import FetchConfig
-from components.fetch.core import Fetch, FetchFiles
+from components.fetch.core import Fetch
 from components.sample import run as sample
 from components.sample.config import SampleConfig
 from components.tokenize import core as tokenize_core
 from components.tokenize.config import TokenizeConfig
-from components.tokenize.core import EncodeRows, Tokenize
+from components.tokenize.core import Tokenize
+from components.tokenize.encode import EncodeRows
 from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.core import CountWords, TrainTokenizer
+from components.train_tokenizer.core import TrainTokenizer
+from components.train_tokenizer.count import CountWords
 from pairmill import storage, verify
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner

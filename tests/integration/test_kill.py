@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from components.clean.sink import SEGMENTS
 from tests.support import nursery, tools
 from tests.support.helpers import python
 from tests.support.kill_points import kills
@@ -41,8 +42,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     tokenizer = tools.folder(trained)
     tokenized = tools.folder(tools.stage("tokenize", rows=cleaned, tokenizer=tokenizer, root=root, workers=1))
-    # Of many outputs, which a second round of shards puts together.
-    many = [base / "many", "sources=SYNTH"]
+    # Outputs by label, which a second round of shards puts together.
+    many = [base / "many", "sources=openmathinstruct2,textbookreasoning"]
     assert python("examples/make_raw.py", *map(str, many)).returncode == 0
     found = {"raw": base / "raw", "rules": rules, "clean": cleaned, "tokenizer": tokenizer, "tokenized": tokenized}
     return {**found, "many": base / "many"}
@@ -66,7 +67,7 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
     rows = {"rows": inputs["clean"]}
     return {
         "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize), 6, 40),
-        "clean to many outputs": Case("clean", {"raw": inputs["many"]}, (train, tokenize), 2, 20),
+        "clean to many outputs": Case("clean", {"raw": inputs["many"]}, (train, tokenize), 4, 20),
         "train_tokenizer": Case("train_tokenizer", {**rows, "vocab_size": 400, **rules}, (tokenize_with,), 6, 25),
         "tokenize": Case("tokenize", {**rows, "tokenizer": inputs["tokenizer"]}, (sample,), 6, 90),
     }[name]
@@ -92,6 +93,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> No
         assert wanted in ({}, found), "the result depends on the number of workers"
         wanted = found
     assert len(tools.records(tmp_path / "reference1", this.name)) >= this.shards
+    assert name != "clean to many outputs" or len(list((tmp_path / "reference1").rglob(SEGMENTS))) == 2
 
     def killed(number: int) -> "subprocess.CompletedProcess[str]":
         return run(this.name, number, **this.options, root=tmp_path / f"killed{number}", workers=1)

@@ -14,7 +14,8 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from components.train_tokenizer import core, runs
 from components.train_tokenizer.config import SPECIAL_TOKENS, TrainTokenizerConfig
-from components.train_tokenizer.core import TrainTokenizer, _chosen_texts, _held_out
+from components.train_tokenizer.core import TrainTokenizer
+from components.train_tokenizer.count import chosen_texts, held_out
 from components.train_tokenizer.report import report_of
 from pairmill import _native, log
 from pairmill.encoder import SPLIT
@@ -62,14 +63,14 @@ ROWS = [(f"question {number} abc", f"answer {number} abc") for number in range(4
 
 
 def test_a_file_within_its_limit_is_read_whole() -> None:
-    assert _chosen_texts("pairmill", 0, "a", 10, 10) is None
-    assert _chosen_texts("data_io", 0, "a", 10, 20) is None
+    assert chosen_texts("pairmill", 0, "a", 10, 10) is None
+    assert chosen_texts("data_io", 0, "a", 10, 20) is None
 
 
 def test_the_default_sample_counts_rows_and_is_uniform() -> None:
     taken = np.zeros(100)
     for seed in range(400):
-        chosen = _chosen_texts("pairmill", seed, "set__a.jsonl", 100, 20)
+        chosen = chosen_texts("pairmill", seed, "set__a.jsonl", 100, 20)
         assert chosen is not None
         assert chosen.sum(axis=0).tolist() == [20, 20]
         taken += chosen[:, 0]
@@ -79,16 +80,16 @@ def test_the_default_sample_counts_rows_and_is_uniform() -> None:
 
 
 def test_the_reference_sample_counts_texts_and_leans_to_the_head() -> None:
-    chosen = _chosen_texts("data_io", 0, "set__a.jsonl", 100, 20)
+    chosen = chosen_texts("data_io", 0, "set__a.jsonl", 100, 20)
     assert chosen is not None
     assert chosen.sum() == 20
     assert chosen.ravel()[:20].sum() >= 12  # about 1 - limit/n of the first places keep their own text
 
 
 def test_the_sample_depends_on_seed_and_task() -> None:
-    first = _chosen_texts("pairmill", 0, "a", 100, 20)
+    first = chosen_texts("pairmill", 0, "a", 100, 20)
     assert first is not None
-    for other in (_chosen_texts("pairmill", 1, "a", 100, 20), _chosen_texts("pairmill", 0, "b", 100, 20)):
+    for other in (chosen_texts("pairmill", 1, "a", 100, 20), chosen_texts("pairmill", 0, "b", 100, 20)):
         assert other is not None
         assert not np.array_equal(first, other)
 
@@ -315,7 +316,7 @@ def test_held_out_rows_are_measured_by_a_vocabulary_that_has_not_seen_them(tmp_p
         write_rows(tmp_path / "rows" / name, rows)
     result = run(tmp_path, vocab_size=1_000)
     data = result.manifest.data
-    held = {name: _held_out(0, len(rows), 100) for name, rows in files.items()}
+    held = {name: held_out(0, len(rows), 100) for name, rows in files.items()}
     left = [row for name, rows in files.items() for row, out in zip(rows, held[name], strict=True) if not out]
     unseen = by_library([text for row in left for text in row], {"vocab_size": 1_000})
     total = 0
@@ -375,9 +376,9 @@ def test_without_evaluation_the_tokenizer_is_the_same_and_its_shards_are_reused(
 
 
 def test_rows_held_out_are_one_in_so_many_wherever_a_batch_begins() -> None:
-    whole = _held_out(0, 100_000, 100)
+    whole = held_out(0, 100_000, 100)
     assert 950 < whole.sum() < 1_050
-    assert np.array_equal(np.concatenate([_held_out(start, 625, 100) for start in range(0, 100_000, 625)]), whole)
+    assert np.array_equal(np.concatenate([held_out(start, 625, 100) for start in range(0, 100_000, 625)]), whole)
     gaps = np.diff(np.flatnonzero(whole))
     assert gaps.max() < 1_000
 

@@ -1,0 +1,74 @@
+"""A stage that somebody adds as components/README.md says it: nothing but its folder and two lines is needed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests.support import tools
+from tests.support.helpers import PATIENCE, REPOSITORY
+
+PAGE = REPOSITORY / "components" / "README.md"
+
+
+def program(top: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=top,
+        env={**os.environ, "PYTHONPATH": str(top), "PAIRMILL_LOG": "json"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def insert(path: Path, line: str, before: str) -> None:
+    text = path.read_text()
+    assert text.count(before) == 1
+    path.write_text(text.replace(before, f"{line}\n{before}"))
+
+
+def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    config, core, main = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    entry, task = re.findall(r"^```\n( .*?)\n```", page, re.MULTILINE)
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("components", "pipelines"):
+        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=ignored)
+    for name in ("pairmill", "sources", "prefix_config.yaml"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    folder = tmp_path / "components" / "select"
+    folder.mkdir()
+    (folder / "__init__.py").write_text('"""select: rows whose response is long."""\n')
+    for name, text in (("config", config), ("core", core), ("__main__", main)):
+        (folder / f"{name}.py").write_text(text)
+    insert(tmp_path / "pipelines" / "stages.py", entry, '        Component("train_tokenizer",')
+    imported = "from components.select.config import SelectConfig"
+    insert(tmp_path / "pipelines" / "stages.py", imported, "from components.tokenize.config")
+    insert(tmp_path / "pipelines" / "pretraining.py", task, '    trained = shared("train_tokenizer"')
+
+    tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
+    options = ["rows=rows", "root=root", "least=3"]
+    result = Path(program(tmp_path, "-m", "components.select", *options).strip())
+    assert (result / "a.jsonl").read_text().count("long enough") == 20
+    manifest = tools.read_manifest(result)
+    assert manifest["ledger"]["dropped"] == {"short_response": 20}
+    record = next((tmp_path / "root" / "select" / "shards").glob("*/_RECORD.json"))
+    before = record.stat()
+    assert program(tmp_path, "-m", "components.select", *options, "workers=1").strip() == str(result)
+    assert record.stat() == before
+
+    for fan_out in (False, True):
+        target = tmp_path / f"{fan_out}.yaml"
+        program(tmp_path, "-m", "pipelines.compile", f"output={target}", f"fan_out={fan_out}")
+        program(tmp_path, "-m", "pipelines.lint", f"file={target}")
+        compiled = next(yaml.safe_load_all(target.read_text()))
+        least = compiled["components"]["comp-select"]["inputDefinitions"]["parameters"]["least"]
+        assert (least["defaultValue"], least["description"]) == (1, "characters that a response must have")
