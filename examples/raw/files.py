@@ -6,10 +6,15 @@ import gzip
 import io
 import itertools
 import json
+import random
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+Source = Callable[[Path, random.Random, int], None]
+"""Writes a source below a folder, with a generator of random numbers and a scale."""
+Row = Callable[[random.Random, int], dict[str, Any]]
 
 _LARGEST_GROUP = 10_000
 
@@ -34,6 +39,41 @@ def splits(*names: str, folder: str = "data") -> dict[str, str]:
 def part(folder: Path, split: str) -> Path:
     """The one file of a split."""
     return folder / f"{split}-00000-of-00001.parquet"
+
+
+def on_the_hub(
+    repository: str,
+    rows: Mapping[str, int],
+    types: Mapping[str, Any] | None = None,
+    *,
+    fixed: Mapping[str, int] | None = None,
+    config: str = "default",
+    folder: str = "data",
+    group: int = 0,
+) -> Callable[[Row], Source]:
+    """Make a source of a function of a generator and a number, which returns that row: a card, and Parquet by split.
+
+    Args:
+        repository: that the card names.
+        rows: of each split, times the scale.
+        types: Arrow types of columns that are not text.
+        fixed: rows of splits that do not grow with the scale.
+        config: the one of the card.
+        folder: of the files.
+        group: rows of a row group, times the scale; 0 = as `parquet` chooses.
+    """
+
+    def source(row: Row) -> Source:
+        def write(below: Path, rng: random.Random, scale: int) -> None:
+            counts = {split: count * scale for split, count in rows.items()} | dict(fixed or {})
+            card(below, repository, {config: splits(*counts, folder=folder)})
+            for split, count in counts.items():
+                made = (row(rng, number) for number in range(count))
+                parquet(part(below / folder, split), made, count, types, group=group * scale)
+
+        return write
+
+    return source
 
 
 def parquet(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raw.files import card, parquet, part, splits
+from raw.files import on_the_hub, parquet
 from raw.words import problem, prose, sentence
 
 # fmt: off
@@ -36,50 +36,42 @@ _TARGETS = ["entailment.", "B.", "not enough information.", "U.S..", "{who} was 
 _ORIGINS = ["open_r1_math", "am_thinking", "science", "glaive", "nvidia_math", "open_r1_math", "sharegpt"]
 
 
-def no_robots(folder: Path, rng: random.Random, scale: int) -> None:
+_MESSAGES = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))
+
+
+@on_the_hub("HuggingFaceH4/no_robots", {"train": 180}, {"messages": _MESSAGES}, fixed={"test": 30})
+def no_robots(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: messages in turns, some behind a system's text, some out of order or alone."""
-
-    def row(number: int) -> dict[str, Any]:
-        roles = _ROLES[number % len(_ROLES)]
-        messages = [{"content": prose(rng, rng.randint(1, 4)), "role": role} for role in roles]
-        return {
-            "prompt": messages[0]["content"],
-            "prompt_id": f"{number:032x}",
-            "messages": messages,
-            "category": "Chat",
-        }
-
-    types = {"messages": pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]))}
-    card(folder, "HuggingFaceH4/no_robots", {"default": splits("train", "test")})
-    for split, count in (("train", 180 * scale), ("test", 30)):
-        parquet(part(folder / "data", split), map(row, range(count)), count, types)
+    roles = _ROLES[number % len(_ROLES)]
+    messages = [{"content": prose(rng, rng.randint(1, 4)), "role": role} for role in roles]
+    return {
+        "prompt": messages[0]["content"],
+        "prompt_id": f"{number:032x}",
+        "messages": messages,
+        "category": "Chat",
+    }
 
 
-def openthoughts2(folder: Path, rng: random.Random, scale: int) -> None:
+_TURNS = pa.list_(pa.struct([("from", pa.string()), ("value", pa.string())]))
+
+
+@on_the_hub("open-thoughts/OpenThoughts2-1M", {"train": 175}, {"conversations": _TURNS, "id": pa.int64()})
+def openthoughts2(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: conversations of two messages; long reasoning in tags, code, and sources that are left out."""
-
-    def row(number: int) -> dict[str, Any]:
-        question, worked, answer = problem(rng)
-        response = f"<think>\n{prose(rng, 40)}\n</think>\n\n{worked}\n\n**{answer}**"
-        if number % 25 == 4:
-            question += " Answer with a Python program."
-        elif number % 25 == 11:
-            response += f"\n```\nprint({answer})\n```"
-        elif number % 25 == 18:
-            response = response.replace("</think>", "")
-        return {
-            "source": _ORIGINS[number % len(_ORIGINS)],
-            "conversations": [{"from": "user", "value": question}, {"from": "assistant", "value": response}],
-            "question": question,
-            "id": number,
-        }
-
-    messages = pa.list_(pa.struct([("from", pa.string()), ("value", pa.string())]))
-    card(folder, "open-thoughts/OpenThoughts2-1M", {"default": splits("train")})
-    count = 175 * scale
-    parquet(
-        part(folder / "data", "train"), map(row, range(count)), count, {"conversations": messages, "id": pa.int64()}
-    )
+    question, worked, answer = problem(rng)
+    response = f"<think>\n{prose(rng, 40)}\n</think>\n\n{worked}\n\n**{answer}**"
+    if number % 25 == 4:
+        question += " Answer with a Python program."
+    elif number % 25 == 11:
+        response += f"\n```\nprint({answer})\n```"
+    elif number % 25 == 18:
+        response = response.replace("</think>", "")
+    return {
+        "source": _ORIGINS[number % len(_ORIGINS)],
+        "conversations": [{"from": "user", "value": question}, {"from": "assistant", "value": response}],
+        "question": question,
+        "id": number,
+    }
 
 
 def flan(folder: Path, rng: random.Random, scale: int, tasks: int = 24) -> None:
@@ -105,19 +97,14 @@ def flan(folder: Path, rng: random.Random, scale: int, tasks: int = 24) -> None:
             parquet(folder / subset / f"part.{number}.parquet", map(row, range(count)), count, types)
 
 
-def tasksource(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("tasksource/tasksource-instruct-v0", {"train": 12 * len(_TASKS)})
+def tasksource(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: tasks mixed, some not in the list; targets that are labels, sentences and abbreviations."""
-
-    def row(number: int) -> dict[str, Any]:
-        return {
-            "inputs": f"{prose(rng, 2)}\nWhich label fits?",
-            "targets": rng.choice(_TARGETS).format(who="Ada"),
-            "task": _TASKS[number % len(_TASKS)],
-        }
-
-    card(folder, "tasksource/tasksource-instruct-v0", {"default": splits("train")})
-    count = len(_TASKS) * 12 * scale
-    parquet(part(folder / "data", "train"), map(row, range(count)), count)
+    return {
+        "inputs": f"{prose(rng, 2)}\nWhich label fits?",
+        "targets": rng.choice(_TARGETS).format(who="Ada"),
+        "task": _TASKS[number % len(_TASKS)],
+    }
 
 
 def synth(folder: Path, rng: random.Random, scale: int) -> None:

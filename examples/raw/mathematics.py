@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from raw.files import card, json_lines, parquet, part, splits, tar_gz
+from raw.files import card, json_lines, on_the_hub, parquet, part, splits, tar_gz
 from raw.words import divisor, equation, problem, prose, sentence, sum_problem, word_problem
 
 # fmt: off
@@ -23,15 +23,30 @@ _CONFIGS = [
 ]
 # fmt: on
 _TOPICS = ["algebra", "calculus", "geometry", "number_theory"]
+_JUDGED: list[dict[str, Any]] = [
+    *[{}] * 8,
+    {"question_type": "proof", "answer": "proof"},
+    {"answer": " Proof "},
+    {"answer": " "},
+    {"synthetic": True},
+    {"synthetic": None, "question_type": None},
+    {"problem_is_valid": "Problem not solved"},
+    {"solution_is_valid": None},
+    {"solution": None},
+    {"answer": None},
+    {"problem": "See http://example.org/problem."},
+    {"solution": "Translate the text above into English, keep the line breaks."},
+    {"problem": " "},
+    {"solution": "\n"},
+]
+_ORIGINS = ["augmented_math", "augmented_gsm8k", "augmented_math", "math", "gsm8k"]
 _TASKS = ["area", "derivative", "factor", "integrate_w_steps", "limits_w_steps", "primes", "roots", "series", "solve"]
 
 
-def gsm8k_train(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("openai/gsm8k", {"train": 1500}, fixed={"test": 100}, config="main", folder="main", group=500)
+def gsm8k_train(rng: random.Random, _: int) -> dict[str, Any]:
     """Parquet: question, and an answer that ends in ``#### <number>``."""
-    card(folder, "openai/gsm8k", {"main": splits("train", "test", folder="main")})
-    for split, count in (("train", 1500 * scale), ("test", 100)):
-        rows = (dict(zip(("question", "answer"), word_problem(rng), strict=True)) for _ in range(count))
-        parquet(part(folder / "main", split), rows, count, group=500 * scale)
+    return dict(zip(("question", "answer"), word_problem(rng), strict=True))
 
 
 def math_train(folder: Path, rng: random.Random, scale: int) -> None:
@@ -59,43 +74,21 @@ def math_train(folder: Path, rng: random.Random, scale: int) -> None:
             parquet(part(folder / config, split), (row(config, number) for number in range(count)), count)
 
 
-def numinamath(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("AI-MO/NuminaMath-1.5", {"train": 210}, {"synthetic": pa.bool_()})
+def numinamath(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: judged problems, real and synthetic, with links, prompts to translate, proofs, and holes."""
-    proof = {"question_type": "proof", "answer": "proof"}
-    cases: list[dict[str, Any]] = [
-        *[{}] * 8,
-        proof,
-        {"answer": " Proof "},
-        {"answer": " "},
-        {"synthetic": True},
-        {"synthetic": None, "question_type": None},
-        {"problem_is_valid": "Problem not solved"},
-        {"solution_is_valid": None},
-        {"solution": None},
-        {"answer": None},
-        {"problem": "See http://example.org/problem."},
-        {"solution": "Translate the text above into English, keep the line breaks."},
-        {"problem": " "},
-        {"solution": "\n"},
-    ]
-
-    def row(number: int) -> dict[str, Any]:
-        question, worked, answer = problem(rng)
-        return {
-            "problem": question,
-            "solution": f"{worked}\n{prose(rng, 4)}\n",
-            "answer": answer,
-            "problem_type": "Algebra",
-            "question_type": "math-word-problem",
-            "problem_is_valid": "Yes",
-            "solution_is_valid": "Yes",
-            "source": "olympiads",
-            "synthetic": False,
-        } | cases[number % len(cases)]
-
-    card(folder, "AI-MO/NuminaMath-1.5", {"default": splits("train")})
-    count = 210 * scale
-    parquet(part(folder / "data", "train"), map(row, range(count)), count, {"synthetic": pa.bool_()})
+    question, worked, answer = problem(rng)
+    return {
+        "problem": question,
+        "solution": f"{worked}\n{prose(rng, 4)}\n",
+        "answer": answer,
+        "problem_type": "Algebra",
+        "question_type": "math-word-problem",
+        "problem_is_valid": "Yes",
+        "solution_is_valid": "Yes",
+        "source": "olympiads",
+        "synthetic": False,
+    } | _JUDGED[number % len(_JUDGED)]
 
 
 def omnimath(folder: Path, rng: random.Random, scale: int) -> None:
@@ -117,40 +110,29 @@ def omnimath(folder: Path, rng: random.Random, scale: int) -> None:
     json_lines(folder / "test.jsonl", map(row, range(100 * scale)))
 
 
-def openmathinstruct2(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("nvidia/OpenMathInstruct-2", {"train": 300})
+def openmathinstruct2(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: problems of the seed sets, which give one row, and of a model, which give two."""
-    origins = ["augmented_math", "augmented_gsm8k", "augmented_math", "math", "gsm8k"]
-
-    def row(number: int) -> dict[str, Any]:
-        question, worked, answer = problem(rng)
-        return {
-            "problem": question,
-            "generated_solution": f"{worked}\n\n{prose(rng, 8)}\n\nThe answer is \\boxed{{{answer}}}.",
-            "expected_answer": answer,
-            "problem_source": origins[number % len(origins)],
-        }
-
-    card(folder, "nvidia/OpenMathInstruct-2", {"default": splits("train")})
-    count = 300 * scale
-    parquet(part(folder / "data", "train"), map(row, range(count)), count)
+    question, worked, answer = problem(rng)
+    return {
+        "problem": question,
+        "generated_solution": f"{worked}\n\n{prose(rng, 8)}\n\nThe answer is \\boxed{{{answer}}}.",
+        "expected_answer": answer,
+        "problem_source": _ORIGINS[number % len(_ORIGINS)],
+    }
 
 
-def acereason(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("nvidia/AceReason-1.1-SFT", {"train": 160})
+def acereason(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: mathematics and code; the answer behind its reasoning, whose tag is not always closed."""
-
-    def row(number: int) -> dict[str, Any]:
-        question, worked, answer = problem(rng)
-        end = "" if number % 20 == 3 else "</think>"
-        return {
-            "category": "code" if number % 4 == 1 else "math",
-            "source": "generated",
-            "input": question,
-            "output": f"<think>\n{prose(rng, 30)}\n{end}\n\n{worked}\n\n\\boxed{{{answer}}}",
-        }
-
-    card(folder, "nvidia/AceReason-1.1-SFT", {"default": splits("train")})
-    count = 160 * scale
-    parquet(part(folder / "data", "train"), map(row, range(count)), count)
+    question, worked, answer = problem(rng)
+    end = "" if number % 20 == 3 else "</think>"
+    return {
+        "category": "code" if number % 4 == 1 else "math",
+        "source": "generated",
+        "input": question,
+        "output": f"<think>\n{prose(rng, 30)}\n{end}\n\n{worked}\n\n\\boxed{{{answer}}}",
+    }
 
 
 def amps_khan(folder: Path, rng: random.Random, scale: int) -> None:
@@ -205,19 +187,17 @@ def dmmath(folder: Path, rng: random.Random, scale: int) -> None:
                 file.writelines("\n".join(make(rng, most)) + "\n" for _ in range(400 * scale))
 
 
-def theoremqa(folder: Path, rng: random.Random, scale: int) -> None:
+_PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@on_the_hub("TIGER-Lab/TheoremQA", {"test": 60}, {"Picture": _PICTURE})
+def theoremqa(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: the test split, which is all there is; some questions come with a picture."""
-
-    def row(number: int) -> dict[str, Any]:
-        question, _, answer = problem(rng)
-        picture = {"bytes": b"\x89PNG\r\n\x1a\n", "path": f"{number}.png"} if number % 4 == 2 else None
-        return {
-            "Question": f"{sentence(rng)} {question}",
-            "Answer": answer,
-            "Answer_type": "integer",
-            "Picture": picture,
-        }
-
-    card(folder, "TIGER-Lab/TheoremQA", {"default": splits("test")})
-    types = {"Picture": pa.struct([("bytes", pa.binary()), ("path", pa.string())])}
-    parquet(part(folder / "data", "test"), map(row, range(60 * scale)), 60 * scale, types)
+    question, _, answer = problem(rng)
+    picture = {"bytes": b"\x89PNG\r\n\x1a\n", "path": f"{number}.png"} if number % 4 == 2 else None
+    return {
+        "Question": f"{sentence(rng)} {question}",
+        "Answer": answer,
+        "Answer_type": "integer",
+        "Picture": picture,
+    }

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from raw.files import card, json_array, json_lines, parquet, part, splits
+from raw.files import card, json_array, json_lines, on_the_hub
 from raw.words import SUBSTANCES, choices, problem, prose, sentence, word_problem
 
 _TEXTS = pa.list_(pa.string())
+_SCIENCE = ("question", "choices", "answer", "hint", "task", "grade", "subject", "topic", "category", "skill")
 _ASKS = ["How many are there?", "Why?", "Is it so?", "How much?", "Prove it.", "Since when?"]
 _ASKS += ["Where?", "How could one improve this?", "By how much?", "What follows?", "Show that it is so.", "What else?"]
 
@@ -46,112 +47,93 @@ def arb(folder: Path, rng: random.Random, scale: int) -> None:
         json_array(folder / f"{field}.json", map(row, range(30 * scale)))
 
 
-def openbookqa(folder: Path, rng: random.Random, scale: int) -> None:
+_CHOICES = pa.struct([("text", _TEXTS), ("label", _TEXTS)])
+
+
+@on_the_hub(
+    "openbookqa",
+    {"train": 120},
+    {"choices": _CHOICES, "humanScore": pa.float32(), "clarity": pa.float32()},
+    fixed={"validation": 30, "test": 30},
+    config="additional",
+    folder="additional",
+)
+def openbookqa(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: choices in a struct of lists, and a fact to reason from."""
-
-    def row(number: int) -> dict[str, Any]:
-        count = 4 if number % 5 else 3
-        return {
-            "id": f"{number:04}",
-            "question_stem": sentence(rng),
-            "choices": {"text": choices(rng, count), "label": list("ABCD"[:count])},
-            "answerKey": rng.choice("ABCD"[:count]),
-            "fact1": sentence(rng),
-            "humanScore": 1.0,
-            "clarity": 1.5,
-            "turkIdAnonymized": "generated",
-        }
-
-    numbers = {"humanScore": pa.float32(), "clarity": pa.float32()}
-    types = {"choices": pa.struct([("text", _TEXTS), ("label", _TEXTS)]), **numbers}
-    names = ("train", "validation", "test")
-    card(folder, "openbookqa", {"additional": splits(*names, folder="additional")})
-    for split, count in zip(names, (120 * scale, 30, 30), strict=True):
-        parquet(part(folder / "additional", split), map(row, range(count)), count, types)
+    count = 4 if number % 5 else 3
+    return {
+        "id": f"{number:04}",
+        "question_stem": sentence(rng),
+        "choices": {"text": choices(rng, count), "label": list("ABCD"[:count])},
+        "answerKey": rng.choice("ABCD"[:count]),
+        "fact1": sentence(rng),
+        "humanScore": 1.0,
+        "clarity": 1.5,
+        "turkIdAnonymized": "generated",
+    }
 
 
-def reclor(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("metaeval/reclor", {"train": 120}, {"answers": _TEXTS, "label": pa.int64()}, fixed={"validation": 30})
+def reclor(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: a passage, a question, and a list of answers."""
-
-    def row(number: int) -> dict[str, Any]:
-        return {
-            "context": prose(rng, 4),
-            "question": f"Which of these follows? {sentence(rng)}",
-            "answers": [sentence(rng) for _ in range(4)],
-            "label": rng.randrange(4),
-            "id_string": f"made_{number}",
-        }
-
-    card(folder, "metaeval/reclor", {"default": splits("train", "validation")})
-    for split, count in (("train", 120 * scale), ("validation", 30)):
-        parquet(part(folder / "data", split), map(row, range(count)), count, {"answers": _TEXTS, "label": pa.int64()})
+    return {
+        "context": prose(rng, 4),
+        "question": f"Which of these follows? {sentence(rng)}",
+        "answers": [sentence(rng) for _ in range(4)],
+        "label": rng.randrange(4),
+        "id_string": f"made_{number}",
+    }
 
 
-def scienceqa(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub(
+    "metaeval/ScienceQA_text_only",
+    {"train": 120},
+    {"choices": _TEXTS, "answer": pa.int8()},
+    fixed={"validation": 40, "test": 40},
+)
+def scienceqa(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: with and without a lecture, a solution, a hint."""
-    names = ("question", "choices", "answer", "hint", "task", "grade", "subject", "topic", "category", "skill")
-
-    def row(number: int) -> dict[str, Any]:
-        count = rng.randint(2, 5)
-        listed = [f" {choice}" for choice in choices(rng, count)]
-        hint = sentence(rng) if number % 3 == 0 else ""
-        rest = ("closed choice", "grade5", "natural science", "physics", "materials", "compare")
-        values = (f"{sentence(rng)} ", listed, rng.randrange(count), hint, *rest)
-        return dict(zip(names, values, strict=True)) | {
-            "lecture": prose(rng, 3) if number % 2 else "",
-            "solution": f" {prose(rng, 2)}" if number % 5 else " ",
-        }
-
-    card(folder, "metaeval/ScienceQA_text_only", {"default": splits("train", "validation", "test")})
-    for split, count in (("train", 120 * scale), ("validation", 40), ("test", 40)):
-        parquet(part(folder / "data", split), map(row, range(count)), count, {"choices": _TEXTS, "answer": pa.int8()})
+    count = rng.randint(2, 5)
+    listed = [f" {choice}" for choice in choices(rng, count)]
+    hint = sentence(rng) if number % 3 == 0 else ""
+    rest = ("closed choice", "grade5", "natural science", "physics", "materials", "compare")
+    values = (f"{sentence(rng)} ", listed, rng.randrange(count), hint, *rest)
+    return dict(zip(_SCIENCE, values, strict=True)) | {
+        "lecture": prose(rng, 3) if number % 2 else "",
+        "solution": f" {prose(rng, 2)}" if number % 5 else " ",
+    }
 
 
-def principia_collection(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("facebook/principia-collection", {"mathematical_object": 80, "numerical": 80})
+def principia_collection(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet in two splits that are two kinds of answer; a few answers are empty."""
-
-    def row(number: int) -> dict[str, Any]:
-        statement, _, answer = problem(rng)
-        return {"problem_statement": statement, "answer": "" if number % 40 == 13 else answer, "topic": "generated"}
-
-    names = ("mathematical_object", "numerical")
-    card(folder, "facebook/principia-collection", {"default": splits(*names)})
-    for split in names:
-        parquet(part(folder / "data", split), map(row, range(80 * scale)), 80 * scale)
+    statement, _, answer = problem(rng)
+    return {"problem_statement": statement, "answer": "" if number % 40 == 13 else answer, "topic": "generated"}
 
 
-def webinstruct_verified(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("TIGER-Lab/WebInstruct-verified", {"train": 270}, {"id": pa.int64()}, fixed={"test": 30})
+def webinstruct_verified(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: questions and short answers, a few empty."""
-
-    def row(number: int) -> dict[str, Any]:
-        question, _, answer = problem(rng)
-        return {
-            "id": number,
-            "question": " " if number % 90 == 31 else f"{sentence(rng)} {question}",
-            "answer": "" if number % 90 == 72 else answer,
-            "answer_type": "Integer",
-            "category": "Mathematics",
-            "difficulty": "Senior High School",
-        }
-
-    card(folder, "TIGER-Lab/WebInstruct-verified", {"default": splits("train", "test")})
-    for split, count in (("train", 270 * scale), ("test", 30)):
-        parquet(part(folder / "data", split), map(row, range(count)), count, {"id": pa.int64()})
+    question, _, answer = problem(rng)
+    return {
+        "id": number,
+        "question": " " if number % 90 == 31 else f"{sentence(rng)} {question}",
+        "answer": "" if number % 90 == 72 else answer,
+        "answer_type": "Integer",
+        "category": "Mathematics",
+        "difficulty": "Senior High School",
+    }
 
 
-def textbookreasoning(folder: Path, rng: random.Random, scale: int) -> None:
+@on_the_hub("MegaScience/TextbookReasoning", {"train": 240})
+def textbookreasoning(rng: random.Random, number: int) -> dict[str, Any]:
     """Parquet: a long and a short answer each; what asks for a proof has no short one."""
-
-    def row(number: int) -> dict[str, Any]:
-        return {
-            "question": f"{sentence(rng)} {_ASKS[number % len(_ASKS)]}",
-            "answer": prose(rng, 6),
-            "subject": "physics",
-            "reference_answer": "" if number % 30 == 10 else word_problem(rng)[1].rpartition(" ")[2],
-        }
-
-    card(folder, "MegaScience/TextbookReasoning", {"default": splits("train")})
-    parquet(part(folder / "data", "train"), map(row, range(240 * scale)), 240 * scale)
+    return {
+        "question": f"{sentence(rng)} {_ASKS[number % len(_ASKS)]}",
+        "answer": prose(rng, 6),
+        "subject": "physics",
+        "reference_answer": "" if number % 30 == 10 else word_problem(rng)[1].rpartition(" ")[2],
+    }
 
 
 def scibench(folder: Path, rng: random.Random, scale: int) -> None:

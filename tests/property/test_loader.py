@@ -4,19 +4,31 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import Phase as Phases
+from hypothesis import strategies as st
 
 from pairmill.errors import InputError
 from pairmill.loader import Batch, Loader, Phase, RowPlan
 from pairmill.loader.batch import PREFIXLM
 from tests.support import multipack, samples
 
+GATE = settings(
+    derandomize=True,
+    database=None,
+    deadline=None,
+    report_multiple_bugs=False,
+    phases=(Phases.generate, Phases.shrink),
+    suppress_health_check=list(HealthCheck),
+)
 SEQUENCES = int(os.environ.get("PAIRMILL_LOADER_SEQUENCES", "200"))
 
 Row = tuple[int, int, int]
@@ -65,14 +77,38 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> list[Data]:
     return made
 
 
-def phases_of(draw: random.Random, names: list[str]) -> list[Phase] | None:
-    if len(names) == 1:
-        return None
-    step, phases = 0, []
-    for number in range(draw.randint(2, 6)):
-        phases.append(Phase(names[number % len(names)], step=step, lr_scale=draw.choice((1.0, 0.5))))
-        step += draw.randint(1, 3)
-    return phases
+@dataclass(frozen=True)
+class Stretch:
+    """Some steps on one world, and whether they end in a crash."""
+
+    world: int
+    threads: int
+    prefetch: int
+    steps: list[str]
+    """After each: ``save`` the position, ``look`` at the batch, or ``go`` on."""
+    killed: bool
+
+
+THREADS = (0, 1, 0, 3)
+WAY = st.lists(
+    st.builds(
+        Stretch,
+        world=st.integers(0, 11),
+        threads=st.integers(0, 3),
+        prefetch=st.sampled_from((1, 2, 8)),
+        steps=st.lists(st.sampled_from(("go", "look", "save")), min_size=1, max_size=12),
+        killed=st.booleans(),
+    ),
+    min_size=1,
+    max_size=20,
+)
+OPTIONS = {
+    "tail": st.sampled_from(("drop", "keep", "carry")),
+    "balance": st.sampled_from(("lpt", "lpt", "quadratic", "quadratic_work")),
+    "long_rows": st.sampled_from(("refuse", "refuse", "refuse", "refuse", "skip")),
+    "one_token_rows": st.sampled_from(("keep", "skip")),
+    "doc_ids": st.booleans(),
+}
 
 
 @dataclass
@@ -88,7 +124,7 @@ class Run:
     left_since: dict[tuple[str, int], int] = field(default_factory=dict)
     batches: int = 0
 
-    def loaders(self, draw: random.Random, ranks: int, slots: int) -> list[Loader]:
+    def loaders(self, stretch: Stretch, ranks: int, slots: int) -> list[Loader]:
         made = []
         for rank in range(ranks):
             loader = Loader(
@@ -96,8 +132,8 @@ class Run:
                 batch_tokens=ranks * slots,
                 rank=rank,
                 ranks=ranks,
-                threads=draw.choice((0, 0, 1, 3)),
-                prefetch=draw.choice((1, 2, 8)),
+                threads=THREADS[(stretch.threads + rank) % len(THREADS)],
+                prefetch=stretch.prefetch,
             )
             if self.state:
                 loader.load_state_dict(json.loads(self.state))
@@ -118,6 +154,7 @@ class Run:
         self.since.append(tuple(row for one in rows for row in one))
         self.bytes[batches[0].step] = [b"".join(array.tobytes() for array in batch.values()) for batch in batches]
         self.batches += 1
+        assert all(batch.scalars["max_seqlen_causal"] > 0 for batch in batches)
         return batches
 
     def save(self, loaders: list[Loader]) -> None:
@@ -131,25 +168,26 @@ class Run:
         self.since, self.left_since = [], {}
 
 
-def go(run: Run, draw: random.Random, worlds: list[tuple[int, int]], look: Any) -> None:
-    """To the end of the plan, in stretches: each on another world, some of them killed."""
-    while True:
-        ranks, slots = draw.choice(worlds)
-        loaders = run.loaders(draw, ranks, slots)
+def go(run: Run, way: list[Stretch], worlds: list[tuple[int, int]], look: Callable[..., None]) -> None:
+    """To the end of the plan, in stretches: each on another world, some of them killed; the last goes on to the end."""
+    for stretch in [*way, replace(way[-1], steps=["go"] * 100_000)]:
+        ranks, slots = worlds[stretch.world % len(worlds)]
+        loaders = run.loaders(stretch, ranks, slots)
         streams = [iter(loader) for loader in loaders]
         try:
-            for _ in range(draw.randint(1, 12)):
+            for step in stretch.steps:
                 batches = run.step(streams, loaders)
                 if batches is None:
                     run.save(loaders)
                     return
-                look(batches, ranks, slots)
-                if draw.random() < 0.3:
+                if step == "look":
+                    look(batches, ranks, slots)
+                elif step == "save":
                     run.save(loaders)
         finally:
             for loader in loaders:
                 loader.close()
-        if draw.random() < 0.5:
+        if stretch.killed:
             run.kill()
         else:
             run.save(loaders)
@@ -175,25 +213,32 @@ def oracle(data: Data, run: Run, batches: list[Batch], ranks: int, slots: int) -
 
 def test_every_row_once_whatever_happens(data: list[Data]) -> None:
     seen: Counter[str] = Counter()
-    for number in range(SEQUENCES):
-        draw = random.Random(f"sequence {number}")
-        one = draw.choice(data)
-        tail = draw.choice(("drop", "keep", "carry"))
-        skip_long = draw.random() < 0.2
-        skip_one = one.one_token and draw.random() < 0.5
-        plan = RowPlan(
-            one.paths,
-            phases=phases_of(draw, list(one.paths)),
-            tail=tail,
-            balance=draw.choice(("lpt", "lpt", "quadratic", "quadratic_work")),
-            long_rows="skip" if skip_long else "refuse",
-            one_token_rows="skip" if skip_one else "keep",
-            doc_ids=draw.random() < 0.3,
-        )
+
+    @settings(GATE, max_examples=SEQUENCES)
+    @given(
+        number=st.integers(0, len(data) - 1),
+        options=st.fixed_dictionaries(OPTIONS),
+        batches=st.lists(st.integers(1, 3), min_size=2, max_size=6),
+        room=st.lists(st.integers(0, 100), min_size=3, max_size=3),
+        one_world=st.booleans(),
+        way=WAY,
+        again=st.sampled_from((1, 2, 4)),
+    )
+    def sequence(
+        number: int,
+        options: dict[str, Any],
+        batches: list[int],
+        room: list[int],
+        one_world: bool,
+        way: list[Stretch],
+        again: int,
+    ) -> None:
+        one = data[number]
+        plan = RowPlan(one.paths, phases=phases_of(list(one.paths), batches), **options)
         run = Run(plan)
         # Slots are fixed where they decide which rows are skipped.
         slots = (
-            [max(3, one.longest // 2)] if skip_long else [one.longest + draw.randint(0, one.longest) for _ in range(3)]
+            [max(3, one.longest // 2)] if plan.skip_long else [one.longest + one.longest * each // 100 for each in room]
         )
         # An epoch must give batches that are not its last.
         worlds = [
@@ -202,18 +247,18 @@ def test_every_row_once_whatever_happens(data: list[Data]) -> None:
             for each in slots
             if each > 1 and 2 * ranks * each < one.shortest_epoch
         ] or [(1, min(slots))]
-        if draw.random() < 0.4:
-            worlds = [draw.choice(worlds)]
-        plain = tail != "carry" and not (skip_long or skip_one or one.one_token)
+        if one_world:
+            worlds = [worlds[way[0].world % len(worlds)]]
+        plain = plan.tail != "carry" and not (plan.skip_long or one.one_token)
 
         def look(batches: list[Batch], ranks: int, slots: int) -> None:
-            assert all(batch.scalars["max_seqlen_causal"] > 0 for batch in batches)
-            if plain and draw.random() < 0.2:  # noqa: B023
-                oracle(one, run, batches, ranks, slots)  # noqa: B023
+            if plain:
+                oracle(one, run, batches, ranks, slots)
                 seen["oracle"] += 1
 
+        seen["sequences"] += 1
         try:
-            go(run, draw, worlds, look)
+            go(run, way * again, worlds, look)
         except InputError as error:
             # Rare, and what the loader is to say then: too few rows with a response of two tokens, or a phase too long,
             # or an epoch that is one batch.
@@ -223,23 +268,37 @@ def test_every_row_once_whatever_happens(data: list[Data]) -> None:
                 for part in ("cannot give each rank", "next phase has not started", "epoch is at most one batch")
             ), said
             seen[said.partition(": ")[2][:20]] += 1
-            continue
-        finish(one, run, number, slots[0] if skip_long else None, skip_one)
+            return
+        finish(one, run, slots[0])
         seen["finished"] += 1
         seen["batches"] += run.batches
         if len(worlds) == 1:
             uninterrupted(run, *worlds[0])
             seen["compared with an uninterrupted run"] += 1
+
+    sequence()
     print(dict(seen))
-    assert seen["finished"] > SEQUENCES * 0.7
-    assert seen["oracle"] >= SEQUENCES // 10
-    assert seen["compared with an uninterrupted run"] >= SEQUENCES // 10
+    assert seen["sequences"] >= SEQUENCES
+    assert seen["finished"] > seen["sequences"] * 0.7
+    assert seen["oracle"] >= seen["sequences"] // 10
+    assert seen["compared with an uninterrupted run"] >= seen["sequences"] // 10
 
 
-def finish(data: Data, run: Run, number: int, slots: int | None, skip_one: bool) -> None:
+def phases_of(names: list[str], batches: list[int]) -> list[Phase] | None:
+    """Phases of so many batches each, over the folders in turn."""
+    if len(names) == 1:
+        return None
+    starts = accumulate(batches, initial=0)
+    return [
+        Phase(names[number % len(names)], step=start, lr_scale=(1.0, 0.5)[number % 2])
+        for number, start in enumerate(starts)
+    ]
+
+
+def finish(data: Data, run: Run, slots: int) -> None:
     """Each row once, save those that were skipped, were left, or come after the end."""
     handed_out = Counter(row for rows in run.kept for row in rows)
-    assert set(handed_out.values()) <= {1}, f"sequence {number}: a row twice"
+    assert set(handed_out.values()) <= {1}, "a row twice"
     position = run.plan.position(json.loads(run.state))
     for source, name in enumerate(data.paths):
         end = position.cursors[source]
@@ -247,22 +306,22 @@ def finish(data: Data, run: Run, number: int, slots: int | None, skip_one: bool)
             lengths = data.lengths[source, epoch]
             _, (_, _, _, resp_len) = samples.arrays(data.paths[name], epoch)
             skipped = np.zeros(len(lengths), bool)
-            if slots is not None:
+            if run.plan.skip_long:
                 skipped |= lengths > slots
-            if skip_one:
+            if run.plan.skip_one_token:
                 skipped |= resp_len == 1
             due = {row for row in range(len(lengths)) if (epoch, row) < tuple(end) and not skipped[row]}
             got = {row for s, e, row in handed_out if (s, e) == (source, epoch)}
             missing = due - got
-            assert not got - due, f"sequence {number}"
+            assert not got - due
             left = run.left.get((name, epoch), 0)
             if run.plan.tail == "carry" and epoch + 1 < len([key for key in data.lengths if key[0] == source]):
                 # What is left of all is said of the epoch where it begins.
-                assert len(missing) <= sum(run.left.values()), f"sequence {number}"
+                assert len(missing) <= sum(run.left.values())
             else:
-                assert len(missing) == left or run.plan.tail == "carry", f"sequence {number}: {len(missing)} of {left}"
+                assert len(missing) == left or run.plan.tail == "carry", f"{len(missing)} of {left}"
             if missing and run.plan.tail != "carry":
-                assert missing == set(sorted(due)[-len(missing) :]), f"sequence {number}: rows of the middle"
+                assert missing == set(sorted(due)[-len(missing) :]), "rows of the middle"
 
 
 def uninterrupted(run: Run, ranks: int, slots: int) -> None:

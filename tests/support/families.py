@@ -1,4 +1,4 @@
-"""What the tests of tokenizers share: files in the form of the published families, odd texts, and a comparison.
+"""What the tests of tokenizers share: files in the form of the published families, and a comparison.
 
 The files are trained here, on odd texts. Only their form is that of the published ones: Qwen 2 and 3, Llama 3, GPT-2,
 RoBERTa, GPT-NeoX, and GPT-4 as it was converted from tiktoken.
@@ -6,44 +6,23 @@ RoBERTa, GPT-NeoX, and GPT-4 as it was converted from tiktoken.
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from pairmill import _native
 from pairmill.encoder import GPT2_SPLIT, LLAMA3_SPLIT, SPLIT, Encoder, _recognised
+from tests.support.sides import trained
+from tests.support.strings import PIECES, nasty
 
-# Letters of several scripts, marks that compose, reorder or are newer than the normaliser, all kinds of white space,
-# digits of several scripts, contractions with and without folding, control characters, bytes the training never saw.
-NASTY = (
-    *"abcsStTlLrRvVeEmMdD'ſKé\u0301\u0323\u0344\u1ac1\u0898\u0958\uac00\u1100\u1161\u11a8\u212b",
-    *" \t\n\r\v\f\u0085\u00a0\u1680\u2003\u2028\u202f\u3000\u180e\u200b\ufeff\x1c\x00\x04\x7f",
-    *"012345²½Ⅷ٣.,!?-_=<>|{}\\日本語Пשх\u0378\ue000\U00011935\U00011930😀\u200d\U0010ffff",
-    "  ", "\r\n", " '", "<think>", "<|im_start|>", "the", " and", "'ll", "'RE", " 's", "12345", "e\u0301",
-)  # fmt: skip
 # The bytes of these occur in no text that trains, so that a vocabulary without all bytes lacks them.
 _UNSEEN = ("Ⅷ", "\U0010ffff")
 
 FAMILIES = ("qwen", "llama", "gpt2", "roberta", "neox", "gpt4")
-
-
-def nasty(draw: random.Random, pool: Iterable[str] = NASTY) -> str:
-    """A text of up to 120 odd things."""
-    return "".join(draw.choices(tuple(pool), k=draw.choice([0, 1, 2, 3, 5, 8, 13, 40, 120])))
-
-
-def scalars(step: int = 1) -> Iterator[str]:
-    """Texts with every Unicode scalar value, or every ``step``-th: alone, and between characters of every class."""
-    for code in range(0, 0x110000, step):
-        if not 0xD800 <= code < 0xE000:
-            one = chr(code)
-            yield one
-            yield f"a{one}b {one}c '{one}1{one}{one}2\n{one}e\u0301{one}\u0323\u3000{one} {one}"
 
 
 def added(content: str, **flags: bool) -> dict[str, Any]:
@@ -117,18 +96,10 @@ def made(family: str, *, every_byte: bool = True, seed: int = 0) -> str:
 
 def _trained(expression: str, every_byte: bool, seed: int) -> dict[str, Any]:
     """Vocabulary and merges that the library makes of odd texts."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(expression), "isolated"), byte_level])
-    tokenizer.decoder = decoders.ByteLevel()
     draw = random.Random(seed)
-    texts = [nasty(draw, [one for one in NASTY if one not in _UNSEEN]) for _ in range(300)]
+    texts = [nasty(draw, [one for one in PIECES if one not in _UNSEEN]) for _ in range(300)]
     texts += ["the cat and the hat, aaaaaaaa ====", "don't you're 2024"] * 5
-    alphabet = pre_tokenizers.ByteLevel.alphabet() if every_byte else []
-    trainer = trainers.BpeTrainer(vocab_size=700, show_progress=False, initial_alphabet=alphabet)
-    tokenizer.train_from_iterator(texts, trainer)
-    model = json.loads(tokenizer.to_str())["model"]
+    model = json.loads(trained(texts, 700, every_byte, [], expression).to_str())["model"]
     return {"vocab": model["vocab"], "merges": model["merges"]}
 
 

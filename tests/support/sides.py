@@ -21,7 +21,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from pairmill import _native
 from pairmill.encoder import SPLIT
 from tests.support import strings
-from tests.support.families import scalars
+from tests.support.strings import scalars
 
 # The ways in which this machine can scan; each gives the same ids.
 LEVELS = _native.simd_levels()
@@ -29,12 +29,14 @@ LEVELS = _native.simd_levels()
 SCALARS = 0x110000 - 0x800
 
 
-def trained(texts: list[str], vocab_size: int, full_alphabet: bool, special_tokens: list[str]) -> Tokenizer:
+def trained(
+    texts: list[str], vocab_size: int, full_alphabet: bool, special_tokens: list[str], split: str = SPLIT
+) -> Tokenizer:
     """A tokenizer trained by the wheel, in the configuration of train_tokenizer."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), pre_tokenizers.ByteLevel(False, False, False)]
+        [pre_tokenizers.Split(Regex(split), "isolated"), pre_tokenizers.ByteLevel(False, False, False)]
     )
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -144,7 +146,7 @@ EVERY_SCALAR = "621f10e09a669526d0cd5ead1ce358337ddbf1b39948ed4b35740216a3ab36c0
 
 
 def digests(encoders: list[Encode]) -> list[str]:
-    """The sha256 of the ids and the offsets that each encoder gives the texts of `families.scalars`."""
+    """The sha256 of the ids and the offsets that each encoder gives the texts of `strings.scalars`."""
     found = [hashlib.sha256() for _ in encoders]
     texts, inspected = scalars(), 0
     with ThreadPoolExecutor() as pool:

@@ -11,7 +11,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 SECONDS = float(os.environ.get("PAIRMILL_PROPERTY_SECONDS", 0))
@@ -55,6 +55,20 @@ def seeds(few: int) -> Iterator[int]:
         if seed - SEED >= few and time.monotonic() >= end:
             return
         yield seed
+
+
+def scalars(step: int = 1) -> Iterator[str]:
+    """Texts with every Unicode scalar value, or every ``step``-th: alone, and between characters of every class."""
+    for code in range(0, 0x110000, step):
+        if not 0xD800 <= code < 0xE000:
+            one = chr(code)
+            yield one
+            yield f"a{one}b {one}c '{one}1{one}{one}2\n{one}e\u0301{one}\u0323\u3000{one} {one}"
+
+
+def nasty(draw: random.Random, pool: Sequence[str] = PIECES) -> str:
+    """A text of up to 120 odd things."""
+    return "".join(draw.choices(pool, k=draw.choice([0, 1, 2, 3, 5, 8, 13, 40, 120])))
 
 
 def _part(draw: random.Random) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, models, processors
 
 from pairmill import _native, encoder
 from pairmill.encoder import SPLIT, Encoder
 from pairmill.errors import InputError, InternalError, StorageError
-from tests.support.families import nasty
 from tests.support.helpers import python
+from tests.support.sides import trained
+from tests.support.strings import nasty
 
 SPECIAL = ["<|PAD|>", "<|im_start|>", "<think>", "</think>"]
 
@@ -23,17 +24,11 @@ SPECIAL = ["<|PAD|>", "<|im_start|>", "<think>", "</think>"]
 @pytest.fixture(scope="module")
 def tokenizer_json() -> str:
     """A small tokenizer trained by the library, without all bytes."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
-    level = {"add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(**level)])
-    tokenizer.post_processor = processors.ByteLevel(**level)
     draw = random.Random(0)
     texts = [nasty(draw).replace("Ⅷ", "").replace("\U0010ffff", "") for _ in range(300)]
     texts += ["the cat and the hat, aaaaaaaa ====", "don't you're"] * 5
-    trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False, special_tokens=SPECIAL)
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer = trained(texts, 600, False, SPECIAL)
+    tokenizer.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
     return str(tokenizer.to_str())
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pairmill.encoder import Encoder
-from tests.support.families import FAMILIES, NASTY, added, compared, made, nasty, scalars
+from tests.support.families import FAMILIES, added, compared, made
+from tests.support.strings import PIECES, nasty, scalars
 
 SPLITS = {"qwen": "Qwen 2 and 3", "llama": "Llama 3 and GPT-4", "gpt4": "Llama 3 and GPT-4"}
 
@@ -18,7 +19,7 @@ def test_a_family_has_the_ids_of_the_library(family: str, every_byte: bool) -> N
     text = made(family, every_byte=every_byte)
     tokens = [token["content"] for token in json.loads(text)["added_tokens"]]
     draw = random.Random(family)
-    strings = [nasty(draw, (*NASTY, *tokens * 2)) for _ in range(700)]
+    strings = [nasty(draw, (*PIECES, *tokens * 2)) for _ in range(700)]
     # Words on both sides of the limits of cache and scan, numbers, and white space at the end.
     strings += ["".join(draw.choices("thecats", k=length)) for length in (15, 16, 64, 65, 256, 257, 3_000)]
     strings += ["7" * 1_001, "=" * 2_000, " " * 2_000, "\n" * 2_000 + "a", "the 123 <|'RE   日本"]
@@ -72,7 +73,7 @@ def test_added_tokens_of_every_kind_are_found_as_the_library_finds_them() -> Non
             assert "takes white space that another begins with" in encoder.reason
             continue
         native += 1
-        compared(text, [nasty(draw, (*NASTY, *chosen * 4)) for _ in range(150)])
+        compared(text, [nasty(draw, (*PIECES, *chosen * 4)) for _ in range(150)])
     assert native >= 12
 
 
