@@ -45,20 +45,6 @@ class Done:
         self.said = [json.loads(line)["message"] for line in stderr.splitlines()]
 
 
-# What a submission imports: a fresh interpreter takes a second and a half. Those that a signal reaches are started.
-SUBMITTED = (
-    "kfp.compiler",
-    "kfp.kubernetes",
-    "kfp_server_api",
-    "omegaconf",
-    "pipelines.parameters",
-    "pipelines.placement",
-    "pipelines.pretraining",
-    "pipelines.submit.publish",
-    "pipelines.submit.watch",
-)
-
-
 def call(server: ApiServer, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
     """Arguments and environment of a process."""
     command, options = (arguments[:1], arguments[1:]) if "=" not in arguments[0] else ((), arguments)
@@ -89,7 +75,7 @@ def end(process: subprocess.Popen[str]) -> Done:
 
 def submit(server: ApiServer, *arguments: str, **variables: str) -> Done:
     given, around = call(server, *arguments, **variables)
-    done = nursery.shared(SUBMITTED).run("pipelines.submit", given, around)
+    done = nursery.shared(nursery.PIPELINES).run("pipelines.submit", given, around)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -44,7 +44,18 @@ STORES = (
     "pairmill.storage.gcs",
     "pairmill.storage.s3",
 )
-PIPELINES = (*STORES, "kfp.kubernetes", "kfp.local", "pipelines.parameters", "pipelines.pretraining")
+PIPELINES = (
+    *STORES,
+    "kfp.compiler",
+    "kfp.kubernetes",
+    "kfp.local",
+    "kfp_server_api",
+    "pipelines.parameters",
+    "pipelines.placement",
+    "pipelines.pretraining",
+    "pipelines.submit.publish",
+    "pipelines.submit.watch",
+)
 
 
 class Child:
