@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from pairmill import storage
+from tests.support import tools
 from tests.support.cluster.rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
 from tests.support.cluster.submission import OPTIONS, SHARED, STAGES, Done, Given, credentials, given, logs, submit
 from tests.support.helpers import python
@@ -45,9 +46,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     start = time.monotonic()
     made = python("examples/make_raw.py", str(folder / "raw"))
     assert made.returncode == 0, made.stderr
-    options = [f"{name}={value}" for name, value in OPTIONS.items()]
-    local = python("-m", "pipelines.local", f"raw={folder / 'raw'}", f"root={folder / 'root'}", *options, timeout=600)
-    assert local.returncode == 0, local.stderr
+    tools.ended(tools.stage("pipelines.local", raw=folder / "raw", root=folder / "root", **OPTIONS))
     expected = manifests(str(folder / "root"))
     say(f"the run on this machine: {len(expected)} folders of results in {time.monotonic() - start:.1f} s")
 

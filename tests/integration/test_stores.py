@@ -17,8 +17,9 @@ import pytest
 
 from pairmill import storage
 from tests.support import tools
-from tests.support.emulator import Attempt, Backend, Folder, Process, load
+from tests.support.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.helpers import REPOSITORY, missing
+from tests.support.nursery import STORES
 from tests.support.objectstores.proxy import EVERYTHING, FaultProxy
 from tests.support.objectstores.servers import GcsServer, S3Server, Server
 from tests.support.results import manifests, upload
@@ -165,7 +166,7 @@ def line(server: Server, expected: Expected, folder: Path, environment: dict[str
     # A second of back-off takes 10 ms here, and pauses before a request is made again a quarter of their time.
     backend = Backend(
         Folder(folder / "artifacts"),
-        Process(folder=REPOSITORY, env={"PAIRMILL_STORAGE_PATIENCE": "40"}),
+        Forked(STORES, env={"PAIRMILL_STORAGE_PATIENCE": "40"}),
         folder / "pods",
         secrets={"pairmill-storage": secret},
         second=0.01,
@@ -174,7 +175,7 @@ def line(server: Server, expected: Expected, folder: Path, environment: dict[str
     return Line(backend, upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project")
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize(("server", "workers"), [("s3", 1), ("s3", 2), ("gs", 2), ("gs", 7)], indirect=["server"])
 def test_any_number_of_workers_gives_equal_manifests(
     server: Server, expected: Expected, tmp_path: Path, workers: int
 ) -> None:

@@ -21,9 +21,9 @@ import yaml
 from pairmill.engine.options import MAX_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
+from tests.support import nursery
 from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, until
-from tests.support.nursery import Nursery
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
 OTHER_IMAGE = "image=registry.example/pairmill@sha256:" + "1" * 64
@@ -43,30 +43,6 @@ class Done:
     def __init__(self, code: int, stdout: str, stderr: str) -> None:
         self.code, self.stdout, self.stderr = code, stdout, stderr
         self.said = [json.loads(line)["message"] for line in stderr.splitlines()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nursery() -> Iterator[None]:
-    """Submissions that no signal reaches: a fresh interpreter imports kfp for a second and a half."""
-    with Nursery(REPOSITORY, SUBMITTED) as made:
-        NURSERIES.append(made)
-        yield
-        NURSERIES.remove(made)
-
-
-# What a submission imports.
-SUBMITTED = (
-    "kfp.compiler",
-    "kfp.kubernetes",
-    "kfp_server_api",
-    "omegaconf",
-    "pipelines.parameters",
-    "pipelines.placement",
-    "pipelines.pretraining",
-    "pipelines.submit.publish",
-    "pipelines.submit.watch",
-)
-NURSERIES: list[Nursery] = []
 
 
 def call(server: ApiServer, *arguments: str, **variables: str) -> tuple[list[str], dict[str, str]]:
@@ -99,7 +75,7 @@ def end(process: subprocess.Popen[str]) -> Done:
 
 def submit(server: ApiServer, *arguments: str, **variables: str) -> Done:
     given, around = call(server, *arguments, **variables)
-    done = NURSERIES[0].run("pipelines.submit", given, around)
+    done = nursery.shared(nursery.PIPELINES).run("pipelines.submit", given, around)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

@@ -17,8 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
-from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 from tests.support.helpers import PATIENCE, REPOSITORY
 
@@ -45,82 +44,18 @@ STORES = (
     "pairmill.storage.gcs",
     "pairmill.storage.s3",
 )
-
-# Each request is a socket of its own, sent along with the streams. A minder forks the program and says how it ended;
-# the program says its number, and runs its module behind the loop. Where it is forked no thread runs but the
-# allocator's, which minds forks. To look for garbage among all that was imported, or to take it down at the end, would
-# touch every page and copy it: a tenth of a second in place of a hundredth.
-_PROGRAM = """
-import atexit, contextlib, ctypes, gc, importlib, json, os, runpy, socket, sys, threading, traceback
-for name in sys.argv[2:]:
-    importlib.import_module(name)
-gc.collect()
-gc.freeze()
-door = socket.socket(fileno=int(sys.argv[1]))
-while True:
-    said, streams, *_ = socket.recv_fds(door, 1, 4)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    if not said:
-        os._exit(0)
-    if not os.fork():
-        break
-    for each in streams:
-        os.close(each)
-door.close()
-talk = socket.socket(fileno=streams[0])
-with talk.makefile() as file:
-    given = json.loads(file.readline())
-child = os.fork()
-if child:
-    for each in streams[1:]:
-        os.close(each)
-    _, status = os.waitpid(child, 0)
-    talk.sendall(b"%d\\n" % os.waitstatus_to_exitcode(status))
-    os._exit(0)
-os.setsid()
-talk.sendall(b"%d\\n" % os.getpid())
-talk.close()
-for number, each in enumerate(streams[1:]):
-    os.dup2(each, number)
-    os.close(each)
-if given["mounts"]:
-    system = ctypes.CDLL(None, use_errno=True)
-    def call(name, *arguments):
-        if getattr(system, name)(*arguments):
-            raise OSError(ctypes.get_errno(), name)
-    call("unshare", 0x20000)  # CLONE_NEWNS
-    call("mount", b"none", b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
-    for source, place, options in given["mounts"]:
-        kind, flags = (b"tmpfs", 0) if options else (None, 0x1000)  # MS_BIND
-        call("mount", source.encode(), place.encode(), kind, ctypes.c_ulong(flags), options.encode() or None)
-os.environ.clear()
-os.environ.update(given["environment"])
-sys.argv[1:] = given["arguments"]
-if given["die_before"]:
-    from tests.support.kill_points import die_before
-    die_before(given["die_before"])
-code = 0
-try:
-    runpy.run_module(given["module"], run_name="__main__", alter_sys=True)
-except SystemExit as ended:
-    code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-except BaseException:
-    traceback.print_exc()
-    code = 1
-threading._shutdown()
-atexit._run_exitfuncs()
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(code)
-"""
-
-
-@cache
-def shared(imported: Sequence[str] = STAGES) -> "Nursery":
-    """One for all tests of this process, with which it ends."""
-    return Nursery(REPOSITORY, imported).__enter__()
+PIPELINES = (
+    *STORES,
+    "kfp.compiler",
+    "kfp.kubernetes",
+    "kfp.local",
+    "kfp_server_api",
+    "pipelines.parameters",
+    "pipelines.placement",
+    "pipelines.pretraining",
+    "pipelines.submit.publish",
+    "pipelines.submit.watch",
+)
 
 
 class Child:
@@ -164,27 +99,19 @@ class Child:
 
 
 class Nursery:
-    """Runs modules.
+    """Runs modules in the repository.
 
     Args:
-        folder: working directory of all.
         imported: what they have imported already.
     """
 
-    def __init__(self, folder: Path, imported: Sequence[str] = STAGES) -> None:
-        self._folder, self._imported = folder, imported
-
-    def __enter__(self) -> Self:
+    def __init__(self, imported: Sequence[str]) -> None:
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Threads of numpy's algebra would be started by its import.
-        command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
-        self._process = subprocess.Popen([*command, *self._imported], cwd=self._folder, pass_fds=[theirs.fileno()])
+        own = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno()), *imported]
+        self._process = subprocess.Popen(command, cwd=REPOSITORY, env=own, pass_fds=[theirs.fileno()])
         theirs.close()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._door.close()
-        self._process.wait()
 
     def start(
         self,
@@ -233,3 +160,9 @@ class Nursery:
                 file.seek(0)
                 texts.append(file.read().decode())
         return subprocess.CompletedProcess([module, *arguments], code, *texts)
+
+
+@cache
+def shared(imported: Sequence[str] = STAGES) -> Nursery:
+    """One for all tests of this process, with which it ends."""
+    return Nursery(imported)

@@ -97,13 +97,14 @@ def run(arguments: Sequence[str], *, fresh: bool = False) -> Done:
     """Run a program to its end.
 
     Args:
-        fresh: whether it is an interpreter of its own, as for what compares the bytes of two runs: stages are forked,
-            and all forks hash alike.
+        fresh: whether a module gets an interpreter of its own, as where the bytes of two runs are compared: others are
+            forked, and all forks hash alike.
     """
     start = time.monotonic()
     done: subprocess.CompletedProcess[str]
-    if arguments[1] == "-m" and arguments[2].startswith("components.") and not fresh:
-        done = nursery.shared().run(arguments[2], arguments[3:], environment())
+    if arguments[1] == "-m" and not fresh:
+        imported = nursery.STAGES if arguments[2].startswith("components.") else nursery.PIPELINES
+        done = nursery.shared(imported).run(arguments[2], arguments[3:], environment())
     else:
         done = subprocess.run(
             arguments, cwd=REPOSITORY, env=environment(), capture_output=True, timeout=PATIENCE, check=False, text=True

@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from pipelines.submit import state
 from pipelines.submit.server import Server, ServerConfig
 from tests.support.cluster.rig import SECRET, require, say
 from tests.support.helpers import REPOSITORY
+from tests.support.nursery import PIPELINES, shared
 
 OPTIONS = {"vocab_size": 512, "epochs": 2}
 """Of the runs, here and there."""
@@ -132,19 +132,19 @@ def submit(of: Given, **options: object) -> Done:
         **OPTIONS,
     }
     arguments = [f"{name}={value}" for name, value in (ours | options).items()]
-    command = [sys.executable, "-m", "pipelines.submit", *arguments, *of.options]
     environment = {**os.environ, "PAIRMILL_LOG": "json"}
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    read, write = os.pipe()
+    with TemporaryFile("w+") as stdout, open(read) as stderr:
+        submission = shared(PIPELINES)
+        process = submission.start("pipelines.submit", [*arguments, *of.options], environment, (stdout.fileno(), write))
+        os.close(write)
         said = []
-        for line in process.stderr:
+        for line in stderr:
             said.append(json.loads(line)["message"] if line.startswith("{") else line.rstrip())
             say(f"  {said[-1]}")
-        run = process.stdout.read().strip()
-    return Done(process.returncode, run, said)
+        code = process.wait()
+        stdout.seek(0)
+        return Done(code, stdout.read().strip(), said)
 
 
 def logs(of: Given, run: str) -> dict[str, str]:
