@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
@@ -37,9 +37,8 @@ class Stats:
     def cov_toks(self) -> int:
         return self.cov_itoks + self.cov_rtoks
 
-    def add(self, other: Stats) -> None:
-        for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 def category(task: str) -> str:
@@ -48,16 +47,13 @@ def category(task: str) -> str:
 
 
 def total(tasks: Mapping[str, Stats]) -> Stats:
-    found = Stats()
-    for stats in tasks.values():
-        found.add(stats)
-    return found
+    return sum(tasks.values(), Stats())
 
 
 def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
     found: dict[str, Stats] = {}
     for name, stats in tasks.items():
-        found.setdefault(category(name), Stats()).add(stats)
+        found[category(name)] = found.get(category(name), Stats()) + stats
     return found
 
 
@@ -73,7 +69,7 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
     groups = by_category(stats)
     if GLOBAL in groups:
         if profile == "data_io":
-            groups[GLOBAL].add(whole)  # the reference counts such a category's tasks twice
+            groups[GLOBAL] += whole  # the reference counts such a category's tasks twice
         else:
             groups[f"{GLOBAL} (category)"] = groups.pop(GLOBAL)
     base = groups.setdefault(GLOBAL, whole)

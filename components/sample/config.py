@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.sample.node.config import NodeConfig
+from components.sample.node.config import NodeConfig, require_at_least
 from pairmill.engine.options import Profile, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
@@ -25,7 +25,7 @@ class SampleConfig(NodeConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_at_least(seed=0, epochs=1, context_size=1, min_resp_length=0)
+        require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
         if not self.tokenized_path and not self.plan:
             raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
 

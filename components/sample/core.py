@@ -17,8 +17,7 @@ from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import owned
-from components.sample.node.carry_out import Made, carry_out, threads
-from components.sample.node.carry_out import Sample as SampleToMake
+from components.sample.node.carry_out import Made, PlannedSample, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, DatasetRows, rows_of
@@ -129,7 +128,7 @@ class Draft:
     def fingerprint(self) -> str:
         return fingerprint_of(Sample.version, byte_options(self.config), self.inputs, self.layout)
 
-    def sample(self, out: Writer | None = None) -> SampleToMake:
+    def sample(self, out: Writer | None = None) -> PlannedSample:
         """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
         plan, sampled = draw_plan(
             [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
@@ -140,7 +139,7 @@ class Draft:
                 with owned.errors_at(out.folder):  # the arrays that are written meanwhile are elsewhere
                     plan.save(out)
 
-        return SampleToMake(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
+        return PlannedSample(self._manifest(plan, sampled), lambda: plan, lambda: self.folder.tasks, keep=keep)
 
     def _rows(self, task: tokens.Dataset) -> DatasetRows:
         rule, ambiguous = self.rules.match(task.name)

@@ -12,6 +12,7 @@ from components.sample.analytics import Stats
 from pairmill.engine.manifest import Manifest
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.report.powers import bins
 
 _PARTS = ("instruction", "response")
 
@@ -163,9 +164,3 @@ def _table(title: str, what: str, stats: dict[str, Stats]) -> Table:
             for name, one in stats.items()
         ],
     )
-
-
-def bins(counts: list[int]) -> list[tuple[str, int]]:
-    """Label counts by powers of two, without the empty ones at both ends."""
-    used = [power for power, count in enumerate(counts) if count]
-    return [(f"≤ {2**power:,}", counts[power]) for power in range(used[0], used[-1] + 1)] if used else []

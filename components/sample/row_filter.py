@@ -19,16 +19,10 @@ from components.sample.node.plan import narrowest
 from pairmill.engine.manifest import Ledger
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX, Ints
+from pairmill.report.powers import by_size
 
 NEVER = 2**63 - 1
 """A context that no row has."""
-
-
-def by_size(sizes: NDArray[Any], weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """Count the sizes (or sum their weights) in (2^(k-1), 2^k] for each k from 0; int64, shape (64,)."""
-    power = np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
-    counts = np.bincount(power, minlength=64) if weights is None else np.bincount(power, weights, minlength=64)
-    return counts.astype(np.int64)
 
 
 @dataclass

@@ -35,6 +35,13 @@ def test_rooms_have_no_cycle() -> None:
     assert "pairmill.storage" in graph["pairmill.engine"]
 
 
+def test_what_a_node_runs_and_the_preview_import_nothing_else_of_their_stage() -> None:
+    graph = imports.edges()
+    for room in ("components.sample.node", "components.sample.preview"):
+        assert graph[room]
+        assert not [other for other in graph[room] if other.startswith("components")]
+
+
 def test_the_reduced_graph_reaches_what_the_whole_one_reaches() -> None:
     def reached(graph: imports.Edges, name: str) -> set[str]:
         return set(graph[name]).union(*(reached(graph, target) for target in graph[name]))

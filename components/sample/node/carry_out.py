@@ -37,7 +37,7 @@ MakeRoom = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Sample:
+class PlannedSample:
     """A sample to make.
 
     Args:
@@ -140,7 +140,7 @@ def threads(config: NodeConfig) -> int:
     return config.workers or min(available_cores(), _MAX_WORKERS)
 
 
-def open_plan(config: NodeConfig) -> Sample:
+def open_plan(config: NodeConfig) -> PlannedSample:
     """Return the sample of the plan that the options name, in the format that they name.
 
     Raises:
@@ -188,7 +188,7 @@ def open_plan(config: NodeConfig) -> Sample:
     fingerprint = fingerprint_of(manifest.version, manifest.options, manifest.inputs, layout)
     data = {key: value for key, value in manifest.data.items() if key != "sample"} | {"layout": layout}
     root = root or storage.parent_of(storage.parent_of(home))
-    return Sample(
+    return PlannedSample(
         replace(manifest, fingerprint=fingerprint, data=data),
         partial(SamplePlan.load, home, manifest, threads(config)),
         partial(_datasets, config, manifest, root, digested=layout != planned),
@@ -235,7 +235,7 @@ class Made:
 
 
 def carry_out(
-    config: NodeConfig, fingerprint: str, describe: Callable[[], Sample], files: list[File] | None = None
+    config: NodeConfig, fingerprint: str, describe: Callable[[], PlannedSample], files: list[File] | None = None
 ) -> Made:
     """Make the sample in ``output_path`` unless it is there, and make it the node's current one.
 
@@ -255,7 +255,7 @@ def carry_out(
 
 
 def _make_or_reuse(
-    config: NodeConfig, node: Node, describe: Callable[[], Sample], files: list[File] | None
+    config: NodeConfig, node: Node, describe: Callable[[], PlannedSample], files: list[File] | None
 ) -> tuple[Manifest, bool]:
     start, workers = time.monotonic(), threads(config)
     load = partial(node.load_if_intact, workers, expected=files, verify=config.verify)

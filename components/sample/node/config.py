@@ -52,7 +52,7 @@ class NodeConfig:
     workers: int = option(0, help="threads; 0 = one per available core, at most 32", changes_bytes=False)
 
     def __post_init__(self) -> None:
-        self.require_at_least(keep=0, workers=0)
+        require_at_least(self, keep=0, workers=0)
         if not self.output_path and not self.root:
             raise UsageError("both are empty", where="output_path, root", expected="at least one place to write to")
         if FINGERPRINT in self.output_path.rstrip("/").removesuffix(f"/{FINGERPRINT}"):
@@ -63,9 +63,10 @@ class NodeConfig:
                 expected=f"for example /dev/shm/pairmill/{FINGERPRINT}",
             )
 
-    def require_at_least(self, **limits: int) -> None:
-        """Raise UsageError if an option is below its limit, or is not a 64-bit integer."""
-        for name, least in limits.items():
-            value = getattr(self, name)
-            if not least <= value < 2**63:
-                raise UsageError("out of range", where=name, got=str(value), expected=f"an integer of {least} or more")
+
+def require_at_least(config: object, **limits: int) -> None:
+    """Raise UsageError if an option is below its limit, or is not a 64-bit integer."""
+    for name, least in limits.items():
+        value = getattr(config, name)
+        if not least <= value < 2**63:
+            raise UsageError("out of range", where=name, got=str(value), expected=f"an integer of {least} or more")

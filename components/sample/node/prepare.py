@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from components.sample.node import owned
+from components.sample.node.config import require_at_least
 from components.sample.node.space import mounts
 from pairmill import log, storage
 from pairmill.engine.options import option
-from pairmill.errors import StorageError, UsageError
+from pairmill.errors import StorageError
 
 NON_ROOT = 65532
 """The user that our images run as."""
@@ -36,12 +37,10 @@ def prepare(config: PrepareConfig) -> str:
     """Make the folder if it is absent, and give it to its owner, who alone may write to it.
 
     Raises:
-        UsageError: a negative id.
+        UsageError: an id is out of range.
         StorageError: the folder is a symbolic link, or is itself a mount, or may not be changed.
     """
-    for name in ("uid", "gid"):
-        if getattr(config, name) < 0:
-            raise UsageError("must not be negative", where=name, got=str(getattr(config, name)))
+    require_at_least(config, uid=0, gid=0)
     path = storage.local_path(storage.normalise(config.path, "path"))
     with owned.errors_at(f"path={path}"):
         with owned.closing(owned.open_path(path.parent)) as parent:

@@ -47,18 +47,17 @@ class State:
 
 
 class Sampled:
-    """A node's folder, or a sampled folder; the manifest is parsed again only if its file was replaced."""
+    """A node's folder, or a sampled folder."""
 
     def __init__(self, path: str, plan: str = "") -> None:
         self._path, self._plan = path, plan
-        self._seen: tuple[object, Manifest | None] = (None, None)
 
     def look(self) -> State:
         """Return its state now; with a plan, that of the plan's sample."""
         folder = folder_of(self._path, "path", self._plan)
         try:
             # OSError: another run may replace the folder between two looks.
-            manifest = self._manifest(folder)
+            manifest = manifests.read(str(folder)) if (folder / MANIFEST).is_file() else None
             if manifest is None:
                 return State(folder, None, f"{folder} has no finished sample")
             if self._plan not in {"", manifest.fingerprint}:
@@ -67,16 +66,6 @@ class Sampled:
         except (InputError, OSError) as error:
             return State(folder, None, str(error))
         return State(folder, manifest, "; ".join(wrong[:3]))
-
-    def _manifest(self, folder: Path) -> Manifest | None:
-        path = folder / MANIFEST
-        if not path.is_file():
-            return None
-        stat = path.stat()
-        key = (path, stat.st_ino, stat.st_mtime_ns)
-        if self._seen[0] != key:
-            self._seen = (key, manifests.read(str(folder)))
-        return self._seen[1]
 
 
 def metrics(state: State, path: str) -> str:

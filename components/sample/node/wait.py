@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from components.sample.node.config import require_at_least
 from components.sample.node.serve import Sampled
 from pairmill import log
 from pairmill.engine import manifest as manifests
@@ -34,8 +35,7 @@ def wait(config: WaitConfig) -> str:
     """
     if config.plan and not manifests.is_fingerprint(config.plan):
         raise UsageError("not a valid fingerprint", where="plan", got=config.plan, expected="16 hexadecimal digits")
-    if config.timeout < 0:
-        raise UsageError("timeout must not be negative", where="timeout", got=str(config.timeout))
+    require_at_least(config, timeout=0)
     start = logged = time.monotonic()
     sampled = Sampled(config.path, config.plan)
     while True:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from components.sample.preview.config import InspectConfig
 from components.sample.preview.walk import COSTS, TrainingPreview
-from components.sample.report import bins
 from pairmill.loader.folder import Metadata
 from pairmill.loader.row_plan import Balance
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Table
+from pairmill.report.powers import bins
 
 _WORK = COSTS[2]
 _MATTERS = 0.01

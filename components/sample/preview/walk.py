@@ -13,12 +13,12 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.row_filter import by_size
 from pairmill import log
 from pairmill.errors import InputError
 from pairmill.loader.folder import Epoch, SampledFolder
 from pairmill.loader.plan import Draw, Position, World
 from pairmill.loader.row_plan import Balance, RowPlan
+from pairmill.report.powers import by_size
 
 COSTS = ("inputs", "length²", "attention work")
 _LONGEST = 10
@@ -114,7 +114,7 @@ class TrainingPreview:
         rows: of the folder, all epochs.
         long: rows that need more slots than a rank has.
         one_token: rows whose response is one token.
-        lengths: all rows by inputs, as :func:`components.sample.row_filter.by_size` counts.
+        lengths: all rows by inputs, as :func:`pairmill.report.powers.by_size` counts.
         longest: the longest rows, each once even if several epochs have it.
         used: inputs of each global batch, in order.
         rank_rows: rows of a rank's batch.

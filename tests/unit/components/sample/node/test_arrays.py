@@ -20,7 +20,7 @@ from components.sample.node.layout import ArrayLayout, token_dtype
 from components.sample.node.materialize import materialize
 from components.sample.node.owned import OpenFolder
 from components.sample.node.plan import PlannedDataset, SamplePlan, narrowest
-from components.sample.row_filter import by_size, rows_of
+from components.sample.row_filter import rows_of
 from pairmill import storage
 from pairmill.errors import InputError
 from pairmill.formats.prefixes import Rule
@@ -242,12 +242,7 @@ def test_starts_beyond_31_bits_take_eight_bytes() -> None:
         assert laid_out.length == (count + extra) * 4096
 
 
-def test_numbers_are_counted_by_powers_of_two() -> None:
-    counts = by_size(np.array([0, 1, 2, 3, 4, 5, 1024, 1025]))
-    assert {power: int(count) for power, count in enumerate(counts) if count} == {0: 2, 1: 1, 2: 2, 3: 1, 10: 1, 11: 1}
-    weighted = by_size(np.array([3, 4]), np.array([10, 5]))
-    assert (int(weighted[2]), int(weighted.sum())) == (15, 15)
-    assert by_size(np.empty(0, np.int64)).sum() == 0
+def test_numbers_take_the_narrowest_type() -> None:
     assert (narrowest(2**31 - 1), narrowest(2**31)) == (np.dtype(np.int32), np.dtype(np.int64))
 
 

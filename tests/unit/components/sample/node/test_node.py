@@ -931,7 +931,7 @@ def test_prepare_hands_a_folder_over(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         prepare(PrepareConfig(path=str(tmp_path / "file")))
-    with pytest.raises(UsageError, match="uid: must not be negative"):
+    with pytest.raises(UsageError, match="uid: out of range"):
         prepare(PrepareConfig(path=str(path), uid=-1))
     assert tmp_path.stat().st_uid == os.getuid()
 
