@@ -7,6 +7,7 @@ A :class:`Store` is a flat space of immutable objects addressed by URI. Every ba
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from urllib.parse import quote
 
@@ -33,32 +34,26 @@ __all__ = [
 
 
 @functools.cache
-def _store(kind: str) -> Store | None:
-    # Importing the clients of object stores takes most of a second, and training nodes may not have them.
+def _store(kind: str) -> Store:
     if kind == "file":
         return LocalStore()
-    if kind in {"s3", "minio"}:
-        from pairmill.storage.s3 import S3Store
-
-        return S3Store(kind)
-    if kind == "gs":
-        from pairmill.storage.gcs import GcsStore
-
-        return GcsStore()
-    return None
+    # Imported here: the clients of object stores take most of a second, and training nodes may not have them.
+    module, name = OBJECT_STORES[kind].split(".")
+    store: Store = getattr(importlib.import_module(f"{__name__}.{module}"), name)(kind)
+    return store
 
 
 def store_for(uri: str) -> Store:
     """The backend of a URI. Raises UsageError for a scheme that no backend serves."""
-    store = _store(scheme(uri))
-    if store is None:
+    kind = scheme(uri)
+    if kind != "file" and kind not in OBJECT_STORES:
         raise UsageError(
             "no storage backend for this scheme",
             where=uri,
-            got=f"{scheme(uri)}://",
+            got=f"{kind}://",
             expected=", ".join(["a path", "file://", *(f"{name}://" for name in OBJECT_STORES)]),
         )
-    return store
+    return _store(kind)
 
 
 def forget() -> None:

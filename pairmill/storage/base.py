@@ -103,8 +103,8 @@ class Store(ABC):
         return None
 
     @abstractmethod
-    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
-        """Context manager: yields a local path to fill. The object appears at a clean exit, complete, or not at all.
+    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> AbstractContextManager[Path]:
+        """Yield a local path to fill. The object appears at a clean exit, complete, or not at all.
 
         An object that exists is replaced atomically. Two writers of one URI both succeed. After a crash of the machine
         an object that is not ``durable`` may be shorter, or gone. A ``final`` object is read-only where files have
@@ -168,16 +168,6 @@ class Store(ABC):
         except Changed as error:
             hint = "run the same command when nothing writes to it any more"
             raise Changed(f"changed during each of {_TRIED} reads", where=uri, hint=hint) from error
-
-
-class Creation(ABC):
-    """An object that is being written."""
-
-    @abstractmethod
-    def __enter__(self) -> Path: ...
-
-    @abstractmethod
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None: ...
 
 
 def each(work: Callable[[T, Event], R], items: Iterable[T], threads: int | None) -> tuple[R, ...]:

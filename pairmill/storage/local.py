@@ -8,14 +8,14 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from pairmill.errors import Changed, InputError
 from pairmill.log import event
 from pairmill.storage import partials
-from pairmill.storage.base import Creation, Entry, Store, translated
+from pairmill.storage.base import Entry, Store, translated
 from pairmill.storage.uris import local_path
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
@@ -114,11 +114,11 @@ class LocalStore(Store):
     def file(self, uri: str) -> Path | None:
         return local_path(uri)
 
-    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
-        return _LocalCreation(local_path(uri), durable, final=final)
+    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> AbstractContextManager[Path]:
+        return _Creation(local_path(uri), durable, final=final)
 
     def commit(self, uri: str, data: bytes) -> bytes:
-        with _LocalCreation(local_path(uri), durable=True, replace=False) as path, translated(uri):
+        with _Creation(local_path(uri), durable=True, replace=False) as path, translated(uri):
             path.write_bytes(data)
         return self.read(uri)
 
@@ -176,7 +176,9 @@ def _require_stamp(file: BinaryIO, stamp: str, uri: str) -> None:
         )
 
 
-class _LocalCreation(Creation):
+class _Creation:
+    """A partial file that becomes an object."""
+
     def __init__(self, target: Path, durable: bool, *, replace: bool = True, final: bool = False) -> None:
         self._target, self._durable, self._replace = target, durable, replace
         self._mode = 0o444 if final else 0o666

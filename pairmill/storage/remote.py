@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageError, from_os_error
 from pairmill.retry import TRANSIENT, Again, asked_pause, raced, retried
 from pairmill.storage import partials
-from pairmill.storage.base import Creation, Digest, Entry, Store
+from pairmill.storage.base import Digest, Entry, Store
 from pairmill.storage.uris import bucket_and_key, local_path, scheme
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ class RemoteStore(Store):
     loggers: ClassVar[tuple[str, ...]]
     """Loggers of the client that repeat what is logged here."""
 
-    def __init__(self) -> None:
-        self._making = Lock()
+    def __init__(self, kind: str) -> None:
+        self._kind, self._making = kind, Lock()
 
     # --- what a backend implements ---
 
@@ -267,8 +267,27 @@ class RemoteStore(Store):
         # typeshed has BufferedReader apart from BinaryIO, which it is.
         return cast(BinaryIO, io.BufferedReader(Reader(fetch, stat.size, self._readers), FIRST))
 
-    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Creation:
-        return _RemoteCreation(self, Place.of(uri))
+    @contextmanager
+    def create(self, uri: str, *, durable: bool = True, final: bool = False) -> Iterator[Path]:
+        place, folder = Place.of(uri), partials.scratch()
+        _sweep(folder)
+        try:
+            handle, path = partials.make(folder, _HEAD)
+        except OSError as error:
+            raise _full(folder, error) if error.errno in SPACE else from_os_error(error, str(folder)) from error
+        try:
+            try:
+                yield path
+            except OSError as error:
+                if error.errno in SPACE and not error.filename:
+                    raise _full(folder, error) from error
+                if isinstance(error, FileNotFoundError) and error.filename == str(path):
+                    raise partials.removed(path) from error
+                raise
+            self._send(place, partials.written(path, handle))
+        finally:
+            partials.remove(path)
+            os.close(handle)
 
     def write(self, uri: str, data: bytes) -> None:
         if len(data) > PART:
@@ -540,36 +559,9 @@ class Reader(io.RawIOBase):
             there += 1
 
 
-class _RemoteCreation(Creation):
-    """A scratch file that becomes an object. Each process first removes the scratch files of killed writers."""
-
-    def __init__(self, store: RemoteStore, place: Place) -> None:
-        self._store, self._place = store, place
-
-    def __enter__(self) -> Path:
-        folder = partials.scratch()
-        _sweep(folder)
-        try:
-            self._handle, self._path = partials.make(folder, _HEAD)
-        except OSError as error:
-            raise _full(folder, error) if error.errno in SPACE else from_os_error(error, str(folder)) from error
-        return self._path
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if isinstance(error, OSError) and error.errno in SPACE and not error.filename:
-                raise _full(self._path.parent, error) from error
-            if isinstance(error, FileNotFoundError) and error.filename == str(self._path):
-                raise partials.removed(self._path) from error
-            if kind is None:
-                self._store._send(self._place, partials.written(self._path, self._handle))
-        finally:
-            partials.remove(self._path)
-            os.close(self._handle)
-
-
 @functools.cache
 def _sweep(folder: Path) -> None:
+    """Remove the scratch files of killed writers, once a process."""
     partials.sweep_folder(folder, _HEAD)
 
 

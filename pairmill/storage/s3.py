@@ -63,10 +63,6 @@ class S3Store(RemoteStore):
 
     loggers = ("botocore", "urllib3")
 
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self._kind = kind
-
     def _connected(self) -> Any:
         import botocore.session
         from botocore.config import Config

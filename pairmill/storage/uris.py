@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pairmill.errors import StorageError, UsageError
 
-OBJECT_STORES = ("gs", "s3", "minio")
-"""Schemes whose URIs are ``<scheme>://<bucket>/<key>``."""
+OBJECT_STORES = {"gs": "gcs.GcsStore", "s3": "s3.S3Store", "minio": "s3.S3Store"}
+"""Schemes whose URIs are ``<scheme>://<bucket>/<key>``, and the module and class below this package for each."""
 
 
 def scheme(uri: str) -> str:
