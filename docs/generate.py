@@ -79,7 +79,7 @@ def licences_table() -> str:
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """Replace what stands between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
+    """Replace the text between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
     old = path.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     new, count = pattern.subn(lambda match: match.group(1) + text + "\n" + match.group(2), old)

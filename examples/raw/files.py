@@ -19,14 +19,14 @@ Row = Callable[[random.Random, int], dict[str, Any]]
 _LARGEST_GROUP = 10_000
 
 
-def card(folder: Path, plays: str, configs: Mapping[str, Mapping[str, str]]) -> None:
+def card(folder: Path, repository: str, configs: Mapping[str, Mapping[str, str]]) -> None:
     """A data set card: per config the pattern of each split's files."""
     lines = ["---", "configs:"]
     for config, splits in configs.items():
         lines += [f"- config_name: {config}", "  data_files:"]
         for split, pattern in splits.items():
             lines += [f"  - split: {split}", f"    path: {pattern}"]
-    lines += ["---", f"# Generated example in the format of {plays}; not the published data set", ""]
+    lines += ["---", f"# Generated example in the format of {repository}; not the published data set", ""]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
