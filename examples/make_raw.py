@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from raw import instructions, mathematics, questions
+from raw.large import FAMILIES
 
 SEED = 20261121
 
@@ -59,8 +60,6 @@ def make(folder: Path, sources: Sequence[str] = DEFAULT, scale: int = 1) -> None
 
 def make_family(folder: Path, family: str, size: int, files: int = 9) -> None:
     """Write one large source below ``folder``: about ``size`` bytes in this many files."""
-    from raw.large import FAMILIES
-
     name, fill = FAMILIES[family]
     fill(folder / name, size, files)
 

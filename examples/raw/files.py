@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 Source = Callable[[Path, random.Random, int], None]
 """Writes a source below a folder, with a generator of random numbers and a scale."""
 Row = Callable[[random.Random, int], dict[str, Any]]
@@ -93,9 +96,6 @@ def parquet(
         types: Arrow types of columns that are not text.
         group: rows of a row group; 0 = a third of them, but no more than 10,000.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = _blocks(rows, group or min(-(-count // 3), _LARGEST_GROUP))
     first = next(blocks)
