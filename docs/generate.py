@@ -14,10 +14,13 @@ from typing import Any, get_type_hints
 import imports
 from picture import picture
 
+from components.clean.config import source_options
+from components.fetch.core import describe
 from components.sample.preview.config import InspectConfig
 from pairmill.engine.stage import default_of
 from pairmill.interface.cli import type_name
 from pipelines.stages import STAGES
+from sources.datasets import SOURCES
 
 TOP = Path(__file__).parent.parent
 
@@ -48,8 +51,6 @@ def index_table() -> str:
 
 def sources_table() -> str:
     """Sources as a Markdown table."""
-    from sources.datasets import SOURCES
-
     lines = ["| source | data set |", "|---|---|"]
     for name, source in sorted(SOURCES.items()):
         summary = (importlib.import_module(type(source).__module__).__doc__ or "").strip().splitlines()[0]
@@ -59,8 +60,6 @@ def sources_table() -> str:
 
 def source_options_table() -> str:
     """Options of single sources as a Markdown table."""
-    from components.clean.config import source_options
-
     lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
     lines += [f"| `{name}` | {kind} | `{default}` | {text} |" for name, kind, default, text in source_options()]
     return "\n".join(lines)
@@ -68,9 +67,6 @@ def source_options_table() -> str:
 
 def licences_table() -> str:
     """Origin, licence and citation of every source as a Markdown table."""
-    from components.fetch.core import describe
-    from sources.datasets import SOURCES
-
     lines = ["| source | origin | licence | citation |", "|---|---|---|---|"]
     for name, source in SOURCES.items():
         cells = [f"`{name}`", f"`{describe(source)}`", source.licence, source.citation]
@@ -79,7 +75,7 @@ def licences_table() -> str:
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """Replace what stands between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
+    """Replace the text between the markers ``<!-- name -->`` and ``<!-- /name -->``."""
     old = path.read_text(encoding="utf-8")
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     new, count = pattern.subn(lambda match: match.group(1) + text + "\n" + match.group(2), old)

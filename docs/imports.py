@@ -1,4 +1,4 @@
-"""Who imports whom: the rooms of the program, the arrows between them, and their picture in docs/architecture.md.
+"""The rooms of the program, which of them imports which, and their picture in docs/architecture.md.
 
 A room is a package inside one of the four packages (``pairmill.engine``, ``components.clean``), with all that is in it;
 ``sources`` is one room. A package inside a stage is a room of its own if it imports nothing else of the stage
@@ -117,7 +117,7 @@ def reduced(graph: Edges) -> Edges:
 
 
 def picture() -> str:
-    """The rooms as a Mermaid graph; an arrow goes from who imports to what is imported."""
+    """The rooms as a Mermaid graph; an arrow goes from a room to a room that it imports."""
     graph = reduced(edges())
     lines = ["```mermaid", "flowchart TD"]
     for package in reversed(PACKAGES):

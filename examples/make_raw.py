@@ -4,7 +4,7 @@ Every text is made up from word lists and a seed; nothing is taken from the publ
 the same bytes, so a second run of the pipeline finds everything done.
 
 ``sources`` are names joined by commas, or ``all``; without it, four are made. ``scale`` multiplies their rows.
-``family=parquet|jsonl|jsonl.gz|text bytes=2e9 files=9`` makes one large source of about so many bytes instead.
+``family=parquet|jsonl|jsonl.gz|text bytes=2e9 files=9`` makes one large source of about 2 GB in nine files instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from raw import instructions, mathematics, questions
+from raw.large import FAMILIES
 
 SEED = 20261121
 
@@ -58,9 +59,7 @@ def make(folder: Path, sources: Sequence[str] = DEFAULT, scale: int = 1) -> None
 
 
 def make_family(folder: Path, family: str, size: int, files: int = 9) -> None:
-    """Write the one source of a family below ``folder``, of about ``size`` bytes in so many files."""
-    from raw.large import FAMILIES
-
+    """Write one large source below ``folder``: about ``size`` bytes in this many files."""
     name, fill = FAMILIES[family]
     fill(folder / name, size, files)
 

@@ -1,13 +1,13 @@
 """Train a small PrefixLM on a sampled folder, on CPUs: ``python examples/train.py <folder> <run> [option=value …]``.
 
 It shows how a trainer uses the loader: batches, the attention that belongs to them, one checkpoint of weights,
-optimizer and position. Started again, it goes on where its last checkpoint was taken; on as many processes as before
-its losses are the same to the last bit. Under ``torchrun --nproc-per-node=2 examples/train.py …`` it trains on two
-processes, and goes on with any number of them.
+optimizer and position. Started again, it continues from its last checkpoint. On as many processes as before, its losses
+are the same to the last bit. Under ``torchrun --nproc-per-node=2 examples/train.py …`` it trains on two processes, and
+can continue on any number of them.
 
 Options: ``steps=300``, ``batch_tokens=768`` (of all processes), ``checkpoint_every=25`` steps, ``lr=0.003``.
-``<run>/checkpoint.pt`` is what it goes on from, ``<run>/log/<first step>-<rank>of<ranks>.jsonl`` says for each step the
-loss and the rows (source, epoch, row) that this process took.
+It continues from ``<run>/checkpoint.pt``. ``<run>/log/<first step>-<rank>of<ranks>.jsonl`` has for each step the loss
+and the rows (source, epoch, row) that this process took.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def who_sees_whom(batch: Tensors, rows: int) -> Tensor:
     A slot sees its own row only: all of the prefix, and of the response what is not later than itself.
     """
     position = batch["position_ids"]
-    # Slots behind the last row are a row of their own, with a prefix of none.
+    # Slots after the last row are a row of their own, without a prefix.
     row = torch.searchsorted(batch["cu_seqlens"][1 : rows + 1], torch.arange(len(position)), right=True)
     prefix = position < batch["prefix_lens"][row]
     return (row[:, None] == row) & (prefix | (position <= position[:, None]))

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 Source = Callable[[Path, random.Random, int], None]
 """Writes a source below a folder, with a generator of random numbers and a scale."""
 Row = Callable[[random.Random, int], dict[str, Any]]
@@ -19,14 +22,14 @@ Row = Callable[[random.Random, int], dict[str, Any]]
 _LARGEST_GROUP = 10_000
 
 
-def card(folder: Path, plays: str, configs: Mapping[str, Mapping[str, str]]) -> None:
+def card(folder: Path, repository: str, configs: Mapping[str, Mapping[str, str]]) -> None:
     """A data set card: per config the pattern of each split's files."""
     lines = ["---", "configs:"]
     for config, splits in configs.items():
         lines += [f"- config_name: {config}", "  data_files:"]
         for split, pattern in splits.items():
             lines += [f"  - split: {split}", f"    path: {pattern}"]
-    lines += ["---", f"# Generated example in the format of {plays}; not the published data set", ""]
+    lines += ["---", f"# Generated example in the format of {repository}; not the published data set", ""]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
@@ -93,9 +96,6 @@ def parquet(
         types: Arrow types of columns that are not text.
         group: rows of a row group; 0 = a third of them, but no more than 10,000.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     blocks = _blocks(rows, group or min(-(-count // 3), _LARGEST_GROUP))
     first = next(blocks)

@@ -41,7 +41,7 @@ _MESSAGES = pa.list_(pa.struct([("content", pa.string()), ("role", pa.string())]
 
 @on_the_hub("HuggingFaceH4/no_robots", {"train": 180}, {"messages": _MESSAGES}, fixed={"test": 30})
 def no_robots(rng: random.Random, number: int) -> dict[str, Any]:
-    """Parquet: messages in turns, some behind a system's text, some out of order or alone."""
+    """Parquet: messages in turns, some after a system's text, some out of order or alone."""
     roles = _ROLES[number % len(_ROLES)]
     messages = [{"content": prose(rng, rng.randint(1, 4)), "role": role} for role in roles]
     return {
@@ -75,7 +75,7 @@ def openthoughts2(rng: random.Random, number: int) -> dict[str, Any]:
 
 
 def flan(folder: Path, rng: random.Random, scale: int, tasks: int = 24) -> None:
-    """Parquet in parts by subset, the rows of so many tasks mixed; two tasks have one file name."""
+    """Parquet in parts by subset, the rows of many tasks mixed; two tasks have one file name."""
     names = [f"task{number:04}_{rng.choice(('parse', 'rank', 'tell'))}" for number in range(tasks)]
     names += ["wiki:ask/answer", "wiki:ask:answer"]
 

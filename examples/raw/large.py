@@ -1,6 +1,6 @@
-"""Raw data by the gigabyte, to show that memory follows no file: stock texts, told apart by numbers in front.
+"""Gigabytes of raw data, to show that memory does not grow with files: stock texts, each with a number in front.
 
-Their words are drawn one by one, so that they compress about as well as people's texts do.
+Their words are drawn one by one, so they compress about as well as real texts.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ FAMILIES: dict[str, tuple[str, Callable[[Path, int, int], None]]] = {
     "jsonl.gz": ("natural_reasoning", lambda folder, size, files: natural_reasoning(folder, size, compressed=True)),
     "text": ("dmmath", dmmath),
 }
-"""By name: the folder, and the function that fills it with so many bytes in so many files (JSON Lines: in one)."""
+"""By name: the folder, and the function that fills it, given bytes and number of files (JSON Lines: one file)."""
 
 
 def _babbler(seed: int) -> Callable[[int], str]:
-    """What makes a text of so many words."""
+    """Return a function that makes a text of a number of words."""
     rng = random.Random(seed)
     words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(20_000)]
     return lambda count: " ".join(rng.choices(words, k=count))

@@ -1,6 +1,7 @@
 """Sources of mathematics: problems with solutions, with answers, or with both.
 
-Each function writes one source below a folder; rows take turns through the cases that the source's rules tell apart.
+Each function writes one source below a folder, or returns one row of it (`on_the_hub`). Rows take turns through the
+cases that the source's rules distinguish.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def openmathinstruct2(rng: random.Random, number: int) -> dict[str, Any]:
 
 @on_the_hub("nvidia/AceReason-1.1-SFT", {"train": 160})
 def acereason(rng: random.Random, number: int) -> dict[str, Any]:
-    """Parquet: mathematics and code; the answer behind its reasoning, whose tag is not always closed."""
+    """Parquet: mathematics and code; the answer after its reasoning, whose tag is not always closed."""
     question, worked, answer = problem(rng)
     end = "" if number % 20 == 3 else "</think>"
     return {

@@ -137,7 +137,7 @@ def textbookreasoning(rng: random.Random, number: int) -> dict[str, Any]:
 
 
 def scibench(folder: Path, rng: random.Random, scale: int) -> None:
-    """JSON arrays of problems; only some have a worked solution, and the unit stands in a key of its own."""
+    """JSON arrays of problems; only some have a worked solution, and the unit has its own key."""
     for name, with_solution in (("thermo", False), ("thermo_sol", True), ("waves_sol", True)):
         rows = (_science_problem(rng, name, index, with_solution) for index in range(120 * scale))
         json_array(folder / f"{name}.json", rows)

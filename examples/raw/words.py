@@ -53,7 +53,7 @@ def sentence(rng: random.Random) -> str:
 
 
 def prose(rng: random.Random, sentences: int) -> str:
-    """So many sentences in paragraphs of five."""
+    """This many sentences, in paragraphs of five."""
     found = [sentence(rng) for _ in range(sentences)]
     return "\n\n".join(" ".join(found[start : start + 5]) for start in range(0, sentences, 5))
 

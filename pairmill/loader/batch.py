@@ -97,7 +97,7 @@ Allocate = Callable[[int], Any]
 
 
 class Pool:
-    """Memory of batches, all of one size, that comes back by itself.
+    """Memory of batches, all of one size. It returns to the pool when nothing refers to it.
 
     A new batch in fresh memory costs a page fault every 4 KiB, which takes as long as filling it. There is no lock:
     memory may come back while the same thread takes some, if taking triggers a garbage collection.

@@ -16,7 +16,7 @@ from pairmill.loader.batch import Allocate, Batch, Pool
 from pairmill.loader.plan import Draw, EpochEnd, Position, TrainingPlan, World
 from pairmill.log import event
 
-# Raised to end the program or a generator; they say nothing about a batch.
+# Raised to end the program or a generator, not by a batch.
 _EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -48,7 +48,7 @@ class _Prefetcher:
             thread.start()
 
     def take(self) -> _Item:
-        """The next item, in order for any number of threads; also whatever ended a thread."""
+        """Return the next item, in the same order for any number of threads; or the error that ended a thread."""
         if not self._threads:
             return self._make(self._draw())
         with self._turn:
@@ -61,7 +61,7 @@ class _Prefetcher:
         return item
 
     def close(self) -> None:
-        """End the threads, whatever they wait for."""
+        """End the threads, even if they wait."""
         # Threads do not survive a fork, and one of them may have held the lock.
         if self.process != os.getpid():
             return
@@ -90,13 +90,13 @@ class _Prefetcher:
             return self._caught(error)
 
     def _caught(self, error: BaseException) -> _Item:
-        """An error comes at its batch. Without threads, Ctrl-C is the caller's at once, who can continue after it."""
+        """Keep an error until its batch is asked for. Without threads, Ctrl-C is raised at once."""
         if not self._threads and isinstance(error, _EXITS):
             raise error
         return _Item(None, error=error)
 
     def _work(self) -> None:
-        # If a thread ended without a word, whoever waits for a batch would wait for ever.
+        # If a thread ended silently, take() would wait for ever.
         try:
             while self._work_once():
                 pass
@@ -124,7 +124,7 @@ class _Prefetcher:
 
 
 def _translated(error: BaseException, position: Position) -> BaseException:
-    """An error of ours for whatever keeps a batch from being made; what ends the program stays as it is."""
+    """Return a PairmillError for any error that keeps a batch from being made, except those that end the program."""
     if isinstance(error, (PairmillError, *_EXITS)):
         return error
     where = f"loader, after {position.batches:,} batches"

@@ -30,7 +30,7 @@ class StreamPlan(WindowPlan):
 
     Args:
         stream: of documents.
-        name: of the data, for the state: nobody knows the content of a stream, so only another name tells other data.
+        name: of the data, for the state: a stream has no digest, so a change of the data shows only in another name.
         packed: number the documents of a window, and predict nothing from the end of one.
         phases: for their lr_scale.
     """

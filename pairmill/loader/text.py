@@ -195,7 +195,7 @@ class TextStream:
 
 
 def open_dataset(dataset: Any, config: str | None, split: str, text_field: str, *, streaming: bool) -> Any:
-    """A data set, by name or as it is, without the columns that would be decoded in vain."""
+    """Open a data set by name, or take it as it is. Columns other than the text are dropped, not decoded."""
     string(text_field, "text_field")
     string(split, "split")
     if isinstance(dataset, str):
@@ -309,7 +309,7 @@ def batch_encoder(tokenizer: Any) -> Encode:
 
 @contextmanager
 def _foreign(where: str, what: str) -> Iterator[None]:
-    """Turn whatever the library, a data set or a tokenizer raises into an InputError that says where."""
+    """Turn any exception of the library, a data set or a tokenizer into an InputError that says where."""
     try:
         yield
     except (PairmillError, MemoryError):

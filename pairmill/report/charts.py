@@ -50,9 +50,9 @@ class Bars(Block):
 
 @dataclass(frozen=True)
 class Stacked(Block):
-    """Horizontal bars of equal length, each cut into shares of its own whole: 20 rows and 200 million compare.
+    """Horizontal bars of equal length, each cut into shares of its whole, so 20 rows and 200 million can be compared.
 
-    For the page only: the numbers belong into a table beside it.
+    For the page only: a table beside it has the numbers.
 
     Args:
         title: heading.
@@ -71,7 +71,7 @@ class Stacked(Block):
         rows = []
         for label, values in self.bars:
             said = ", ".join(f"{format_cell(value)} {name}" for name, value in zip(self.parts, values, strict=True))
-            # Grown from nothing in proportion: what is there at all keeps the two pixels that every bar has.
+            # Widths are shares of what is left after the two pixels that every bar has: a small share stays visible.
             drawn = [
                 _bar(colour, f"flex:{value / max(values):.4f} 0 0") for colour, value in enumerate(values) if value
             ]
@@ -179,7 +179,7 @@ def _bar(colour: int, style: str = "") -> Html:
 
 
 def _describe(title: str, values: Iterable[tuple[str, float]], unit: str) -> str:
-    """What a chart is to a reader who does not see it."""
+    """Describe a chart in words, for screen readers."""
     parts = (f"{cut(label, MAX_CELL)}: {format_cell(value)} {unit}".rstrip() for label, value in values)
     return f"{title}: " + "; ".join(parts)
 

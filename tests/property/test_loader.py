@@ -169,7 +169,7 @@ class Run:
 
 
 def go(run: Run, way: list[Stretch], worlds: list[tuple[int, int]], look: Callable[..., None]) -> None:
-    """To the end of the plan, in stretches: each on another world, some of them killed; the last goes on to the end."""
+    """Run to the end of the plan in stretches, each on another world; some are killed, the last goes to the end."""
     for stretch in [*way, replace(way[-1], steps=["go"] * 100_000)]:
         ranks, slots = worlds[stretch.world % len(worlds)]
         loaders = run.loaders(stretch, ranks, slots)
@@ -285,7 +285,7 @@ def test_every_row_once_whatever_happens(data: list[Data]) -> None:
 
 
 def phases_of(names: list[str], batches: list[int]) -> list[Phase] | None:
-    """Phases of so many batches each, over the folders in turn."""
+    """Phases of these numbers of batches, over the folders in turn."""
     if len(names) == 1:
         return None
     starts = accumulate(batches, initial=0)
@@ -316,7 +316,7 @@ def finish(data: Data, run: Run, slots: int) -> None:
             assert not got - due
             left = run.left.get((name, epoch), 0)
             if run.plan.tail == "carry" and epoch + 1 < len([key for key in data.lengths if key[0] == source]):
-                # What is left of all is said of the epoch where it begins.
+                # Rows left over from several epochs are reported for the epoch where they begin.
                 assert len(missing) <= sum(run.left.values())
             else:
                 assert len(missing) == left or run.plan.tail == "carry", f"{len(missing)} of {left}"

@@ -132,7 +132,7 @@ def repeated(one: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def by_rule(one: str, length: int, vocab: dict[str, int]) -> list[int]:
-    """The ids of so many: merges of equal halves, leftmost first, leave the longest, then one of each binary digit."""
+    """The ids of a run: merges of equal halves, leftmost first, leave the longest, then one for each binary digit."""
     ids = [vocab[REPEATED[one] * 2**power] for power in range(11)]
     if one == "1":
         return ids[:1] * length

@@ -54,8 +54,8 @@ def pairs(symbols: list[str] | None = None) -> Tokenizer:
     """A tokenizer of the wheel in which any two of some bytes' symbols merge (all by default), in an order without a
     pattern.
 
-    Where a piece ends shows in its ids, whatever stands there: in a trained vocabulary hardly any merge can cross the
-    end of a piece, so that one that is too long has the right ids all the same.
+    So the ids show where a piece ends. In a trained vocabulary hardly any merge crosses the end of a piece, so a piece
+    that is too long would still have the right ids.
     """
     symbols = symbols or sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [(left, right) for left in symbols for right in symbols]
@@ -97,7 +97,7 @@ class Sides:
 
     @cached_property
     def _natives(self) -> dict[str, _native.Encoder]:
-        # Made once: 65,536 merges take longer than the texts. What was not met yet is cold all the same.
+        # Made once: 65,536 merges take longer than the texts. Words that were not met yet are cold all the same.
         return {level: self.native(level) for level in LEVELS}
 
     def expected(self, texts: list[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:

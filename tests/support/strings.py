@@ -1,7 +1,7 @@
-"""Strings made to break a tokenizer, from a seed; how long to go on making them; the smallest one that still breaks it.
+"""Strings made to break a tokenizer: drawn from a seed, for a given time, and reduced to the smallest that breaks it.
 
-``make test`` looks at a few, the same each time. ``PAIRMILL_PROPERTY_SECONDS=60`` goes on with new ones for so long in
-each test that makes them, and looks at what takes too long for every day; ``PAIRMILL_PROPERTY_SEED=<number>`` repeats
+``make test`` looks at a few, the same each time. ``PAIRMILL_PROPERTY_SECONDS=60`` draws new ones for 60 seconds in each
+test that uses them, and runs what takes too long for every day; ``PAIRMILL_PROPERTY_SEED=<number>`` repeats
 such a run.
 """
 
@@ -49,7 +49,7 @@ _LENGTHS = [*range(14, 18), *range(30, 34), *range(62, 67), *range(126, 130), 25
 
 
 def seeds(few: int) -> Iterator[int]:
-    """So many seeds, or in a long run new ones until its time is over."""
+    """This many seeds; in a long run, new ones until its time is over."""
     end = time.monotonic() + SECONDS
     for seed in count(SEED):
         if seed - SEED >= few and time.monotonic() >= end:
