@@ -22,7 +22,6 @@ Create = Callable[[str], AbstractContextManager[Path]]
 
 _CHUNK = 1 << 20
 _SMALL_CHUNK = 1 << 12
-# Bytes that are left free: others write there, too.
 _WHAT = "is no whole tar or zip archive"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
