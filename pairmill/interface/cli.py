@@ -207,7 +207,8 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
         if key not in known:
             close = difflib.get_close_matches(key, known, n=1)
             meant = f"did you mean {close[0]!r}?" if close else ""
-            raise UsageError("unknown option", where=key, expected=f"one of {', '.join(known)}", hint=meant)
+            expected = f"one of {', '.join(known)}" if known else "none: it has no options"
+            raise UsageError("unknown option", where=key, expected=expected, hint=meant)
         given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
     required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
     missing = [name for name in required if name not in given]
