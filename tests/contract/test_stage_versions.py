@@ -142,7 +142,7 @@ def test_a_module_that_only_sources_share_is_theirs(edit: Edit) -> None:
 
 def test_words_for_people_and_formatting_change_nobody_s_bytes(edit: Edit, original: Path) -> None:
     core = "components/clean/core.py"
-    tree = edit(core, "two sources make one output", "of two sources one")
+    tree = edit(core, "two sources have the same output", "of two sources one")
     tree = edit(core, "do not measure a model with it", "measure no model with it")
     tree = edit(
         "components/clean/cleaning.py",
