@@ -69,7 +69,7 @@ class _JsonFormatter(logging.Formatter):
             line[key] = _scrubbed(value)
         if record.exc_text:
             line["exception"] = record.exc_text
-        # Of a JSON line Kubeflow's API shows this key, or an empty line without it.
+        # Kubeflow's API shows only this key of a JSON line.
         line["log"] = "\n".join(line[key] for key in ("message", "exception") if key in line)
         return escaped_json(json.dumps(line, ensure_ascii=False))
 

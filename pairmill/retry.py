@@ -58,7 +58,7 @@ def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 
         stop: ends a pause when it is set.
 
     Raises:
-        StorageError: patience is at its end, the server asks for too long a pause, or ``stop`` was set.
+        StorageError: no progress for ``patience()`` seconds, the server asks for too long a pause, or ``stop`` was set.
     """
     stop = stop or Event()
     limit, (first, longest) = patience(), delays()
@@ -75,11 +75,11 @@ def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 
         pause = max(wait, min(first * 2.0 ** (failed - 1), longest) * random.uniform(0.5, 1.0))  # noqa: S311
         if asked > MAX_ASKED:
             raise StorageError(
-                "the server asks for a longer pause than is made",
+                "the server asks for too long a pause",
                 where=where,
                 got=f"{reason}, {wait:.0f} s",
                 expected=f"at most {MAX_ASKED:.0f} s in all",
-                hint="run the same command later: what is done is kept",
+                hint="run the same command later: finished work is kept",
             )
         # The pauses that a server asks for do not count: it is up.
         if time.monotonic() - begun + pause - asked > limit:
@@ -87,9 +87,9 @@ def retried(where: str, work: Callable[[], T], got: Callable[[], int] = lambda: 
                 f"no complete answer in {failed} tries within {limit:.0f} s",
                 where=where,
                 got=reason,
-                hint="check that the service is up and reachable, then run the same command: what is done is kept",
+                hint="check that the service is up and reachable, then run the same command: finished work is kept",
             )
-        event(f"{where}: {reason}; again in {pause:.1f} s")
+        event(f"{where}: {reason}; trying again in {pause:.1f} s")
         if _paused(pause, stop):
             raise StorageError("stopped", where=where, got=reason)
 

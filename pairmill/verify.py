@@ -42,7 +42,7 @@ def verify(path: str) -> str:
         if not damaged:
             size = sum(file.size for file in manifest.files)
             log.event(
-                f"{folder}: {len(manifest.files)} files of {size:,} bytes equal the manifest",
+                f"{folder}: {len(manifest.files)} files of {size:,} bytes match the manifest",
                 stage=manifest.stage,
                 files=len(manifest.files),
                 bytes=size,

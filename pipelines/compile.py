@@ -45,7 +45,7 @@ class ImageConfig(Placement):
                 where="image",
                 got=self.image,
                 expected="name@sha256:…",
-                hint="a tag that moves gives a node another program than the one that was tested (or allow_tag=true)",
+                hint="a tag can move to a program that was not tested; allow_tag=true accepts it",
             )
 
     def placement(self) -> Placement:
@@ -74,7 +74,7 @@ class CompileConfig(ImageConfig):
         if self.component and self.component not in STAGES:
             raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(STAGES))
         if not self.output and (self.fan_out or self.component or self.form != "ir"):
-            raise UsageError("is empty", where="output", expected="a file, as one of several forms is asked for")
+            raise UsageError("is empty", where="output", expected="a file, because one of several forms is requested")
 
 
 def run(config: CompileConfig) -> list[Path]:
@@ -85,7 +85,7 @@ def run(config: CompileConfig) -> list[Path]:
 
 
 def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
-    """What makes each of the files that the repository holds."""
+    """The options that make each file of the repository."""
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining.yaml")
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", fan_out=True)
     for stage in STAGES:
@@ -125,12 +125,12 @@ def documents(compiled: bytes) -> list[dict[str, Any]]:
 
 
 def digest(compiled: bytes) -> str:
-    """sha256 of a compiled pipeline and of what belongs to its platform, however they are written down."""
+    """sha256 of a compiled pipeline and its platform's document, independent of their YAML form."""
     return hashlib.sha256(json.dumps(documents(compiled), sort_keys=True).encode()).hexdigest()
 
 
 def mark(compiled: bytes) -> str:
-    """The description of a version, by which it is known to have this content."""
+    """The description of a version, which identifies its content."""
     return f"sha256:{digest(compiled)}"
 
 

@@ -82,7 +82,7 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
                 raise UsageError(error.what, where=name, got=given[name], expected=error.expected) from error
     made = {}
     for name, stage in STAGES.items():
-        # What another stage will have made is not there yet: any place below the root stands in for it.
+        # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(stage.reads, f"{given['root']}/{name}")
         made[name] = cli.build(stage.config, {**{item: given[item] for item in taken(name)}, **results})
     return made

@@ -82,13 +82,13 @@ class Placement:
         for name in ("retries", "timeout_hours", "parallelism"):
             least = 0 if name == "retries" else 1
             if getattr(self, name) < least:
-                raise UsageError("too small", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         self._of_stages()
         self._items("node_selector")
         self._items("tolerations")
 
     def apply(self, task: Any, stage: str) -> Any:
-        """Give a task of the pipeline what this says; returns it."""
+        """Set these options on a task of the pipeline; return the task."""
         from kfp import kubernetes
 
         sizes = self._of_stages().get(stage, {})
@@ -131,7 +131,7 @@ class Placement:
         return found
 
     def _items(self, name: str) -> list[tuple[str, ...]]:
-        """The parts of each item of a list option."""
+        """Each item of a list option, split into its parts."""
         form, what, expected = _FORMS[name]
         found = []
         for item in getattr(self, name):
@@ -149,7 +149,7 @@ def _quantity(where: str, text: str) -> None:
 
 
 def _quarter(size: str) -> str:
-    """A quarter of a quantity, one unit down so that it stays whole."""
+    """A quarter of a quantity, in the next smaller unit so that it is an integer."""
     match = re.fullmatch("([0-9]+)(m|[KMGTP]?)(i?)", size)
     assert match is not None
     number, unit, binary = int(match[1]), match[2], match[3]

@@ -33,9 +33,8 @@ def build(placement: Placement, *, image: str = "", fan_out: bool = False, docs:
     Args:
         placement: what the cluster gives its tasks.
         image: of every stage; empty = that of the environment, or a placeholder.
-        fan_out: whether a parameter of the run, ``workers``, says how many pods share the work of a stage. Kubeflow
-            cannot leave a loop out of a run, and an empty one costs a pod as well, so that the line without loops is
-            another pipeline.
+        fan_out: whether the run has a parameter ``workers``, the number of pods that share the work of a stage. It is
+            a pipeline of its own, because Kubeflow cannot leave a loop out of a run, and an empty one costs a pod.
         docs: address below which the repository's files can be read, for links; empty = their paths alone.
     """
     given = parameters.of(fan_out)
@@ -88,7 +87,7 @@ def _line(placement: Placement, image: str, given: Any) -> None:
     alone = isinstance(given.workers, int)
 
     def placed(stage: str, made: dict[str, Any], **inputs: Any) -> Any:
-        """A task of a stage, which reads what the tasks ``made`` put out and takes the parameters that it knows."""
+        """A task of a stage: it reads the outputs of the tasks in ``made``, and takes the parameters that it has."""
         folders = {name: task.outputs["output"] for name, task in made.items()}
         # A share gets no artifacts: no run of 2.17 that brought one into a loop is on record.
         sharing = "share" in inputs
@@ -102,7 +101,7 @@ def _line(placement: Placement, image: str, given: Any) -> None:
     fetched = placed("fetch", {}, split=given.workers)
 
     def shared(stage: str, **made: Any) -> Any:
-        # It finds the shares done; what one of them left undone it does itself.
+        # It uses the shards that the shares finished, and runs the rest.
         task = placed(stage, made)
         workers: list[Any] = []
         for number in () if alone else STAGES[stage].config.shared_rounds:

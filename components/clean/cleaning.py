@@ -46,15 +46,15 @@ class Sources:
 
 @dataclass
 class Cleaned:
-    """What the record of a shard says besides its ledger.
+    """The data of a shard's record.
 
     Args:
         source: its name.
         output: the output's path, with ``{}`` for the label; empty = no row is kept.
         rejects: malformed records.
-        refused: for how many of them the limit counts.
-        reject_file: where they are, below the shard's folder.
-        reasons: by reason: how many, for how many they count, and the first one with what was found.
+        refused: how many of them count against the limit.
+        reject_file: their file, below the shard's folder.
+        reasons: by reason: how many records, how many count against the limit, and the first one with what was found.
         samples: some rows.
         missed: see :class:`sources.missing_paths.Watch`.
         instruction_bits: rows by the bit length of their instruction's number of characters.
@@ -142,7 +142,7 @@ class CleanPieces(Shard[Sources]):
 
 @dataclass
 class _Tally:
-    """What a shard says of its rows: lengths in characters by power of two, and a few rows to look at."""
+    """Statistics of a shard's rows: lengths in characters by power of two, and a few rows as samples."""
 
     instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
     response_bits: list[int] = field(default_factory=lambda: [0] * 40)
@@ -219,7 +219,7 @@ class _Rejects:
             local = self._stack.enter_context(self._out.create(self._work.rejects))
             self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
         path = f"{self._work.source}/{piece.path}"
-        # Readers count from 0; a person, and whatever shows the file to one, counts from 1.
+        # Readers count from 0; people and editors count from 1.
         row = place + 1 if isinstance(place, int) else None
         where = _writable(f"member {place}" if row is None else f"row {row}")
         unread = isinstance(record, Malformed)

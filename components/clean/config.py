@@ -59,13 +59,13 @@ class CleanConfig(StageConfig):
             name, dot, key = path.partition(".")
             if not separator or not dot:
                 raise UsageError(
-                    "is no option of a source", where="source_options", got=item, expected="<source>.<option>=<value>"
+                    "not an option of a source", where="source_options", got=item, expected="<source>.<option>=<value>"
                 )
             if name not in SOURCES:
                 known = ", ".join(name for name, one in SOURCES.items() if dataclasses.fields(one.options))
                 raise UsageError("unknown source", where="source_options", got=name, expected=known)
             if key in found.setdefault(name, {}):
-                raise UsageError("is given twice", where="source_options", got=path)
+                raise UsageError("given twice", where="source_options", got=path)
             found[name][key] = value
         for name, values in found.items():
             build_options(SOURCES[name].options, name, values)

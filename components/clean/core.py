@@ -1,8 +1,7 @@
 """The clean stage: raw records → rows, every record accounted for.
 
-A shard is a piece of a source's raw files. Where a shard alone makes an output it writes it; where several shards, or
-several labels, share outputs, shards write segments and a second round of shards puts them together
-(:mod:`components.clean.merge`).
+A shard is a piece of a source's raw files. If one shard makes an output, it writes the output. If several shards or
+labels share outputs, shards write segments, and a second round merges them (:mod:`components.clean.merge`).
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         sources: dict[str, Source] = {}
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
-        # By name: the order in which they were asked for is not content.
+        # Sorted: the order in which sources were named is not content.
         for source, folder in sorted(_chosen(config), key=lambda pair: pair[0].name):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
@@ -93,17 +92,17 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             for output in (unit.output for unit in units):
                 other = makers.setdefault(output, source.name)
                 if other != source.name:
-                    raise UsageError("two sources make one output", where=output, got=f"{other} and {source.name}")
+                    raise UsageError("two sources have the same output", where=output, got=f"{other} and {source.name}")
             outputs = [unit.output for unit in units]
             for path in sorted({path for path in outputs if outputs.count(path) > 1}):
                 raise InputError(
-                    f"two raw files make one output, {path}", where=folder.uri, hint="rename or remove one"
+                    f"two raw files have the same output, {path}", where=folder.uri, hint="rename or remove one"
                 )
             folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
             for unit in units:
                 shards += self._shards(config, source, folder, unit)
             sources[source.name] = source
-            # Of what an earlier fetch knew, its declaration may have been corrected since.
+            # The declaration may have been corrected since the fetch.
             about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
@@ -175,7 +174,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     def ledger(self, plan: CleanPlan, rounds: Rounds) -> Ledger:
         cleaned, merged = (Ledger.sum(record.ledger for record in records) for records in rounds)
-        # What a merge drops are rows of records that were kept, so it is noted.
+        # A merge drops rows of records that were kept, so they are notes.
         cleaned.rows_out += merged.rows_out - merged.rows_in
         for reason, count in merged.dropped.items():
             cleaned.note(reason, count)
@@ -240,11 +239,11 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
             known = {source.name for source, _ in folders}
             needy = [one.name for one in sources if one.name not in known] or config.sources
             raise UsageError(
-                "is needed",
+                "required",
                 where="raw",
                 got=f"nothing, and sources={','.join(needy)}",
                 expected="what fetch printed, or a folder with one folder of raw files per source",
-                hint="YAML files that have files: and no hub: do without",
+                hint="only YAML sources that have files: and no hub: need no raw=",
             )
         return folders
     uri = storage.normalise(config.raw, "raw")
@@ -257,7 +256,12 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
     for source in sources:
         if source.name not in fetched:
             got = ", ".join(sorted(fetched))
-            raise InputError(f"{source.name} was not fetched", where=f"raw={uri}", got=got, hint="run fetch with it")
+            raise InputError(
+                f"{source.name} was not fetched",
+                where=f"raw={uri}",
+                got=got,
+                hint=f"run fetch with sources={source.name}",
+            )
     return [(source, fetched[source.name]) for source in sources]
 
 

@@ -29,7 +29,7 @@ def refuse_malformed(config: CleanConfig, sources: Mapping[str, Source], records
         if refused > allowed * looked_at:
             raise _too_many(config, sources[name], mine, refused, looked_at)
         if ledger.rows_in == 0 and not quirks.accept_no_record:
-            raise InputError(f"the files of {name} hold no record", where="clean", hint="check the raw data")
+            raise InputError(f"the files of {name} contain no record", where="clean", hint="check the raw data")
 
 
 def _too_many(

@@ -26,7 +26,7 @@ from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
 from sources.quirks import QUIRKS
 from sources.source import OutputFormat, Source
 
-# A shard of the second round: about so many bytes of segments, or so many outputs.
+# The size of a shard of the second round, in bytes of segments and in outputs.
 _SHARD_BYTES = 64 << 20
 _SHARD_OUTPUTS = 256
 # Parquet segments below this share a row group: readers pay for each one.
@@ -53,7 +53,7 @@ class _Output:
 
     @property
     def identity(self) -> list[object]:
-        """What its bytes follow from: those of its segments, whichever shard wrote them."""
+        """What its bytes follow from: the segments' bytes, whichever shard wrote them."""
         digests = [one.sha256 or [part.key, *one] for part in self.parts for one in part.segments]
         return [self.source, self.path, asdict(self.format), digests, self.overwritten]
 
@@ -68,7 +68,7 @@ class _Output:
 
 @dataclass
 class Merged:
-    """What the record of a merge says.
+    """The data of a merge's record.
 
     Args:
         outputs: rows by path of the output.
@@ -126,9 +126,9 @@ def shards(
 
 
 def _groups(name: str, outputs: list[_Output]) -> Iterator[tuple[str, list[_Output]]]:
-    """Outputs that a shard makes together: large ones by themselves, small ones by a hash of their names.
+    """Group outputs into shards: a large output is alone, small ones are grouped by a hash of their names.
 
-    So an output that changes leaves all others in the groups that they were in, and those are reused.
+    So if one output changes, all others stay in their groups and are reused.
     """
     small = [output for output in outputs if output.size < _SHARD_BYTES]
     wanted = max(sum(output.size for output in small) / _SHARD_BYTES, len(small) / _SHARD_OUTPUTS, 1)
@@ -144,7 +144,7 @@ def _groups(name: str, outputs: list[_Output]) -> Iterator[tuple[str, list[_Outp
 
 
 def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], profile: Profile) -> Iterator[_Output]:
-    """Outputs of a unit. Labels of one file name share none: data_io's last one wins, here all but one are renamed."""
+    """Outputs of a unit. If labels have the same file name, data_io keeps the last; here all but one are renamed."""
     by_path: dict[str, list[str]] = {}
     for label in labels:
         name = source.file_name(label, profile)
@@ -184,7 +184,7 @@ def _segments(output: _Output) -> Iterator[tuple[Segment, bytes]]:
                 file.seek(segment.offset)
                 data = file.read(segment.size)
                 if len(data) != segment.size:
-                    raise InternalError("a segment is cut", where=uri, got=f"{len(data)} bytes")
+                    raise InternalError("a segment is truncated", where=uri, got=f"{len(data)} bytes")
                 yield segment, data
 
 

@@ -22,7 +22,7 @@ Create = Callable[[str], AbstractContextManager[Path]]
 
 _CHUNK = 1 << 20
 _SMALL_CHUNK = 1 << 12
-_WHAT = "is no whole tar or zip archive"
+_WHAT = "not a complete tar or zip archive"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -49,7 +49,7 @@ def unpack(file: BinaryIO, where: str, patterns: Sequence[str], strip: int, crea
         for full, size, reader, chunk in members(file, where, lambda name: _wanted(name, where, patterns, strip)):
             name = _name(full, where, strip)
             if name in seen:
-                raise InputError("holds two members of one name", where=where, got=repr(name))
+                raise InputError("two members have the same name", where=where, got=repr(name))
             seen.add(name)
             member = f"{where} member {full!r}"
             with _damage(where, _in(full)), create(name) as path, path.open("wb") as target:
@@ -92,8 +92,8 @@ def _zipped(file: BinaryIO, where: str, wanted: Callable[[str], bool]) -> Member
             if stat.S_IFMT(member.external_attr >> 16) not in {0, stat.S_IFREG}:
                 raise _no_file(where, member.filename)
             if member.flag_bits & 1:
-                raise InputError("a member that is wanted is encrypted", where=where, got=repr(member.filename))
-            # Of the other methods zipfile decompresses at once what it is asked for as compressed bytes.
+                raise InputError("a wanted member is encrypted", where=where, got=repr(member.filename))
+            # With other methods zipfile reads that many compressed bytes and decompresses them all at once.
             chunk = _CHUNK if member.compress_type in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED} else _SMALL_CHUNK
             with _damage(where, _in(member.filename)), archive.open(member) as reader:
                 yield member.filename, member.file_size, reader, chunk
@@ -112,13 +112,13 @@ def _name(full: str, where: str, strip: int) -> str:
             "the archive would write outside its folder",
             where=where,
             got=repr(full),
-            hint="it is damaged or hostile: nothing of it is used",
+            hint="the archive is damaged or hostile: nothing of it is used",
         )
     return "/".join(parts[strip:])
 
 
 def _no_file(where: str, name: str) -> InputError:
-    return InputError("a member that is wanted is a link or a device, or sparse", where=where, got=repr(name))
+    return InputError("a wanted member is a link, a device or a sparse file", where=where, got=repr(name))
 
 
 def _in(member: str) -> str:

@@ -1,4 +1,4 @@
-"""What brings raw files: a shard is one file of the Hub, one split streamed through ``datasets``, or one archive."""
+"""The shards of fetch: one file of the Hub, one split streamed through ``datasets``, or one archive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OURS = frozenset({MANIFEST, STARTED, RECORD})
 
 @dataclass(frozen=True)
 class Brought:
-    """What the record of a shard says.
+    """The data of a shard's record.
 
     Args:
         source: name of the source.
@@ -100,8 +100,8 @@ class HubSplit(FetchFiles):
 class Archive(FetchFiles):
     """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
 
-    ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known it alone decides:
-    servers call the same bytes by other names after a move.
+    ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known, only the digest
+    decides: after a move servers report other versions for the same bytes.
     """
 
     patterns: tuple[str, ...]
@@ -126,7 +126,7 @@ def data_set(repo: str, source: str) -> hub.Repository:
 
 
 def _download(work: Archive, folder: Path, out: Writer) -> str:
-    """Fetch an archive and take from it what is wanted; returns its sha256."""
+    """Download an archive and extract the wanted members; return its sha256."""
     source = work.source
     hint = f"update={source} takes what is published now; raw= what you have"
     name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
@@ -142,7 +142,7 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
         local.unlink()
         if again or note.read_text() != version:
             raise InputError(
-                f"what {source} is locked to is no longer published",
+                f"the file that {source} is locked to is no longer published",
                 where=work.url,
                 got=f"sha256 {sha256}",
                 expected=f"sha256 {work.sha256}",
@@ -164,7 +164,7 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
 
 
 def _finished(local: Path) -> None:
-    """Make a file read-only that becomes one of a finished folder, of which it may be a second name."""
+    """Make a file read-only that will be in a finished folder, perhaps as a hard link."""
     with suppress(PermissionError):  # begun by another user, whose it is
         local.chmod(local.stat().st_mode & 0o7555)
 
@@ -179,8 +179,8 @@ def _creator(out: Writer, source: str, where: str) -> Callable[[str], AbstractCo
 
 
 def _safe(path: str, where: str) -> str:
-    """The path of a raw file, unless it leads out of its folder, is one of our own, or cannot be written down."""
+    """Return the path of a raw file; refuse it if it leaves its folder, is a name of ours, or cannot be written."""
     whole = all(part not in {"", ".", ".."} for part in path.split("/"))
     if not whole or path in _OURS or re.search("[\0\ud800-\udfff]", path):
-        raise InputError("a file that is wanted has a name that cannot be kept", where=where, got=repr(path))
+        raise InputError("a wanted file has a name that cannot be kept", where=where, got=repr(path))
     return path

@@ -45,10 +45,10 @@ class PlannedSource:
 
     Args:
         source: its declaration.
-        identity: digest over what will be in its raw folder; empty where its files are given.
-        pin: what it is locked to; None where its files are given.
-        revision: a commit, or the sha256 of an archive; empty as long as the archive was not seen.
-        given: the files, where they are there already.
+        identity: digest of what its raw folder will contain; empty if its files are given.
+        pin: what it is locked to; None if its files are given.
+        revision: a commit, or the sha256 of an archive; empty until the archive is downloaded.
+        given: the files that exist already, under ``raw=`` or where the source says.
     """
 
     source: Source
@@ -64,7 +64,7 @@ class PlannedSource:
 
     @property
     def ref(self) -> InputRef:
-        """Its files by content, wherever they are; of an archive that nobody saw yet, by what its server calls it."""
+        """Its files by content, wherever they are; an archive that is not downloaded yet by its server's version."""
         if self.given is not None:
             content: object = [[path, self.given.digests[path]] for path in self.given.sizes]
         else:
@@ -73,7 +73,7 @@ class PlannedSource:
 
     @property
     def about(self) -> dict[str, str]:
-        """What manifests say of it."""
+        """What manifests say about it."""
         revision = f"sha256 {self.revision}" if len(self.revision) == 64 else self.revision
         return {
             "origin": describe(self.source),
@@ -93,7 +93,7 @@ class FetchPlan(StagePlan[FetchConfig]):
     root: str
 
     def described(self, sources: list[PlannedSource]) -> Self:
-        """The plan with all that its manifest will say of these; the order of sources is not content."""
+        """The plan with what its manifest will say about these sources; their order is not content."""
         ordered = sorted(sources, key=lambda one: one.source.name)
         said = {one.source.name: one.about for one in ordered}
         return replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said)
@@ -125,7 +125,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         unknown = [name for name in config.update if name not in {"all", *(source.name for source in missing)}]
         if unknown:
             known = {source.name for source in have}
-            what = "is taken from raw=, not from a lock" if unknown[0] in known else "is none of sources"
+            what = "is taken from raw=, not from a lock" if unknown[0] in known else "not one of sources="
             raise UsageError(what, where="update", got=unknown[0])
         found = [self._plan_given(source, given if source.name in there else "") for source in have]
         if missing:
@@ -222,11 +222,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 pin = old if old is not None and not moved else _resolved(source, old)
                 if pin.origin != describe(source):
                     raise InputError(
-                        f"{source.name} is locked for another origin",
+                        f"{source.name} is locked to another origin",
                         where=uri,
                         got=pin.origin,
                         expected=describe(source),
-                        hint=f"update={source.name} locks it anew",
+                        hint=f"update={source.name} locks it again",
                     )
                 if pin != old:
                     new[source.name] = pin
@@ -241,7 +241,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return found
 
     def _shards(self, source: Source, pin: Pin) -> list[FetchFiles]:
-        """What has to be fetched of a source."""
+        """The shards that fetch a source."""
         origin = source.origin
         if isinstance(origin, HubRows):
             fields = (*source.fields, *source.optional)
@@ -284,7 +284,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return f"{source.name} {name}", content_key(self.name, self.version, source.name, identity), size, source.name
 
     def parts(self, plan: FetchPlan, rounds: Rounds) -> dict[str, Ledger]:
-        """By source, whatever of it was there already."""
+        """By source, including files that existed already."""
         found = {}
         for one in plan.sources:
             files = _files(one, plan.root, _of_source(one, rounds[0]))
@@ -308,7 +308,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return {"sources": index}
 
     def _publish(self, one: PlannedSource, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
-        """Finish the raw folder of a source and put it into the index; returns what the manifest says of it."""
+        """Finish the raw folder of a source and index it; return what the manifest says about it."""
         source, about = one.source, one.about
         entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
         if one.given is not None:
@@ -345,7 +345,7 @@ def describe(source: Source) -> str:
 
 
 def _declared(source: Source) -> list[object]:
-    """What of a source's declaration decides which files are fetched, and whether they are taken."""
+    """The parts of a source's declaration that decide which files are fetched, and whether they are accepted."""
     if isinstance(source.origin, HubRows):
         # Columns of mixed types are refused if they are read, and let pass if not.
         return [asdict(source.origin), sorted({*source.fields, *source.optional})]
@@ -378,7 +378,7 @@ def _files(one: PlannedSource, root: str, records: Sequence[ShardRecord]) -> Seq
 
 
 def _resolved(source: Source, old: Pin | None) -> Pin:
-    """What is published now; the old pin with all it knows if that is still it."""
+    """The pin of what is published now; the old pin, with its digest, if that has not changed."""
     origin, name = source.origin, describe(source)
     if isinstance(origin, Hub | HubRows):
         pin = Pin(name, hub.commit_of(data_set(origin.repo, source.name), origin.revision))
@@ -409,16 +409,16 @@ def _lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:
 
 
 def _members(source: Source) -> tuple[tuple[str, ...], int]:
-    """(members to unpack, leading folders to take off) of a source's archive."""
+    """The members to unpack of a source's archive, and how many leading folders to strip."""
     if isinstance(source.origin, Git):
         return source.origin.files, 1  # a forge's archive has one folder, named after the commit
     return (source.origin.unpack if isinstance(source.origin, Web) else ()), 0
 
 
 def _raw_manifest(one: PlannedSource, root: str, *, verify: bool = False) -> Manifest | None:
-    """The manifest of a source's raw folder if it is intact, and holds what the source declares now.
+    """The manifest of a source's raw folder if it is intact and has what the source declares now.
 
-    With ``verify`` any other manifest is deleted: only the sizes of its files are looked at again.
+    With ``verify`` any other manifest is deleted, because later checks look at sizes only.
     """
     if not one.revision:
         return None

@@ -49,7 +49,7 @@ def stream(
     groups = _groups(origin, commit, split, repository)
     group = next(groups, None)
     if group is None:
-        raise InputError("holds no row", where=f"{origin.repo} {origin.config} {split}")
+        raise InputError("contains no row", where=f"{origin.repo} {origin.config} {split}")
     schema = group.schema
     rows.refuse_mixed(schema, fields, f"{origin.repo} {origin.config} {split}")
     part = 0

@@ -1,6 +1,6 @@
 """``sources.lock.yaml``: which revision of each source this project uses.
 
-A revision is written when it was resolved for the first time, and obeyed from then on; ``update=`` moves it.
+A revision is written when it is first resolved, and used from then on; ``update=`` moves it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Pin:
     """What a source is locked to.
 
     Args:
-        origin: what was asked for: ``hub:openai/gsm8k@main``, ``git:https://…@main``, ``https://….tar.gz``.
+        origin: what was requested: ``hub:openai/gsm8k@main``, ``git:https://…@main``, ``https://….tar.gz``.
         revision: the commit (40 hexadecimal digits); of a file over https its version as the server tells it.
         sha256: of a file over https, the digest of its bytes, once they were seen.
     """
@@ -44,16 +44,16 @@ class Pin:
 
 @contextmanager
 def held(uri: str) -> Iterator[None]:
-    """Nobody else of this machine reads and writes the file meanwhile: runs at the same time agree on revisions.
+    """Lock the file for this machine, so that concurrent runs agree on revisions.
 
-    In a bucket nobody waits: of runs that lock a source for the first time at the same time, the last one's word stays.
+    In a bucket there is no lock: if two runs lock a source for the first time at once, the last one wins.
     """
     if storage.scheme(uri) != "file":
         yield
         return
     path = storage.local_path(uri)
     with ExitStack() as stack:
-        # One that may only be read changes for nobody.
+        # A read-only file does not change.
         if os.access(path.parent, os.W_OK) or not path.exists():
             stack.enter_context(alone(path.with_name(partials.head_of(path) + "lock")))
         yield
@@ -76,27 +76,27 @@ def read(uri: str) -> dict[str, Pin]:
         return {name: _pin(item) for name, item in pins.items()}
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            "is not a lock file of fetch",
+            "not a lock file of fetch",
             where=uri,
             got=" ".join(str(error).split())[:200],
-            hint="restore it from version control, or remove it to lock every source anew",
+            hint="restore it from version control, or delete it to lock every source again",
         ) from error
 
 
 def _pin(item: Mapping[str, object]) -> Pin:
     for key, value in item.items():
         if not isinstance(value, str):
-            raise TypeError(f"{key} is no text: {value!r}")
+            raise TypeError(f"{key} is not text: {value!r}")
     pin = Pin(**item)  # type: ignore[arg-type]
     if pin.of_commit and not re.fullmatch("[0-9a-f]{40}", pin.revision):
-        raise ValueError(f"{pin.revision!r} is no commit hash")
+        raise ValueError(f"{pin.revision!r} is not a commit hash")
     if pin.sha256 and not re.fullmatch("[0-9a-f]{64}", pin.sha256):
-        raise ValueError(f"{pin.sha256!r} is no sha256")
+        raise ValueError(f"{pin.sha256!r} is not a sha256")
     return pin
 
 
 def write(uri: str, pins: Mapping[str, Pin]) -> None:
-    """Add these pins to the file, in place of those of the same sources. Within :func:`held`."""
+    """Write these pins to the file and keep those of other sources. Call it within :func:`held`."""
     raw = {
         "format": _FORMAT,
         "sources": {

@@ -1,4 +1,4 @@
-"""Where downloads grow, so that a run that was killed goes on with them: one folder each, one process at a time."""
+"""Folders of unfinished downloads, so that a killed run continues them: one for each shard, used by one process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = "content"
 
 @contextmanager
 def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a file that other processes of ours wait for. It is gone afterwards.
+    """Hold a lock file, which is removed afterwards.
 
     Raises:
         BlockingIOError: another holds it, and ``wait`` is false.
@@ -42,7 +42,7 @@ def alone(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 @contextmanager
 def folder(root: str, key: str) -> Iterator[Path]:
-    """The scratch folder of a shard, this process's alone. It stays until :func:`clear`."""
+    """The scratch folder of a shard, locked for this process. It remains until :func:`clear`."""
     home = _home(root)
     if storage.scheme(root) != "file":
         partials.own(home.parent)
@@ -52,7 +52,7 @@ def folder(root: str, key: str) -> Iterator[Path]:
 
 
 def clear(root: str, keys: Iterable[str]) -> None:
-    """Remove the scratch folders of these shards, but those that another process works in."""
+    """Remove the scratch folders of these shards, except those that another process uses."""
     home = _home(root)
     if home.is_dir():
         if storage.scheme(root) != "file":
@@ -65,6 +65,6 @@ def clear(root: str, keys: Iterable[str]) -> None:
 def _home(root: str) -> Path:
     if storage.scheme(root) == "file":
         return storage.local_path(storage.join(root, "fetch", "downloads"))
-    # A bucket takes whole objects only: what was killed goes on where this machine, or the pod, still has its scratch.
+    # A bucket takes only whole objects, so a killed download continues in the scratch folder of this machine or pod.
     top = partials.scratch() / f"pairmill-downloads-{os.geteuid()}"
     return top / hashlib.sha256(root.encode()).hexdigest()[:16]

@@ -76,7 +76,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         records = yield [shard for shards in plan.shards.values() for shard in shards]
         if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
             raise InputError(
-                "the row files hold no row", where=f"rows={','.join(config.rows)}", hint="check the stage before"
+                "the row files contain no row", where=f"rows={','.join(config.rows)}", hint="check the stage before"
             )
         by_name = {record.name: record for record in records}
         yield [MergeArrays.of(task, [by_name[name] for name in names]) for task, names in plan.pieces().items()]

@@ -169,7 +169,7 @@ def _rows_named(uri: str, start: int, context: Vocabulary) -> Iterator[None]:
             f"condition {tag!r} is unknown",
             where=f"{uri} row {start + row + 1}",
             expected=", ".join(sorted(context.conditions)),
-            hint="mend the row, or name the tag with conditions=",
+            hint="correct the row, or name the tag with conditions=",
         ) from error
     except _native.RowError as error:
         row, what, got = error.args

@@ -94,7 +94,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         counted = yield plan.shards
         if not sum(record.ledger.measures["texts"] for record in counted):
             raise InputError(
-                "the row files hold no text", where=f"rows={','.join(config.rows)}", hint="check the stage before"
+                "the row files contain no text", where=f"rows={','.join(config.rows)}", hint="check the stage before"
             )
         yield [shard for name in (WORDS, HELD_OUT) for shard in self._merges(name, counted)]
 
@@ -139,7 +139,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         if learned.overflow:
             event(
                 "train_tokenizer: a pair occurs more than 2,147,483,647 times; the 32-bit counts of the "
-                "reference would have wrapped and lost it, here it is counted right",
+                "reference would overflow and lose it, but it is counted correctly here",
                 level=logging.WARNING,
             )
         _say_size(config, size)

@@ -1,9 +1,9 @@
-"""What is read is what was digested: a shard's key names the bytes that got into it, or the shard fails.
+"""Checks that the bytes that are read are those that were digested: a shard's key names them, or the shard fails.
 
-A digest is taken when a run is planned, or a manifest has it; the bytes are read later, often by another process. Who
-reads all of them digests them again on the way (:func:`whole`). Who reads here and there, as in Parquet, has the
-object's stamp compared when it is opened and when it is closed (:func:`pinned`); what a manifest alone says of such a
-file is compared once before (:func:`broken`).
+The digest comes from the plan of the run or from a manifest. The bytes are read later, often by another process.
+:func:`whole` digests a file again while it is read from end to end. :func:`pinned` is for random access, as in Parquet:
+it compares the object's stamp when the file is opened and when it is closed. If only a manifest has the digest of such
+a file, :func:`broken` compares it once before.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 _BLOCK = 1 << 20
-# Bytes that are read on to find out whether what a reader complains of is a change.
+# After a reader complains, at most this many bytes are read to find out whether the file changed.
 _LOOKED_AT = 64 << 20
 
 
 @dataclass(frozen=True)
 class Content:
-    """What the bytes of an object, or of a part of it, have to be.
+    """The expected bytes of an object, or of a part of it.
 
     Args:
-        sha256: hexadecimal digest; empty = not known, and not compared.
-        stamp: of the object that has them, as :meth:`Store.stamp` says it; empty = not known.
-        promised: whether the digest is a manifest's, and nobody has compared it since.
+        sha256: hexadecimal digest; empty = unknown, and not compared.
+        stamp: of the object, as :meth:`Store.stamp` returns it; empty = unknown.
+        promised: whether the digest is from a manifest and has not been compared yet.
     """
 
     sha256: str = ""
@@ -53,7 +53,7 @@ class Content:
                 where=uri,
                 got=got,
                 expected=expected,
-                hint="run the stage that made it again with verify=true, which finds what is damaged and mends it",
+                hint="run the stage that made it again with verify=true, which finds and replaces damaged files",
             )
         raise Changed(
             "changed while it was read",
@@ -69,12 +69,12 @@ UNKNOWN = Content()
 
 @contextmanager
 def whole(uri: str, content: Content, start: int = 0, stop: int | None = None) -> Iterator[BinaryIO]:
-    """A reader of the object, for who reads bytes ``[start, stop)`` from the first to the last; it may be sought in.
+    """Open the object to read bytes ``[start, stop)`` from the first to the last; the file can seek.
 
-    ``content`` is that of these bytes. What was not read of them when the block ends is read then.
+    ``content`` is that of these bytes. Bytes that were not read when the block ends are read then.
 
     Raises:
-        Changed: they are others. Raised when the block ends, so that nothing may be committed before.
+        Changed: the bytes differ. Raised when the block ends, so commit nothing before.
     """
     store = storage.store_for(uri)
     if not content.sha256:
@@ -86,7 +86,7 @@ def whole(uri: str, content: Content, start: int = 0, stop: int | None = None) -
         try:
             yield cast(BinaryIO, stream)
         except InputError:
-            # Of what changed a reader may say anything.
+            # A reader may report any error about a file that changed.
             if stream.left() <= _LOOKED_AT:
                 content.require(uri, stream.sha256())
             raise
@@ -95,10 +95,10 @@ def whole(uri: str, content: Content, start: int = 0, stop: int | None = None) -
 
 @contextmanager
 def pinned(uri: str, content: Content) -> Iterator[BinaryIO]:
-    """A reader of the object, for who reads here and there.
+    """Open the object for random access.
 
     Raises:
-        Changed: it has another stamp, and other bytes, than it had; or another stamp when the block ends.
+        Changed: its stamp and its bytes differ, or its stamp differs when the block ends.
     """
     store = storage.store_for(uri)
     with ExitStack() as stack:
@@ -110,7 +110,7 @@ def pinned(uri: str, content: Content) -> Iterator[BinaryIO]:
         except Changed:
             if not content.sha256:
                 raise
-            # The same bytes may have come again: a copy, a mount that numbers files anew, a second task of this work.
+            # The bytes may be the same under another stamp: a copy, a remount, a second task that wrote them.
             again = store.digested([uri])[0]
             content.require(uri, again.sha256)
             file = stack.enter_context(store.pinned(uri, again.stamp))
@@ -118,14 +118,14 @@ def pinned(uri: str, content: Content) -> Iterator[BinaryIO]:
 
 
 def require_unchanged(uri: str, content: Content) -> None:
-    """For who opens the object by himself: raise Changed if it has another stamp by now, and other bytes."""
+    """Raise Changed if the object's stamp and bytes differ now; for code that opens the object itself."""
     store = storage.store_for(uri)
     if content.stamp and store.stamp(uri) != content.stamp:
         content.require(uri, store.digest(uri))
 
 
 def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
-    """Those of the objects, by URI, that are not what was promised of them, each with what to raise; all are read."""
+    """Read all objects; return the error for each, by URI, that differs from its content."""
 
     def look(uri: str, stop: Event) -> PairmillError | None:
         try:
@@ -139,9 +139,9 @@ def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
 
 
 class _Digesting(io.RawIOBase):
-    """Digests bytes ``[start, stop)`` of a file as they are read for the first time, from the first one on.
+    """Digests bytes ``[start, stop)`` of a file as they are read for the first time.
 
-    It does not close the file, which readers of compressed data do by themselves.
+    It does not close the file: readers of compressed data would close it too early.
     """
 
     def __init__(self, file: BinaryIO, start: int, stop: int | None) -> None:
@@ -177,12 +177,12 @@ class _Digesting(io.RawIOBase):
         return length
 
     def left(self) -> int:
-        """Bytes that were not read yet."""
+        """Bytes that have not been read."""
         end = self._file.seek(0, io.SEEK_END) if self._stop is None else self._stop
         return end - self._next
 
     def sha256(self) -> str:
-        """The digest of all of them; the rest is read."""
+        """Read the rest; return the digest of all bytes."""
         self._position = self._file.seek(self._next)
         while data := self._file.read(_BLOCK if self._stop is None else min(_BLOCK, self._stop - self._next)):
             self._take(data)

@@ -1,7 +1,7 @@
-"""What a stage reads: folders that pairmill finished, and folders that others made.
+"""Finds the row files that a stage reads, in finished pairmill folders and in any others.
 
-A finished pairmill folder names its files in its manifest. Any other folder is read as it is, found the way the
-reference finds it: every regular file below it with a wanted extension, hidden ones included, links not followed.
+A finished folder names its files in its manifest. In any other folder every regular file with a wanted extension is
+taken, as in the reference: hidden files too, and links are not followed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef
 from pairmill.errors import InputError
 
-# Folders from a file of a finished folder up to that folder, at most: data_clustered/<set>/<file>.
+# How far a finished folder can be above one of its files: data_clustered/<set>/<file>.
 _DEPTH = 3
 
 
@@ -25,12 +25,12 @@ class InputFile:
     """One file to read.
 
     Args:
-        uri: where it stands.
+        uri: of the file.
         task: the data set it is: its path below the input folder with ``/`` (and ``\\``) replaced by ``__``.
         size: bytes.
         sha256: hexadecimal digest of its bytes; from the manifest where there is one, else computed.
-        stamp: of the file whose digest that is, see :class:`pairmill.engine.content.Content`.
-        promised: whether a manifest alone says the digest.
+        stamp: see :class:`pairmill.engine.content.Content`.
+        promised: whether the digest is from a manifest and has not been compared.
     """
 
     uri: str
@@ -42,28 +42,28 @@ class InputFile:
 
     @property
     def kind(self) -> str:
-        """The extension, which says how the bytes are read."""
+        """The extension, which decides how the file is read."""
         return self.uri.rsplit(".", 1)[-1]
 
     @property
     def content(self) -> Content:
-        """What has to be read."""
+        """The expected bytes."""
         return Content(self.sha256, self.stamp, self.promised)
 
     @property
     def random_access(self) -> dict[str, Content]:
-        """Itself, if it is read in parts, so that its digest cannot be compared on the way."""
+        """The file itself if it is read with random access, so that its digest cannot be compared on the way."""
         return {self.uri: self.content} if self.kind == "parquet" else {}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of one or more input folders, with their content identity."""
+    """The files of one or more input folders, and the folders' identity by content."""
 
     files: list[InputFile]
     refs: list[InputRef]
     rows: int | None
-    """Rows by the manifests; None where any of the folders has none."""
+    """Rows according to the manifests; None if a folder has no manifest."""
 
 
 def task_name(path: str) -> str:
@@ -72,16 +72,16 @@ def task_name(path: str) -> str:
 
 
 def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, verify: bool = False) -> Inputs:
-    """The row files below each of ``uris`` (a folder, a folder of a finished pairmill folder, or a single file).
+    """Find the row files of each of ``uris`` (a folder, a folder within a finished folder, or a single file).
 
     Args:
-        uris: as they were given.
+        uris: as the user gave them.
         extensions: of row files.
-        option: that gave them, for messages.
-        verify: digest the files of finished folders too, rather than when they are read.
+        option: its name, for messages.
+        verify: digest the files of finished folders now, and not only when they are read.
 
     Raises:
-        InputError: nothing there, an unfinished or damaged pairmill folder, or two files that give the same task name.
+        InputError: nothing found, an unfinished or damaged folder, or two files with the same task name.
     """
     endings = {f".{extension}" for extension in extensions}
     files: list[InputFile] = []
@@ -92,7 +92,7 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
         found, ref, count = _discover_one(uri, endings, option, verify)
         if not found:
             raise InputError(
-                f"no {' or '.join(sorted(endings))} file there", where=f"{option}={uri}", hint="check the path"
+                f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
             )
         files += found
         refs.append(ref)
@@ -134,7 +134,7 @@ def _discover_one(uri: str, endings: set[str], role: str, verify: bool) -> tuple
 
 
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
-    """Files (URI, task) as they are now. Raises InputError if one is not what was promised of it."""
+    """Digest files (URI, task) now. Raises Changed if one differs from its promised digest."""
     found = []
     digests = storage.store_for(files[0][0]).digested([uri for uri, _ in files]) if files else []
     for (uri, task), one in zip(files, digests, strict=True):
@@ -145,10 +145,10 @@ def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> 
 
 
 def _promises_above(uri: str) -> dict[str, str]:
-    """What a finished folder that this URI is within says of its files, by their URIs.
+    """The digests, by URI, of the files of the finished folder that this URI is in; empty if there is none.
 
     Raises:
-        InputError: someone named <folder>/data, or a file in it, of a folder whose making was interrupted.
+        InputError: the URI is within a folder that is not finished.
     """
     folder = uri
     for _ in range(_DEPTH):
@@ -167,7 +167,7 @@ def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:
         other = seen.get(file.task)
         seen[file.task] = file.uri
         if other == file.uri:
-            raise InputError("is given twice", where=option, got=file.uri, hint="name it once")
+            raise InputError("given twice", where=option, got=file.uri, hint="name it once")
         if other is not None:
             raise InputError(
                 f"two files give the task name {file.task!r}",

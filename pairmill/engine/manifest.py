@@ -25,7 +25,7 @@ from pairmill.log import event, progress
 MANIFEST = "_MANIFEST.json"
 STARTED = "_STARTED.json"
 FORMAT = 1
-# Files that are digested before progress is told, and the bytes from which on anybody wants to know.
+# Files that are digested between two updates of progress, and the bytes from which progress is shown.
 _VERIFIED = 32
 _LONG = 1 << 30
 
@@ -44,7 +44,7 @@ def content_key(*parts: object) -> str:
 class File:
     """One file of a folder or shard. ``path`` is relative to it; ``size`` is in bytes; ``sha256`` in hexadecimal.
 
-    ``task`` names the data set that the file is or belongs to; files that are no data (rejects) have none.
+    ``task`` names the data set of the file; files that are not data (rejects) have none.
     """
 
     path: str
@@ -59,7 +59,7 @@ class Ledger:
 
     A kept row gives one or more rows (a problem can give a worked answer and a short one); ``rows_out`` counts those,
     and is the next stage's ``rows_in``. ``notes`` counts what happened to rows that were kept (truncated, an answer
-    left out, …); ``measures`` are sums that are no rows (tokens, bytes).
+    left out, …); ``measures`` are sums of other things than rows (tokens, bytes).
     """
 
     rows_in: int = 0
@@ -70,11 +70,11 @@ class Ledger:
     measures: dict[str, int] = field(default_factory=dict)
 
     def drop(self, reason: str, count: int = 1) -> None:
-        """Count rows that gave nothing."""
+        """Count dropped rows."""
         self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     def note(self, what: str, count: int = 1) -> None:
-        """Count something that happened to rows that were kept."""
+        """Count rows that were kept, with a note."""
         self.notes[what] = self.notes.get(what, 0) + count
 
     def add(self, other: Ledger) -> None:
@@ -109,8 +109,8 @@ class Ledger:
     def reconcile_rounds(self, rounds: Sequence[Ledger], where: str) -> None:
         """Raise InternalError unless this ledger of a stage accounts for every row of all its rounds.
 
-        The first round that counts rows reads the stage's rows. A later one reads some of the rows that are left, and
-        what it does not write is gone: it has to be among the rows dropped, or be noted of rows that were kept.
+        The first round that counts rows reads the stage's rows. A later round reads some of the remaining rows. Rows
+        that it does not write must be among the dropped rows, or in a note.
         """
         self.reconcile(where)
         counting = [ledger for ledger in rounds if ledger.rows_in or ledger.rows_out] or [Ledger()]
@@ -198,7 +198,7 @@ class Manifest:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                "is not a pairmill manifest", where=where, got=repr(error), hint="run the stage that made it again"
+                "not a pairmill manifest", where=where, got=repr(error), hint="run the stage that made it again"
             ) from error
 
 
@@ -208,7 +208,7 @@ def is_fingerprint(text: str) -> bool:
 
 
 def read(folder: str) -> Manifest | None:
-    """The manifest of a finished pairmill folder; None for a folder that others made.
+    """Read the manifest of a finished pairmill folder; return None for a folder that others made.
 
     Raises:
         InputError: pairmill began this folder and has not finished it.
@@ -239,7 +239,7 @@ def begin(folder: str, stage: str, fingerprint: str) -> None:
 def finish(folder: str, manifest: Manifest) -> Manifest:
     """Write the manifest, which finishes the folder: nothing is written to it after this.
 
-    Returns the manifest that is there, since of several writers the first wins.
+    Returns the stored manifest: of several writers the first wins.
     """
     uri = storage.join(folder, MANIFEST)
     ours = manifest.dump()
@@ -259,10 +259,10 @@ def refuse_unfinished(folder: str) -> None:
 
 
 def read_file(folder: str, manifest: Manifest | None, path: str) -> bytes:
-    """The bytes of a file of a finished folder, compared with its manifest; of a folder without one as they are.
+    """Read a file of a folder, and compare it with the manifest if there is one.
 
     Raises:
-        Changed: they are not what the manifest says.
+        Changed: the bytes differ from the manifest.
     """
     uri = storage.join(folder, *path.split("/"))
     data = storage.store_for(uri).read(uri)
@@ -276,7 +276,7 @@ _AGAIN = "run the stage that made it again; where Kubeflow took this URI from it
 
 
 def read_intact(folder: str) -> Manifest | None:
-    """As ``read``; raises InputError too if files of the manifest are missing or changed, or the whole folder is."""
+    """As ``read``, but raise InputError if files of the manifest, or the whole folder, are missing or changed."""
     manifest = read(folder)
     if manifest is None and is_fingerprint(storage.name_of(folder)) and not storage.store_for(folder).list(folder):
         raise InputError(
@@ -335,9 +335,9 @@ def load_or_discard(
 
 
 def find_damage(folder: str, files: Sequence[File], *, verify: bool = False) -> list[str]:
-    """The files that are missing from the folder or have another size, each as ``path: what is wrong``.
+    """List the files that are missing or have another size, each as ``path: what is wrong``.
 
-    ``verify``: the others are read, and those with another digest are named as well.
+    ``verify``: also read the other files, and list those with another digest.
     """
     store = storage.store_for(folder)
     sizes = {entry.path: entry.size for entry in store.list(folder)}

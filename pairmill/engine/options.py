@@ -136,7 +136,7 @@ class WorkerSlice:
         return [f"{number}/{count}" for number in range(1, count + 1)] if count > 1 else []
 
     def of(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
-        """This share of a round's shards. They are dealt from the largest to the smallest, so shares are alike."""
+        """The shards of this share. They are dealt out from the largest to the smallest, so shares are alike."""
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
 
 
@@ -145,9 +145,9 @@ MAX_SHARES = 20
 
 
 def later_shares(count: int) -> int:
-    """How many shares later rounds have where the first ones have ``count``: as many as the workflow object has left.
+    """How many shares later rounds have if the first have ``count``: as many as fit in the workflow object.
 
-    It takes 781 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; all that is no share is 61. Three
+    It takes 781 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; everything else is 61. Three
     stages share their first round and two of them their second: 61 + 3 · 12 · count + 2 · 12 · later nodes.
     """
     return min(count, (60 - 3 * count) // 2)

@@ -22,7 +22,7 @@ from pairmill.engine.workers import WorkerPool
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure
 
-# Finished folders whose version is looked at, to say why none is used: each is a request or two to an object store.
+# Look at the version of this many finished folders at most: each takes a request or two to an object store.
 _MAX_OLD = 16
 C = TypeVar("C", bound=RunOptions)
 S = TypeVar("S", bound=RunConfig)
@@ -67,8 +67,8 @@ def run(stage: Stage[C, P], config: C) -> Result:
 def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
     """Run a share of the shards of round ``config.round``, for a later :func:`run` to find done.
 
-    The manifest of the result describes them and is not written. Nothing waits for another share: where an earlier
-    round is incomplete nothing is done, and whatever is left undone the later run does.
+    The manifest of the result describes them and is not written. A share never waits for another: if an earlier round
+    is incomplete it does nothing, and the later run does the rest.
 
     Raises:
         StageFailure: shards failed; all others are committed first.
@@ -101,8 +101,8 @@ class _Job(Generic[C, P]):
     """A stage, its options and plan, and how far its rounds have got.
 
     Attributes:
-        shards: of the round to be run; None once there is none left.
-        rounds: records of the rounds before.
+        shards: of the next round; None after the last.
+        rounds: records of the finished rounds.
     """
 
     def __init__(self, stage: Stage[C, P], config: C) -> None:
@@ -127,12 +127,12 @@ class _Job(Generic[C, P]):
         return storage.join(self.base, self.fingerprint)
 
     def next_round(self, records: list[ShardRecord]) -> None:
-        """Tell the stage the records of this round; ``shards`` are those of the next one then."""
+        """Send the stage the records of this round and get the shards of the next."""
         self.rounds.append(records)
         self._advance(records)
 
     def replay(self, rounds: int) -> bool:
-        """Skip rounds that others have run; False if one of them is incomplete."""
+        """Skip this many rounds, using their records; return False if one is incomplete."""
         while len(self.rounds) < rounds and self.shards is not None:
             todo = Todo.of(self.shards, self.cache, verify=False)
             if todo.left:
@@ -172,7 +172,7 @@ def first_round(stage: Stage[C, P], config: C) -> Sequence[Shard[Any]]:
 
 
 def say_why_made_again(name: str, version: int, history: Mapping[int, str], base: str) -> None:
-    """Log why results of an older version below a stage's folder are not used again, if there are some."""
+    """If a stage's folder has results of an older version, log why they are not used again."""
     if version == 1:
         return
     folders = [folder for folder in storage.store_for(base).folders(base) if manifests.is_fingerprint(folder)]
@@ -218,11 +218,11 @@ def _finish(job: _Job[C, P]) -> Manifest:
     ledger.reconcile_rounds([Ledger.sum(record.ledger for record in records) for records in rounds], stage.name)
     if plan.rows_expected is not None and plan.rows_expected != ledger.rows_in:
         raise InputError(
-            "the input does not hold the rows that the stage before wrote",
+            "the number of input rows differs from what the previous stage wrote",
             where=stage.name,
             got=f"{ledger.rows_in} rows",
             expected=f"{plan.rows_expected} rows by its manifest",
-            hint="the input folder was changed after it was finished; run the stage before again",
+            hint="the input folder was changed after it was finished; run the previous stage again",
         )
     manifests.begin(folder, stage.name, job.fingerprint)
     out = Writer(folder)

@@ -1,6 +1,6 @@
 """The cache of shards: ``<root>/<stage>/shards/<key>/…``, with ``_RECORD.json`` written last.
 
-Every object appears whole or not at all, and its bytes follow from its name. So a run can be killed at any instant, and
+An object appears whole or not at all, and its bytes follow from its name. So a run can be killed at any instant, and
 two runs can do the same work at once.
 """
 
@@ -30,7 +30,7 @@ _AT_ONCE = 32
 
 @dataclass
 class Todo:
-    """The shards of a round: those that are done, with their records by name, and the others, largest first."""
+    """The shards of a round: records of the finished ones by name, and the others, largest first."""
 
     planned: Sequence[Shard[Any]]
     done: dict[str, ShardRecord]
@@ -38,7 +38,7 @@ class Todo:
 
     @classmethod
     def of(cls, planned: Sequence[Shard[Any]], folder: str, *, verify: bool) -> Todo:
-        """Look in the cache for the records of these shards. A damaged one is deleted.
+        """Look up the records of these shards in the cache, and delete damaged ones.
 
         Args:
             planned: shards in the order of the plan.
@@ -55,10 +55,10 @@ class Todo:
         return [self.done[shard.name] for shard in self.planned]
 
     def without_broken(self) -> tuple[Todo, list[tuple[str, PairmillError]]]:
-        """What is left without the shards whose inputs are not what a manifest promised, and the errors of those.
+        """Split off the shards whose inputs differ from their manifest; return the rest, and the errors by shard.
 
-        It reads, once each, the local files that a shard reads in parts: whoever reads a file from end to end
-        compares its digest on the way. In a bucket the file would be downloaded twice, and its ETag vouches for it
+        It reads each local file once that a shard reads with random access: a file that is read from end to end is
+        compared on the way. In a bucket the file would be downloaded twice, and its ETag vouches for it
         (docs/format.md, section 1).
         """
         reads = {shard.name: shard.random_access() for shard in self.left}

@@ -50,8 +50,8 @@ class Shard(ABC, Generic[X_contra]):
 
     Args:
         name: what a person calls it; unique within its round.
-        key: sha256 of the content digests of what it reads, the options that change its bytes, and the stage's
-            format version. Equal keys mean equal bytes, in any run and any root.
+        key: sha256 of the digests of what it reads, the options that change its bytes, and the stage's version. Equal
+            keys mean equal bytes, in any run and any root.
         size: bytes to read; larger shards start first.
     """
 
@@ -64,18 +64,18 @@ class Shard(ABC, Generic[X_contra]):
         """Do the work and write its files to ``out``. ``context`` is that of the plan."""
 
     def random_access(self) -> Mapping[str, Content]:
-        """The files that it reads in parts, by URI; whatever it reads from end to end it digests on the way."""
+        """The files that it reads with random access, by URI; others are digested while they are read."""
         return {}
 
 
 @dataclass
 class ShardRecord:
-    """What a committed shard holds. Written last into the shard's folder, as ``_RECORD.json``."""
+    """What a committed shard made. Written last into the shard's folder, as ``_RECORD.json``."""
 
     name: str
     key: str
     folder: str
-    """URI of the shard's folder, which the files are below."""
+    """URI of the shard's folder; paths of files are relative to it."""
     ledger: Ledger
     files: list[File]
     data: dict[str, Any] = field(default_factory=dict)
@@ -95,15 +95,15 @@ Rounds: TypeAlias = Sequence[Sequence[ShardRecord]]
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan(Generic[X]):
-    """What a stage is going to read. A stage adds what its rounds need in a subclass.
+    """What a stage will read. A stage adds what its rounds need in a subclass.
 
     Args:
         inputs: what is read, by content; part of the fingerprint.
-        build_context: makes what shards need besides themselves, picklable.
-        rows_expected: rows that the stage before wrote, where a manifest says so; the ledger must agree.
-        says: what the manifest will say that follows neither from the options nor from the shards (a licence, a
-            revision), JSON-like; part of the fingerprint.
-        options: options to which the manifest gives another value than the user did, by name: a path is not content.
+        build_context: makes the context that every shard gets; the context must be picklable.
+        rows_expected: rows that the previous stage wrote, if a manifest says so; the ledger must agree.
+        says: what the manifest says besides options and shards (a licence, a revision), JSON-like; part of the
+            fingerprint.
+        options: options whose value in the manifest differs from the user's, by name: a path is not content.
     """
 
     inputs: list[InputRef]
@@ -114,7 +114,7 @@ class StagePlan(Generic[X]):
 
     @cached_property
     def context(self) -> X:
-        """What shards need besides themselves: built on first use, so only where there is work."""
+        """The context of all shards; built on first use, so only if there is work."""
         return self.build_context()
 
     def manifest_options(self, config: RunOptions) -> dict[str, Any]:
@@ -131,22 +131,22 @@ class Stage(ABC, Generic[C, P]):
 
     name: ClassVar[str]
     folder: ClassVar[str] = ""
-    """Its folder below the root where that is not the name."""
+    """Its folder below the root, if that is not the name."""
     output_in_list: ClassVar[bool] = False
     """Whether the next stages take its folder as an item of a list option, in which commas are escaped."""
     counts_rows: ClassVar[bool] = True
-    """Whether its ledger is of rows; false for raw files."""
+    """Whether its ledger counts rows; false for raw files."""
     version: ClassVar[int]
-    """Format version: raised when the same input and options give other bytes than before."""
+    """Format version: raise it when the same input and options give other bytes than before."""
     history: ClassVar[dict[int, str]] = {}
-    """For each version from 2 on, why results of the version before are not used again: one clause, for the log."""
+    """For each version from 2 on, why results of the previous version are not used again: one clause, for the log."""
     config: type[C]
 
     @abstractmethod
     def plan(self, config: C) -> P:
-        """Find the inputs. Validates options against each other, and that the inputs exist.
+        """Find the inputs. Check that they exist, and that the options fit together.
 
-        Writes nothing except what keeps a later plan the same (fetch's lock).
+        Write nothing, except what keeps a later plan the same (fetch's lock).
         """
 
     @abstractmethod
@@ -154,18 +154,17 @@ class Stage(ABC, Generic[C, P]):
         """Yield the shards of each round; ``yield`` returns their records, in the same order.
 
         It is pure: records in, shards out. Every process replays it on the records that it finds. To refuse a result
-        whose shards are each right (too many malformed rows, no row at all), raise between two rounds or after the
-        last. A stage that learns from its shards what it has read returns the corrected plan; others return None.
+        though each shard is right (too many malformed rows, no row at all), raise between two rounds or after the last.
+        A stage that learns from its shards what it has read returns the corrected plan; others return None.
 
         The key of a later round's shard is made from the digests of what it really reads, so that one changed input
         redoes its own shards only.
         """
 
     def fingerprint(self, config: C, plan: P, shards: Sequence[Shard[Any]]) -> str:
-        """16 hexadecimal digits over all that a folder and its manifest follow from: the folder's name.
+        """The name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
 
-        ``shards`` are those of the first round. Their names and order are part of it, because the manifest lists
-        them.
+        ``shards`` are those of the first round. Their names and order are included, because the manifest lists them.
         """
         inputs = [asdict(item) for item in plan.inputs]
         named = [[shard.name, shard.key] for shard in shards]
@@ -198,13 +197,13 @@ class Stage(ABC, Generic[C, P]):
         return {}
 
     def parameters(self, config: C) -> Mapping[str, list[str]]:
-        """What Kubeflow tasks after this one are given, beside the folder's URI, fingerprint and rows."""
+        """Output parameters for later Kubeflow tasks, besides the folder's URI, fingerprint and rows."""
         return {}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
-        """What Kubeflow compares between runs, beside rows and bytes: :mod:`pairmill.engine.metrics`."""
+        """Numbers that Kubeflow compares between runs, besides rows and bytes: :mod:`pairmill.engine.metrics`."""
         return {}
 
     @abstractmethod
     def report(self, manifest: Manifest) -> Report:
-        """What a person wants to see of a finished folder."""
+        """The report of a finished folder, for people."""

@@ -24,7 +24,7 @@ from pairmill.errors import InternalError, PairmillError
 
 Outcome: TypeAlias = tuple[Shard[X], ShardRecord | PairmillError]
 
-# Workers that may be killed, while no more shards than that were done, before the rest is given up.
+# The pool gives up after more killed workers than this, and than finished shards.
 _MAX_DEATHS = 8
 
 
@@ -38,10 +38,10 @@ class _Worker:
 
 
 class WorkerPool:
-    """Runs shards in processes, each at the end of a pipe of its own; in this process where one is enough.
+    """Runs shards in processes, each with a pipe of its own, or in this process if one is enough.
 
-    concurrent.futures would do, except that its queues are guarded by named semaphores, which a killed process group
-    leaves in /dev/shm for ever, and that one killed worker ends the whole pool without saying what it was doing.
+    concurrent.futures does not fit: a killed process group leaves the named semaphores of its queues in /dev/shm for
+    ever, and one killed worker ends the whole pool without saying what it was doing.
 
     Args:
         stage: name of the stage, for messages.
@@ -132,7 +132,7 @@ class WorkerPool:
 
     def _assign(self, worker: _Worker, context: X, shard: Shard[X]) -> None:
         self._busy[worker.pipe] = (worker, shard)
-        with suppress(OSError):  # a worker that died meanwhile: the end of its pipe is read next
+        with suppress(OSError):  # the worker died; the end of its pipe is read next
             if not worker.has_context:
                 worker.has_context = True
                 worker.pipe.send(context)

@@ -38,13 +38,13 @@ class Writer:
     def create(
         self, path: str, *, task: str = "", digest: Callable[[], str] | None = None, scratch: bool = False
     ) -> Iterator[Path]:
-        """A local file to fill; it appears at ``path`` below the folder when the block ends without an exception.
+        """Yield a local file to fill; it appears at ``path`` below the folder if the block ends without an exception.
 
         Args:
             path: of the file below the folder.
             task: the data set that the file belongs to.
-            digest: returns the sha256 of the bytes once they are written, where the caller computed it on the way;
-                without it the file is read once more.
+            digest: returns the sha256 of the written bytes, if the caller computed it on the way; without it the file
+                is read once more.
             scratch: only a later round of shards reads the file, and no finished folder links it: it gets no digest
                 and is not synced to disk. If the machine goes down, its size shows what was lost.
         """

@@ -1,4 +1,4 @@
-"""What the command lines of the sharded stages share: run the stage, say where its folder is."""
+"""The command line of a sharded stage: run the stage, print the URI of its folder."""
 
 from __future__ import annotations
 

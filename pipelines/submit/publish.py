@@ -43,14 +43,16 @@ def _git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(_TOP), *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
-        raise UsageError("no commit to name it after", where="version", got=reason, hint="give version=") from error
+        raise UsageError(
+            "there is no commit to name the version after", where="version", got=reason, hint="give version="
+        ) from error
     return done.stdout.strip()
 
 
 def upload(server: Server, compiled: Path, name: str) -> Any:
     """The pipeline's version with this name and content (a ``V2beta1PipelineVersion``), uploaded if necessary.
 
-    If the name belongs to another content (another image, other resources), a hash of ours is added to it.
+    If the name this name has other content (another image, other resources), a hash of ours is added to it.
     """
     content, models = compiled.read_bytes(), server.models
     info = compiler.documents(content)[0]["pipelineInfo"]
@@ -79,7 +81,7 @@ def upload(server: Server, compiled: Path, name: str) -> Any:
         )
         if found.description == mark:
             return found
-    raise UsageError("belongs to another content", where="version", got=name, hint="give another version=")
+    raise UsageError("this name has other content", where="version", got=name, hint="give another version=")
 
 
 def start(server: Server, version: Any, name: str, config: Any, parameters: dict[str, Any]) -> str:

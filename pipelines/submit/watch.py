@@ -48,7 +48,7 @@ class WatchConfig:
 
     def __post_init__(self) -> None:
         if self.timeout < 0:
-            raise UsageError("is negative", where="timeout", got=f"{self.timeout:g}", expected="seconds, or 0")
+            raise UsageError("must not be negative", where="timeout", got=f"{self.timeout:g}", expected="seconds, or 0")
 
 
 class Ended(PairmillError):

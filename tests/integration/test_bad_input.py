@@ -114,14 +114,14 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
         ("fetch", {"sources": ""}, "sources: is empty"),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
-        ("fetch", {"update": "sudoko"}, "update: is none of sources; got sudoko"),
+        ("fetch", {"update": "sudoko"}, "update: not one of sources=; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
         ("clean", {"workers": "two"}, "workers"),
         ("clean", {"workers": -1}, "workers: must not be negative; got -1"),
         ("clean", {"profile": "reference"}, "profile"),
         ("clean", {"max_reject_fraction": 1.5}, "max_reject_fraction: out of range"),
         ("clean", {"sources": "gsm8k"}, "sources: unknown source"),
-        ("clean", {"source_options": "gsm8k_train"}, "source_options: is no option of a source"),
+        ("clean", {"source_options": "gsm8k_train"}, "source_options: not an option of a source"),
         ("train_tokenizer", {"vocab_size": 0}, "vocab_size: out of range"),
         ("train_tokenizer", {"tokenizer_type": "wordpiece"}, "tokenizer_type"),
         ("tokenize", {"conditions": "direct"}, "conditions: not a condition"),
@@ -237,7 +237,7 @@ def test_source_without_its_files(world: World, tmp_path: Path) -> None:
 def test_raw_files_without_a_record(world: World, tmp_path: Path, path: str, make: Callable[[Path], Path]) -> None:
     make(tmp_path / "raw" / path)
     done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw")
-    refused(done, INPUT, f"the files of {path.split('/')[0]} hold no record", root=tmp_path / "root")
+    refused(done, INPUT, f"the files of {path.split('/')[0]} contain no record", root=tmp_path / "root")
 
 
 @pytest.mark.parametrize("name", READS_ROWS)
@@ -433,11 +433,11 @@ GOOD = {"mathematics_dataset-v1.0/train-easy/add.txt": tools.dmmath(2000)}
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (lambda data: data[: len(data) // 2], "is no whole tar or zip archive"),
-        (lambda data: data[:-4], "is no whole tar or zip archive"),
-        (lambda data: data[:5000] + bytes(500) + data[5500:], "is no whole tar or zip archive"),
-        (lambda data: b"<html>404</html>", "is no whole tar or zip archive"),
-        (lambda data: b"", "is no whole tar or zip archive"),
+        (lambda data: data[: len(data) // 2], "not a complete tar or zip archive"),
+        (lambda data: data[:-4], "not a complete tar or zip archive"),
+        (lambda data: data[:5000] + bytes(500) + data[5500:], "not a complete tar or zip archive"),
+        (lambda data: b"<html>404</html>", "not a complete tar or zip archive"),
+        (lambda data: b"", "not a complete tar or zip archive"),
         ({"other/add.txt": "1 + 1?\n2\n"}, "no file of dmmath in it"),
         ({**GOOD, "../train-easy/mul.txt": "1 + 1?\n2\n"}, "the archive would write outside its folder"),
     ],

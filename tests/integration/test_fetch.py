@@ -208,7 +208,7 @@ def test_options_that_make_no_sense_are_refused(hub: Hub, tmp_path: Path, monkey
     (tmp_path / "raw" / "made" / "a.jsonl").write_bytes(lines(3))
     root = tmp_path / "root"
     for options, said in (
-        ({"update": ["mode"]}, "update: is none of sources; got mode"),
+        ({"update": ["mode"]}, "update: not one of sources=; got mode"),
         ({"update": ["made"], "raw": str(tmp_path / "raw")}, "update: is taken from raw=, not from a lock; got made"),
         ({"raw": "nfs://server/raw"}, "no storage backend"),
         ({"lock": "ftp://server/lock.yaml"}, "no storage backend"),
@@ -230,7 +230,7 @@ def test_a_lock_of_another_origin_is_refused(hub: Hub, tmp_path: Path, monkeypat
     commit = hub.add("o/n", {"data/train-0.jsonl": lines(3)}, revision="v2")
     declare(monkeypatch, HubFiles("o/n", PATTERNS, "v2"))
     text = refusal(lambda: fetch(tmp_path))
-    assert "made is locked for another origin; got hub:o/n@main; expected hub:o/n@v2; update=made" in text
+    assert "made is locked to another origin; got hub:o/n@main; expected hub:o/n@v2; update=made" in text
     assert fetched(fetch(tmp_path, update=["made"])) == {"data/train-0.jsonl": lines(3)}
     assert pins(tmp_path)["made"] == Pin("hub:o/n@v2", commit)
 
@@ -413,8 +413,8 @@ def test_a_cut_a_refusal_and_a_wait_are_gone_over_by_the_process_itself(tmp_path
         assert rest.range == "bytes=10000-"
         refused, served = hub.seen("/cdn/*/train-00001*")
         assert 1 <= served.at - refused.at < 5
-    assert done.said("status 503; again in")
-    assert done.said("status 429; again in 1.0 s")
+    assert done.said("status 503; trying again in")
+    assert done.said("status 429; trying again in 1.0 s")
 
 
 def test_two_runs_at_once_both_end_well(tmp_path: Path) -> None:
@@ -689,7 +689,7 @@ def test_a_file_that_was_replaced_is_no_longer_published(
     files.add("set.tar.gz", packed(new))
     files.requests.clear()
     said = refusal(lambda: fetch(tmp_path / "b", lock=locked))
-    assert f"{url}: what made is locked to is no longer published; got sha256 " in said
+    assert f"{url}: the file that made is locked to is no longer published; got sha256 " in said
     assert "; update=made takes what is published now; raw= what you have" in said
     assert len(files.requests) == 1  # it changed, so it is not damaged: no second try
     assert Path(locked).read_text() == text
@@ -780,7 +780,7 @@ def test_damaged_bytes_are_fetched_once_more_where_the_digest_is_known(
     declare(monkeypatch, Web(url, ("**/train/*.jsonl",)))
     # At first nobody knows the digest, but the archive has checksums of its own, and is not kept.
     files.corrupt("/set.tar.gz", times=1)
-    assert "is no whole tar or zip archive" in refusal(lambda: fetch(tmp_path / "a"))
+    assert "not a complete tar or zip archive" in refusal(lambda: fetch(tmp_path / "a"))
     assert fetched(fetch(tmp_path / "a")) == TRAIN
     locked = str(tmp_path / "a" / "sources.lock.yaml")
     files.corrupt("/set.tar.gz", at=12, times=1)
@@ -972,7 +972,7 @@ def test_a_given_archive_is_unpacked(files: Files, tmp_path: Path, monkeypatch: 
     assert fetch(tmp_path / "root", raw=str(raw)).reused
     assert not files.requests
     (raw / "made" / f"any.{kind}").write_bytes(data[:-30])
-    assert "is no whole tar or zip archive" in refusal(lambda: fetch(tmp_path / "root", raw=str(raw)))
+    assert "not a complete tar or zip archive" in refusal(lambda: fetch(tmp_path / "root", raw=str(raw)))
 
 
 def test_a_given_folder_without_the_files_is_refused(

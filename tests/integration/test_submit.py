@@ -303,7 +303,7 @@ def test_a_token_that_expires_is_read_again(tmp_path: Path) -> None:
         (["ca_file=/nowhere/ca.pem"], "ca_file: does not exist; got /nowhere/ca.pem"),
         (["host=https://me:pass@kubeflow.example"], "host: contains a login"),
         (["poll=0"], "poll: out of range"),
-        (["timeout=-1"], "timeout: is negative"),
+        (["timeout=-1"], "timeout: must not be negative"),
         (["on_interrupt=maybe"], "on_interrupt"),
         (["runn=r2"], "did you mean 'run'?"),
     ],

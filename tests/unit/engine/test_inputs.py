@@ -196,7 +196,7 @@ def test_a_file_that_holds_no_rows_by_its_extension_is_refused(tmp_path: Path) -
 def test_nothing_to_read_is_an_input_error(tmp_path: Path) -> None:
     put(tmp_path, "notes.txt")
     for place in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(InputError, match=r"no .jsonl or .parquet file there") as caught:
+        with pytest.raises(InputError, match=r"no .jsonl or .parquet file found") as caught:
             discover(place)
         assert str(place) in str(caught.value)
     with pytest.raises(UsageError, match="is empty"):

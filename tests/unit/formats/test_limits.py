@@ -396,7 +396,7 @@ def test_a_header_of_a_tar_is_not_read_into_memory_whatever_it_says(tmp_path: Pa
     for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE):
         info = tarfile.TarInfo("a")
         info.type, info.size = kind, 64 * MB
-        with pytest.raises(InputError, match=r"x\.tar: is no whole tar or zip archive; got a header of more than"):
+        with pytest.raises(InputError, match=r"x\.tar: not a complete tar or zip archive; got a header of more than"):
             unpacked(gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(64 * MB), 1), tmp_path)
 
 

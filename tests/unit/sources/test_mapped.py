@@ -1035,7 +1035,7 @@ def test_a_null_is_there_and_what_is_no_record_says_nothing(clean: Cleaned) -> N
     assert clean(nulls, where="not flag").ledger.rows_kept == 4
     options = {"max_reject_fraction": 1.0}
     assert clean(["5", "{", "[]"], options, where="not flag").ledger.dropped == {"not_an_object": 2, "invalid_json": 1}
-    with pytest.raises(InputError, match="hold no record"):
+    with pytest.raises(InputError, match="contain no record"):
         clean([], where="not flag")
 
 

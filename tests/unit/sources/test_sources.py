@@ -1207,7 +1207,7 @@ def test_a_source_without_files_or_records_is_an_input_error(tmp_path: Path, raw
     with pytest.raises(UsageError, match=r"unknown source; got gsm8k; expected all, .*did you mean 'gsm8k_train'"):
         clean(tmp_path, sources=["gsm8k"])
     raw("sudoku/train.csv", "source,question,answer,rating\n")
-    with pytest.raises(InputError, match="the files of sudoku hold no record"):
+    with pytest.raises(InputError, match="the files of sudoku contain no record"):
         clean(tmp_path, sources=["sudoku"])
 
 

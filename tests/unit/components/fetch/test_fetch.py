@@ -72,17 +72,17 @@ def test_pins_are_kept_beside_those_of_other_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is not a lock file"),
-        ("[", "is not a lock file"),
+        ("", "not a lock file"),
+        ("[", "not a lock file"),
         ("format: 1\n", "'sources'"),
         ("format: 2\nsources: {}\n", "unknown format"),
-        ("format: 1\nsources: [a]\n", "is not a lock file"),
+        ("format: 1\nsources: [a]\n", "not a lock file"),
         ("format: 1\nsources: {a: {origin: x}}\n", "revision"),
-        ("format: 1\nsources: {a: {origin: x, revision: 7}}\n", "is no text"),
+        ("format: 1\nsources: {a: {origin: x, revision: 7}}\n", "is not text"),
         ("format: 1\nsources: {a: {origin: x, revision: y, colour: red}}\n", "colour"),
-        ("format: 1\nsources: {a: {origin: 'hub:x/y@main', revision: main}}\n", "'main' is no commit hash"),
-        ("format: 1\nsources: {a: {origin: 'git:x@main', revision: ../../x}}\n", "is no commit hash"),
-        ("format: 1\nsources: {a: {origin: 'https://x', revision: y, sha256: z}}\n", "'z' is no sha256"),
+        ("format: 1\nsources: {a: {origin: 'hub:x/y@main', revision: main}}\n", "'main' is not a commit hash"),
+        ("format: 1\nsources: {a: {origin: 'git:x@main', revision: ../../x}}\n", "is not a commit hash"),
+        ("format: 1\nsources: {a: {origin: 'https://x', revision: y, sha256: z}}\n", "'z' is not a sha256"),
     ],
 )
 def test_a_lock_file_that_fetch_did_not_write_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -309,14 +309,14 @@ def header(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
 def test_a_link_or_device_is_refused_only_where_it_is_wanted(unpack: Unpack, member: tarfile.TarInfo) -> None:
     data = tarred([member])
     assert unpack(data, "*.json") == {}
-    with pytest.raises(InputError, match="is a link or a device"):
+    with pytest.raises(InputError, match="is a link, a device or a sparse file"):
         unpack(data, "*.txt")
 
 
 def test_a_link_in_a_zip_is_refused_only_where_it_is_wanted(unpack: Unpack) -> None:
     data = zipped({"a.txt": b"/etc/passwd"}, mode=stat.S_IFLNK | 0o777)
     assert unpack(data, "*.json") == {}
-    with pytest.raises(InputError, match="is a link or a device"):
+    with pytest.raises(InputError, match="is a link, a device or a sparse file"):
         unpack(data, "*.txt")
 
 
@@ -333,7 +333,7 @@ def test_a_compression_that_python_lacks_is_an_input_error(unpack: Unpack) -> No
     data = bytearray(zipped({"a.txt": b"text"}))
     for mark, place in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
         data[data.index(mark) + place] = 99
-    with pytest.raises(InputError, match="is no whole tar or zip archive"):
+    with pytest.raises(InputError, match="not a complete tar or zip archive"):
         unpack(bytes(data))
 
 
@@ -350,7 +350,7 @@ def test_a_cut_archive_is_refused_wherever_it_was_cut(unpack: Unpack, kind: str,
     assert len(unpack(whole, "top/*.txt")) == 12
     places = {0, 1, 5, 100, 512, 1024, 1536, 1537, 2048, end // 2, end - 512, end - 100, end - 8, end - 1}
     for place in sorted(places):
-        with pytest.raises(InputError, match="is no whole tar or zip archive"):
+        with pytest.raises(InputError, match="not a complete tar or zip archive"):
             unpack(whole[:place], wanted)
 
 
@@ -385,7 +385,7 @@ def test_whatever_byte_of_a_zip_is_damaged_it_is_unpacked_or_refused(tmp_path: P
     assert len(said) > 100
     assert all(text.startswith("made.zip") for text in said)
     assert any(
-        text.startswith("made.zip: is no whole tar or zip archive, in the member 'c.txt'; got ") for text in said
+        text.startswith("made.zip: not a complete tar or zip archive, in the member 'c.txt'; got ") for text in said
     )
 
 
@@ -398,7 +398,7 @@ def test_a_damaged_header_of_a_tar_does_not_end_it_silently(unpack: Unpack) -> N
 
 @pytest.mark.parametrize("data", [b"", b"<!doctype html><title>Sign in</title>", b"\0" * 5, b"PK\x03\x04", b"\x1f\x8b"])
 def test_what_is_no_archive_is_refused(unpack: Unpack, data: bytes) -> None:
-    with pytest.raises(InputError, match="is no whole tar or zip archive"):
+    with pytest.raises(InputError, match="not a complete tar or zip archive"):
         unpack(data)
 
 
@@ -406,7 +406,7 @@ def test_what_is_no_archive_is_refused(unpack: Unpack, data: bytes) -> None:
 def test_two_members_of_one_name_are_refused_where_they_are_wanted(unpack: Unpack, kind: str) -> None:
     data = PACKS[kind]({"v1/a.txt": b"1", "v2/a.txt": b"2"})
     assert unpack(data, "v2/*") == {"v2/a.txt": b"2"}
-    with pytest.raises(InputError, match="two members of one name"):
+    with pytest.raises(InputError, match="two members have the same name"):
         unpack(data, "a.txt", strip=1)
 
 
@@ -647,7 +647,7 @@ def test_a_server_says_until_when(files: Files, get: Get, pauses: list[float]) -
 def test_a_server_that_asks_for_an_hour_is_left_alone(files: Files, get: Get, pauses: list[float]) -> None:
     url = files.add("a", LONG)
     files.fail("/a", 429, retry_after=3600)
-    with pytest.raises(StorageError, match="asks for a longer pause than is made; got status 429, 3600 s"):
+    with pytest.raises(StorageError, match="asks for too long a pause; got status 429, 3600 s"):
         get(url)
     assert not pauses
 
