@@ -47,15 +47,15 @@ class Sources:
 
 @dataclass
 class Cleaned:
-    """What the record of a shard says besides its ledger.
+    """The record of a shard, apart from its ledger.
 
     Args:
         source: its name.
         output: the output's path, with ``{}`` for the label; empty = no row is kept.
         rejects: malformed records.
-        refused: for how many of them the limit counts.
+        refused: the sum of their weights, which the limit is compared with.
         reject_file: where they are, below the shard's folder.
-        reasons: by reason: how many, for how many they count, and the first one with what was found.
+        reasons: by reason: how many, their weight, and the first one with what was found.
         samples: some rows.
         missed: see :class:`sources.missing_paths.Watch`.
         instruction_bits: rows by the bit length of their instruction's number of characters.
@@ -143,7 +143,7 @@ class CleanPieces(Shard[Sources]):
 
 @dataclass
 class _Tally:
-    """What a shard says of its rows: lengths in characters by power of two, and a few rows to look at."""
+    """What a shard records about its rows: lengths in characters by power of two, and a few samples."""
 
     instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
     response_bits: list[int] = field(default_factory=lambda: [0] * 40)
@@ -212,7 +212,7 @@ class _Rejects:
         self._file: Any = None
         self.count = self.refused = 0
         self.reasons: dict[str, dict[str, Any]] = {}
-        """By reason: how many, for how many they count, and the first one with what was found."""
+        """By reason: how many, their weight, and the first one with what was found."""
 
     def add(self, piece: FileSlice, place: int | str, why: Malformed, record: Any) -> None:
         """Put a record aside."""
@@ -220,7 +220,7 @@ class _Rejects:
             local = self._stack.enter_context(self._out.create(self._work.rejects))
             self._file = self._stack.enter_context(local.open("w", encoding="utf-8"))
         path = f"{self._work.source}/{piece.path}"
-        # Readers count from 0; a person, and whatever shows the file to one, counts from 1.
+        # Readers count from 0, people and editors from 1.
         row = place + 1 if isinstance(place, int) else None
         where = _writable(f"member {place}" if row is None else f"row {row}")
         unread = isinstance(record, Malformed)
@@ -245,7 +245,7 @@ class _Rejects:
             "reason": why.reason,
             "record": None if unread else repr(record)[:2000],
         }
-        # Escapes keep what is no Unicode writable.
+        # A text that is not valid Unicode can only be written with escapes.
         self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
 
     def __enter__(self) -> _Rejects:
