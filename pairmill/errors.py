@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 
 
 class PairmillError(Exception):
@@ -104,3 +105,18 @@ def from_os_error(error: OSError, where: str) -> PairmillError:
     if error.errno in _REFUSED:
         return StorageError("storage refused", where=path, got=text, hint="check permissions and the path")
     return StorageError("storage failed", where=path, got=text)
+
+
+def nearest_name(wrong: str, names: Iterable[str]) -> str | None:
+    """The name that is spelled most like a wrong one, in any case; None if none is near."""
+    import difflib
+
+    folded = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(wrong.lower(), folded, n=1)
+    return folded[close[0]] if close else None
+
+
+def did_you_mean(wrong: str, names: Iterable[str], otherwise: str = "") -> str:
+    """The hint of an error that names the nearest name, or ``otherwise``."""
+    near = nearest_name(wrong, names)
+    return otherwise if near is None else f"did you mean {near!r}?"

@@ -5,7 +5,6 @@ Every mistake is a UsageError with the line that it is on.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +15,7 @@ from urllib.parse import quote, unquote
 import yaml
 
 from pairmill import storage
-from pairmill.errors import UsageError
+from pairmill.errors import UsageError, did_you_mean
 from sources.card import COMPRESSED, READABLE, suffix_of
 from sources.datasets import SOURCES
 from sources.names import safe_name
@@ -56,8 +55,8 @@ class Description:
     Args:
         uri: where the file is.
         data: its content.
-        raw: folder or URI below which ``files`` may be, beside the file's own folder; empty = none. None: somebody
-            else knows where the files are, so that what the file says about it is not used.
+        raw: a further folder or URI that ``files`` may be in, beside the file's own folder; empty = none. None: the
+            caller knows where the files are, so the file's own ``files`` are not checked.
     """
 
     def __init__(self, uri: str, data: bytes, raw: str | None) -> None:
@@ -159,8 +158,7 @@ class Description:
         tags = tags_of(text)
         wrong = wrong_tag(tags)
         if wrong is not None:
-            close = difflib.get_close_matches(wrong, TAGS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close and wrong not in TAGS else ""
+            hint = "" if wrong in TAGS else did_you_mean(wrong, TAGS)
             what = "the same tag occurs twice" if wrong in TAGS else "unknown tag"
             raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(TAGS)}", hint=hint)
         return ",".join(tags)
@@ -179,7 +177,7 @@ class Description:
         if not re.search(r"[^/]\.(jsonl|parquet)$", path):
             raise self.wrong("output", "unknown format", got=repr(path), expected=".jsonl or .parquet at the end")
         if kind:
-            raise self.wrong("format", "output: says the format already", expected="one of the two keys")
+            raise self.wrong("format", "output: already says the format", expected="format: or output:, not both")
         return path
 
     def origin(self, config: str, splits: tuple[str, ...]) -> tuple[Origin, tuple[str, ...]]:
@@ -209,7 +207,7 @@ class Description:
         for pattern in patterns:
             if "://" in pattern or {"", ".", ".."} & set(pattern.split("/")):
                 expected = "a pattern of files within the data set"
-                raise self.wrong("files", "the path leads out of the data set", got=repr(pattern), expected=expected)
+                raise self.wrong("files", "the path is outside the data set", got=repr(pattern), expected=expected)
         return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
 
     def _refuse_unreadable(self, pattern: str) -> None:
@@ -222,8 +220,8 @@ class Description:
     def _within(self, folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
         """The folders of this machine that may be read.
 
-        What a description names becomes rows, so whoever writes one must not choose among all files of the machine
-        that reads it: it could name a file of secrets.
+        What a description names becomes rows. So its author must not be able to name any file of the machine that reads
+        it: it could be a file of secrets.
         """
         if storage.scheme(self.uri) != "file":
             raise self.wrong(
@@ -242,7 +240,7 @@ class Description:
         if not is_within(real, within):
             raise self.wrong(
                 "files",
-                "the path leads out of the folders that a description may read",
+                "the path is outside the folders that a description may read",
                 got=f"{', '.join(patterns)}, in {real}",
                 expected=f"files below {' or '.join(within) or 'a folder'}",
                 hint="put the data below the YAML file's own folder, or give its folder as raw=",
@@ -322,8 +320,7 @@ def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
             line = key.start_mark.line + 1
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "…"
             if name not in KEYS:
-                close = difflib.get_close_matches(name, KEYS, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else ""
+                hint = did_you_mean(name, KEYS)
                 where = f"{uri} line {line}"
                 raise UsageError(f"unknown key {name!r}", where=where, expected=", ".join(KEYS), hint=hint)
             if name in entries:

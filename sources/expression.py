@@ -1,9 +1,9 @@
 """The language of ``where:`` in YAML sources: which records are wanted.
 
-Expressions have Python's grammar and a meaning of their own. Whatever this file does not name is refused, so nothing
-of Python can be reached. Values are booleans, numbers, texts and lists. A null and a missing field are the same: no
-value. A comparison with no value is false, ``!=`` and ``not in`` included. Whatever is computed from no value has no
-value, and as a condition it is false. Values of different kinds are not converted: comparing them fails.
+Expressions have Python's grammar and a meaning of their own. What this module does not name is refused, so an
+expression cannot reach anything else of Python. Values are booleans, numbers, texts and lists. A null and a missing
+field are the same: no value. A comparison with no value is false, ``!=`` and ``not in`` included. A result computed
+from no value has no value, and as a condition it is false. Values are not converted: a comparison of two types fails.
 
 docs/decisions/0018 says why this is not CEL.
 """
@@ -66,7 +66,7 @@ FUNCTIONS = {
 
 
 class Failed(Exception):
-    """An expression cannot be computed for a record: kinds that do not go together, or a division by zero."""
+    """An expression cannot be computed for a record: its types do not fit, or it divides by zero."""
 
 
 Run = Callable[[Any], Any]
@@ -94,9 +94,9 @@ class Expression:
         compiler = _Compiler(text)
         self._run = compiler.condition(compiler.tree, 0)
         self.paths = tuple(compiler.paths)
-        """What it reads."""
+        """The paths that it reads."""
         self.asked = tuple(compiler.asked)
-        """What it asks for with ``has``: that may be missing."""
+        """The paths that it asks for with ``has``, which may be missing."""
         self.columns = tuple(dict.fromkeys(path.column for path in (*self.paths, *self.asked)))
         """The fields of the record that it reads."""
         self.optional = tuple(dict.fromkeys(path.column for path in self.asked))
@@ -143,7 +143,7 @@ class _Compiler:
     def _of(self, node: ast.expr, depth: int, kinds: tuple[str, ...]) -> _Part:
         part = self._part(node, depth + 1)
         if part.kind != ANY and part.kind not in kinds:
-            raise self._wrong("the kind is wrong", node, expected=" or ".join(kinds), kind=part.kind)
+            raise self._wrong("wrong type", node, expected=" or ".join(kinds), kind=part.kind)
         return part
 
     def _part(self, node: ast.expr, depth: int) -> _Part:
@@ -177,17 +177,17 @@ class _Compiler:
             case ast.Name() | ast.Attribute() | ast.Subscript():
                 return self._read(self._path(node))
         expected = "and, or, not, comparisons, in, + - * / // %, paths"
-        raise self._wrong("where: does not have this", node, expected=expected)
+        raise self._wrong("not supported in where:", node, expected=expected)
 
     def _test(self, node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr, depth: int) -> Run:
         if isinstance(op, ast.In | ast.NotIn):
             return self._membership(left, right, depth, negated=isinstance(op, ast.NotIn))
         if type(op) not in _COMPARISONS:
-            raise self._wrong("not a comparison of where:", node, expected="== or !=, or has(path)")
+            raise self._wrong("not a comparison that where: supports", node, expected="== or !=, or has(path)")
         compare, kinds = _COMPARISONS[type(op)]
         first, second = self._of(left, depth, kinds), self._of(right, depth, kinds)
         if ANY not in (first.kind, second.kind) and first.kind != second.kind:
-            raise self._wrong("different kinds are compared", node, expected=f"{first.kind} on both sides")
+            raise self._wrong("two different types are compared", node, expected=f"{first.kind} on both sides")
         return lambda record: _compared(compare, kinds, first.run(record), second.run(record))
 
     def _membership(self, item: ast.expr, holder: ast.expr, depth: int, *, negated: bool) -> Run:
@@ -195,7 +195,9 @@ class _Compiler:
             values = [self._constant(element) for element in holder.elts]
             kinds = {_kind(value) for value in values}
             if len(kinds) != 1:
-                raise self._wrong("the list must not be empty or mixed", holder, expected="only texts, or only numbers")
+                raise self._wrong(
+                    "the list is empty or has mixed types", holder, expected="only texts, or only numbers"
+                )
             (kind,) = kinds
             known = frozenset(values)
             inside = self._of(item, depth, (kind,)).run
@@ -278,7 +280,7 @@ class _Compiler:
         written = self._source(node)
         if "\\" in written and written[:1] not in "rR":
             # Python reads '\b' as a backspace.
-            raise self._wrong("the pattern loses its backslashes", node, expected=f"r{written}")
+            raise self._wrong("the pattern would lose its backslashes", node, expected=f"r{written}")
         try:
             # As in Python, an escaped sign is the sign itself; to the engine these two are ends of words.
             return Pattern(_ESCAPED.sub(lambda found: found[0].replace("\\<", "<").replace("\\>", ">"), node.value))
@@ -349,7 +351,7 @@ def _computed(compute: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     if left is None or right is None:
         return None
     if _kind(left) != NUMBER or _kind(right) != NUMBER:
-        raise Failed(f"{_kind(left)} and {_kind(right)} cannot be computed with")
+        raise Failed(f"{_kind(left)} and {_kind(right)} cannot be used in arithmetic")
     try:
         return compute(left, right)
     except ArithmeticError as error:
@@ -360,7 +362,7 @@ def _among(value: Any, known: frozenset[Any], kind: str, *, negated: bool) -> bo
     if value is None:
         return False
     if _kind(value) != kind:
-        raise Failed(f"{_kind(value)} cannot be among values that are {kind}")
+        raise Failed(f"{_kind(value)} cannot be in a list where each value is {kind}")
     return (value in known) != negated
 
 
@@ -375,7 +377,7 @@ def _held(part: Any, whole: Any, *, negated: bool) -> bool:
     items = [item for item in whole if item is not None]
     alike = [item for item in items if _kind(item) == kind]
     if items and not alike:
-        raise Failed(f"{kind} cannot be in a list without one")
+        raise Failed(f"{kind} cannot be in a list that has no value of its type")
     return (part in alike) != negated
 
 

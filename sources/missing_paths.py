@@ -1,6 +1,6 @@
-"""Whether records have what a description reads: a path that none of them has is misspelt.
+"""Finds paths of a description that no record has, because they are misspelt.
 
-A shard says what it saw of each path; whether none of them saw it is known when all are done.
+Each shard records what it saw of each path. When all shards are done, a path that none of them saw is an error.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairmill.errors import InputError
-from sources.names import meant
+from pairmill.errors import InputError, nearest_name
 from sources.paths import MISSING, First, Path, Step
 
 # Of a record that maps ids to values the names have no end.
@@ -40,7 +39,7 @@ class Watched:
 
 @dataclass
 class _Missed:
-    """A path that no record had so far, and what stood where it leads nowhere: the deepest place counts."""
+    """A path that no record had so far, and what the records had instead at the deepest place that it reached."""
 
     watched: Watched
     missed: bool = False
@@ -75,15 +74,15 @@ class Watch:
 
     def __init__(self, watched: Sequence[Watched]) -> None:
         self.open = [_Missed(one) for one in watched]
-        """What is still to be looked for; nothing of most sources after their first record."""
+        """What no record had so far; for most sources empty after the first record."""
 
     def look(self, record: Any) -> None:
-        """Look for what was not found yet."""
+        """Look for the paths that no record had so far."""
         if isinstance(record, dict):
             self.open[:] = [one for one in self.open if not one.found_in(record)]
 
     def missed(self) -> dict[str, dict[str, Any] | None]:
-        """The paths that no record had, and what there was instead; None where no record should have had it."""
+        """The paths that no record had, and what it had instead; None if no record should have had it."""
         return {
             one.watched.path.text: {"depth": one.depth, "names": list(one.names), "found": one.found}
             if one.missed
@@ -139,14 +138,14 @@ def nearest(path: Path, depth: int, names: Iterable[str]) -> Path | None:
     wanted = step.value if isinstance(step, First) else step
     if isinstance(wanted, int):
         return None
-    name = meant(wanted, names)
+    name = nearest_name(wanted, names)
     if name is None:
         return None
     return path.instead(depth, step._replace(value=name) if isinstance(step, First) else name)
 
 
 def names_at(value: Any, step: Step) -> list[str]:
-    """What could stand for a step: the fields of an object, or what elements of a list say under the step's key."""
+    """The names that a step could have: the fields of an object, or the texts under the step's key in a list."""
     if isinstance(step, str):
         return [name for name in value if isinstance(name, str)] if isinstance(value, dict) else []
     if isinstance(step, First) and isinstance(value, list):

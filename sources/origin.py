@@ -24,7 +24,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class HubRows:
-    """Rows of a data set on the Hub whose files alone do not tell them: streamed through ``datasets`` to Parquet.
+    """Rows of a data set on the Hub that cannot be read from its files alone: streamed through ``datasets`` to Parquet.
 
     Args:
         repo: ``owner/name`` of the data set.
@@ -59,7 +59,7 @@ class Web:
     """One file over https.
 
     Args:
-        url: where it stands.
+        url: of the file.
         unpack: of a tar or zip archive, patterns of the members that the source reads; empty = the file as it is.
     """
 
@@ -69,11 +69,11 @@ class Web:
 
 @dataclass(frozen=True)
 class Manual:
-    """A file that stands behind a page made for people.
+    """A file that a person has to download from a web page.
 
     Args:
-        page: where it is offered.
-        file: what it is called.
+        page: URL of the page.
+        file: name of the file.
         command: a command line that downloads it.
     """
 
@@ -84,13 +84,13 @@ class Manual:
 
 @dataclass(frozen=True)
 class Given:
-    """Files that whoever declares the source has already: a folder or URI.
+    """Files that the user already has, in a folder or at a URI.
 
     Args:
         uri: the folder.
         files: patterns below it.
-        within: of a folder of this machine: absolute paths of the folders that its files have to be in, wherever
-            links lead.
+        within: for a folder of this machine: absolute paths of the folders that its files must be in once all links
+            are resolved.
     """
 
     uri: str

@@ -1,4 +1,4 @@
-"""Patterns that strangers write, searched in linear time whatever they are."""
+"""Patterns from untrusted files. Any pattern is searched in linear time."""
 
 from __future__ import annotations
 

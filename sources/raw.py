@@ -1,7 +1,7 @@
-"""Where the raw files of a source stand, and what is known of them.
+"""Where the raw files of a source are, and what is known about them.
 
-``raw`` is the result of the fetch stage, or a folder with one folder per source, whose files stand in it as published
-or, as fetch lays them out, in a folder named after their revision.
+``raw`` is the result of the fetch stage, or a folder with one folder per source. Its files are there as published or,
+as fetch writes them, in a folder named after their revision.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class RawFolder:
         uri: folder that the paths are below.
         sizes: bytes by path.
         digests: hexadecimal sha256 by path, of the files where it is known.
-        about: what a manifest says of them: revision, licence, citation, origin.
+        about: what a manifest says about them: revision, licence, citation, origin.
         stamps: of the files as they were when they were digested, or listed, by path.
-        promised: paths whose digest a manifest alone says.
-        given: whether the files are where others may change them: they are compared before work begins.
+        promised: paths whose digest is known from a manifest only.
+        given: whether others may change the files: then they are compared before the work starts.
     """
 
     uri: str
@@ -66,10 +66,10 @@ class RawFolder:
             return file.read(CARD_BYTES).decode("utf-8", "replace")
 
     def digest(self, paths: list[str], *, verify: bool = False) -> None:
-        """Make sure that the digests of these files are known; ``verify``: what a manifest says of them is compared.
+        """Digest the files whose digest is not known; ``verify``: also those that a manifest has a digest of.
 
         Raises:
-            Changed: a file is not what the manifest says, or is written to all the time.
+            Changed: a file differs from the manifest, or keeps changing.
         """
         store = storage.store_for(self.uri)
         again = verify or self.given
@@ -91,14 +91,16 @@ class RawFolder:
 
 
 def index(raw: str) -> dict[str, RawFolder] | None:
-    """The raw folders that a result of the fetch stage names, by source; None if ``raw`` is no such folder."""
+    """The raw folders that a result of the fetch stage names, by source; None if ``raw`` is not such a folder."""
     store = storage.store_for(raw)
     if not store.exists(storage.join(raw, MANIFEST)) and not store.exists(storage.join(raw, STARTED)):
         return None
     manifest = manifests.read_intact(raw)
     if manifest is None or manifest.stage != FETCH:
         stage = "an unfinished folder" if manifest is None else f"a result of {manifest.stage}"
-        raise InputError("holds no raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files")
+        raise InputError(
+            "not a folder of raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files"
+        )
     root = storage.parent_of(storage.parent_of(raw))
     found = {}
     for name in manifest.data["sources"]:
@@ -139,7 +141,7 @@ def _refuse_changes(uri: str, files: list[dict[str, Any]], name: str) -> None:
 def files_of(source: Source, uri: str) -> dict[str, int]:
     """Bytes by path of the files below a folder.
 
-    A link is among them only where the source names it exactly: what a pattern finds may lead anywhere.
+    A link is included only if the source names it exactly, because a link that a pattern finds may lead anywhere.
     """
     store = storage.store_for(uri)
     found = {entry.path: entry.size for entry in store.list(uri)}
@@ -152,7 +154,7 @@ def files_of(source: Source, uri: str) -> dict[str, int]:
 
 
 def given(source: Source, origin: Given) -> RawFolder:
-    """The raw files of a source that says itself where they are.
+    """The raw files of a source whose description says where they are.
 
     Raises:
         InputError: nothing is there, or a link leads out of the folders that the source may read.
@@ -166,7 +168,7 @@ def given(source: Source, origin: Given) -> RawFolder:
             real = os.path.realpath(top / path)
             if not is_within(real, origin.within):
                 raise InputError(
-                    f"a link leads out of the folders that {source.name} may read",
+                    f"a link leads outside the folders that {source.name} may read",
                     where=str(top / path),
                     got=real,
                     expected=f"a file below {' or '.join(origin.within)}",
@@ -184,7 +186,7 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     """The raw files of a source below a folder with one folder per source.
 
     Raises:
-        InputError: nothing there, not finished, or several revisions.
+        InputError: no files, no finished revision, or several revisions.
     """
     uri = storage.join(raw, source.name)
     sizes = files_of(source, uri)

@@ -16,11 +16,10 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pairmill.engine.stage import Profile
-from pairmill.errors import InputError
+from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
 from pairmill.formats.slices import FileSlice
 from sources.card import COMPRESSED, READABLE, suffix_of
-from sources.names import meant
 from sources.origin import HubRows
 from sources.source import Malformed, Record, Source
 
@@ -95,13 +94,12 @@ def _check_columns(uri: str, names: Sequence[str], source: Source) -> None:
     """Raise InputError if a column that is read is missing or exists twice."""
     for name in source.fields:
         if name not in names:
-            close = meant(name, names)
             raise InputError(
                 f"column {name!r} is missing",
                 where=uri,
                 got=", ".join(names),
                 expected=", ".join(source.fields),
-                hint=f"did you mean {close!r}?" if close else f"check that this is the data set of {source.name}",
+                hint=did_you_mean(name, names, f"check that this is the data set of {source.name}"),
             )
     for name in (*source.fields, *source.optional) or names:
         if name and names.count(name) > 1:
@@ -193,7 +191,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def csv_fields(piece: FileSlice) -> Iterator[Record]:
-    """The fields of each line. The first line is a header, whatever it says."""
+    """The fields of each line after the first, which is a header."""
     for number, fields in _csv(piece):
         if number:
             yield number, fields

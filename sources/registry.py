@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.log import event
 from sources.datasets import SOURCES
 from sources.source import Source
@@ -28,8 +27,8 @@ def chosen(
         raw: as :func:`sources.mapped.load` takes it.
 
     Raises:
-        UsageError: an unknown name, a YAML file that describes no source, or two sources of one name.
-        InputError: ``all`` of a folder that has none.
+        UsageError: a name is unknown, a YAML file is not valid, or two sources have the same name.
+        InputError: ``all`` is asked for, and the folder has no known source.
     """
     found: dict[str, Source] = {}
     for item in items:
@@ -42,17 +41,16 @@ def chosen(
 
             source = load(item, raw)
             if source.name in found:
-                raise UsageError("two sources of one name", where="sources", got=source.name)
+                raise UsageError("two sources have the same name", where="sources", got=source.name)
         elif item in SOURCES:
             source = SOURCES[item]
         else:
-            close = difflib.get_close_matches(item, SOURCES, n=1)
             raise UsageError(
                 "unknown source",
                 where="sources",
                 got=item,
                 expected=f"all, a YAML file, or {', '.join(SOURCES)}",
-                hint=f"did you mean {close[0]!r}?" if close else "",
+                hint=did_you_mean(item, SOURCES),
             )
         found[source.name] = source
     return list(found.values())
@@ -66,5 +64,5 @@ def _all(folders: Collection[str] | None, where: str) -> list[Source]:
         raise InputError("no folder of a known source", where=where, expected=f"one or more of {', '.join(SOURCES)}")
     strangers = sorted(set(folders) - set(SOURCES))
     if strangers:
-        event(f"passed over, because no source has that name: {', '.join(strangers)}")
+        event(f"skipped folders without a known source: {', '.join(strangers)}")
     return found

@@ -211,7 +211,7 @@ class _Rejects:
         self._file: Any = None
         self.count = self.refused = 0
         self.reasons: dict[str, dict[str, Any]] = {}
-        """By reason: how many, for how many they count, and the first one with what was found."""
+        """By reason: how many, their weight, and the first one with what was found."""
 
     def add(self, piece: FileSlice, place: int | str, why: Malformed, record: Any) -> None:
         """Put a record aside."""
@@ -244,7 +244,7 @@ class _Rejects:
             "reason": why.reason,
             "record": None if unread else repr(record)[:2000],
         }
-        # Escapes keep what is no Unicode writable.
+        # A text that is not valid Unicode can only be written with escapes.
         self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
 
     def __enter__(self) -> _Rejects:

@@ -1,7 +1,7 @@
-"""Where the rows of a shard go: straight into the one output that it makes, or into segments for a later merge.
+"""Writes the rows of a shard: to the one output that it makes, or to segments that a second round merges.
 
-A segment is a small file of its own (JSON Lines or Parquet) with rows of one label. A shard writes all its segments to
-one object, one after another, however many labels it meets.
+A segment is a small JSON Lines or Parquet file with rows of one label. All segments of a shard are in one object, one
+after another, so a shard with a thousand labels still writes one object.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sources.source import OutputFormat
 SEGMENTS = "_segments"
 _FOLDERS = ("data/", "data_clustered/")
 
-# Characters of rows that are held until each label gets a segment: labels by the hundred must not mean tiny segments.
+# Characters of rows to hold before each label gets a segment: with hundreds of labels, segments must not be tiny.
 _HELD = 48 << 20
 _HELD_ROWS = 400_000
 
@@ -35,7 +35,7 @@ class Segment(NamedTuple):
     size: int
     rows: int
     sha256: str = ""
-    """Empty in records of versions that took none."""
+    """Empty in records of older versions."""
 
 
 Segments: TypeAlias = "list[Segment]"

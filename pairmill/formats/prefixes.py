@@ -5,7 +5,6 @@ Source of the format: data_io's sampler (docs/format.md section 5). It is YAML 1
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import re
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from pairmill import storage
 from pairmill.engine.manifest import content_key
 from pairmill.engine.stage import Profile
-from pairmill.errors import UsageError
+from pairmill.errors import UsageError, did_you_mean
 from pairmill.log import event
 
 DEFAULT = "prefix_config.yaml"
@@ -148,8 +147,7 @@ class Rules:
                 raise UsageError("the rule has no prefix", where=where, got=repr(item), expected="prefix: text")
             for key in item:
                 if key not in _KEYS:
-                    close = difflib.get_close_matches(str(key), _KEYS, n=1)
-                    hint = f"did you mean {close[0]!r}?" if close else ""
+                    hint = did_you_mean(str(key), _KEYS)
                     raise UsageError(f"unknown key {key!r}", where=where, expected=", ".join(_KEYS), hint=hint)
             hidden_by = next((prefix for prefix in seen if item["prefix"].startswith(prefix)), None)
             if hidden_by is not None:

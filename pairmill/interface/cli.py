@@ -10,7 +10,6 @@ In a Kubeflow pod the argument ``--executor-input <json>`` has the options and t
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib.metadata
 import logging
 import os
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from pairmill import log
 from pairmill.engine.stage import default_of
-from pairmill.errors import PairmillError, UsageError, from_os_error
+from pairmill.errors import PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.interface import interrupt, launcher
 from pairmill.redact import escaped, scrubbed
 
@@ -104,13 +103,12 @@ def refuse_unknown(arguments: Sequence[str], commands: Iterable[str]) -> None:
     """Raise UsageError if the first argument is neither an option, a flag nor one of ``commands``."""
     names = list(commands)
     if names and arguments and "=" not in arguments[0] and not arguments[0].startswith("-"):
-        close = difflib.get_close_matches(arguments[0], names, n=1)
         raise UsageError(
             "unknown command",
             where="arguments",
             got=repr(arguments[0]),
             expected=f"key=value, or one of {', '.join(names)}",
-            hint=f"did you mean {close[0]!r}?" if close else "see --help",
+            hint=did_you_mean(arguments[0], names, "see --help"),
         )
 
 
@@ -205,10 +203,8 @@ def build(config_class: type[C], values: Mapping[str, Any]) -> C:
     given: dict[str, Any] = {}
     for key, value in values.items():
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
-            meant = f"did you mean {close[0]!r}?" if close else ""
             expected = f"one of {', '.join(known)}" if known else "none: it has no options"
-            raise UsageError("unknown option", where=key, expected=expected, hint=meant)
+            raise UsageError("unknown option", where=key, expected=expected, hint=did_you_mean(key, known))
         given[key] = _converted(key, hints[key], _plain(key, hints[key], value))
     required = [name for name, item in known.items() if default_of(item) is dataclasses.MISSING]
     missing = [name for name in required if name not in given]

@@ -368,7 +368,7 @@ def unpacked(world: World, top: Path) -> tuple[Path, Path]:
 def test_result_of_another_stage_is_no_raw_data(world: World, tmp_path: Path) -> None:
     for folder, stage in ((world.cleaned, "clean"), (world.tokenized, "tokenize")):
         done = try_(world, "clean", tmp_path / "root", raw=folder)
-        refused(done, INPUT, f"raw={folder}", "holds no raw data", f"a result of {stage}")
+        refused(done, INPUT, f"raw={folder}", "not a folder of raw data", f"a result of {stage}")
         assert not (tmp_path / "root").exists()
 
 

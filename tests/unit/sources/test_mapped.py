@@ -430,7 +430,7 @@ def test_a_link_to_a_file_elsewhere_is_not_read(pod: Path, monkeypatch: pytest.M
     # Whether a store lists links or not.
     monkeypatch.setattr(LocalStore, "list", lambda *_: [Entry("key.json", 9)])
     with pytest.raises(
-        InputError, match=r"a link leads out of the folders that mine may read.*secrets/key\.json.*raw="
+        InputError, match=r"a link leads outside the folders that mine may read.*secrets/key\.json.*raw="
     ):
         raw_files.given(source, source.origin)
 
@@ -615,7 +615,7 @@ def test_two_sources_do_not_share_what_they_are(load: Load) -> None:
         ({"output": "'data/{}.jsonl'"}, "line 6, output", "not a valid path of an output"),
         ({"output": "data/x.csv"}, "line 6, output", r"expected \.jsonl or \.parquet"),
         ({"output": "data/.jsonl"}, "line 6, output", "not a valid path of an output"),
-        ({"output": "data/x.jsonl", "format": "jsonl"}, "line 7, format", "output: says the format already"),
+        ({"output": "data/x.jsonl", "format": "jsonl"}, "line 7, format", "output: already says the format"),
         ({"split": "[]"}, "line 6, split", "the list is empty"),
         ({"split": "[train, train]"}, "line 6, split", "the same text occurs twice"),
         ({"split": "[train, 5]"}, "line 6, split", "not a text; got 5"),
@@ -635,9 +635,9 @@ def test_two_sources_do_not_share_what_they_are(load: Load) -> None:
         ({"files": "ftp://a/b/x.jsonl"}, "line 2, files", "no storage backend"),
         ({"files": "/a/../../x.jsonl"}, "line 2, files", r"too many \.\."),
         ({"files": "a/*/../x.jsonl"}, "line 2, files", r"too many \.\."),
-        ({"files": "/a.jsonl", "hub": "a/b"}, "line 6, files", "leads out of the data set"),
-        ({"files": "../a.jsonl", "hub": "a/b"}, "line 6, files", "leads out of the data set"),
-        ({"files": "s3://a/b.jsonl", "hub": "a/b"}, "line 6, files", "leads out of the data set"),
+        ({"files": "/a.jsonl", "hub": "a/b"}, "line 6, files", "is outside the data set"),
+        ({"files": "../a.jsonl", "hub": "a/b"}, "line 6, files", "is outside the data set"),
+        ({"files": "s3://a/b.jsonl", "hub": "a/b"}, "line 6, files", "is outside the data set"),
         ({"files": "a.txt", "hub": "a/b"}, "line 6, files", "no reader"),
         ({"licence": "[MIT]"}, "line 6, licence", "not a text; got a list"),
         ({"citation": ""}, "line 6, citation", "not a text; got nothing"),
@@ -809,7 +809,7 @@ def test_raw_is_not_needed_where_every_source_has_files(mine: dict[str, str], tm
     other.mkdir()
     (tmp_path / "here" / "a.jsonl").rename(other / "a.jsonl")
     (tmp_path / "here" / "mine.yaml").write_text(FIVE_LINES.replace("hub: org/mine", f"files: {other}/a.jsonl"))
-    with pytest.raises(UsageError, match="leads out"):
+    with pytest.raises(UsageError, match="is outside the folders"):
         Clean().plan(build(CleanConfig, mine))
     elsewhere = {**mine, "raw": str(other)}
     index = runner.run(Fetch(), build(FetchConfig, elsewhere)).uri
