@@ -85,8 +85,8 @@ test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal $(TESTS)
-	$(BIN)/pytest -m serial $(TESTS)
+	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
+	$(BIN)/pytest -m serial $$(grep --recursive --files-with-matches --include='test_*.py' mark.serial $(TESTS))
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
 # more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.
@@ -163,7 +163,7 @@ generate: develop ## everything that is generated: compiled pipeline, tables of 
 
 .PHONY: golden
 golden: develop ## record anew what the example data must give; commit it only for a wanted change of bytes
-	$(BIN)/python tests/golden/record.py
+	$(BIN)/python -m tests.golden.record
 
 .PHONY: pipeline
 pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… output=<file>'

@@ -181,6 +181,7 @@ def environment() -> dict[str, str]:
     return {**tools.environment(), "PYTHONPATH": str(tools.REPOSITORY)}
 
 
+@pytest.mark.long
 def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
     content = random.Random(0).randbytes(1_200_000)
     puzzles = ("source,question,answer,rating\n" + f"a,{'.' * 81},{'1' * 81},3\n" * 4000).encode()
@@ -216,6 +217,7 @@ fetch(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.long
 def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> None:
     rng = random.Random(1)
     members = {f"v1/train/{n}.jsonl": lines(40, n) + rng.randbytes(20_000).hex().encode() for n in range(80)}

@@ -28,6 +28,8 @@ STAGES = (
     "components.sample.run",
     "components.tokenize.core",
     "components.train_tokenizer.core",
+    "filelock",
+    "httpx",
     "omegaconf",
     "pairmill._native",
     "pairmill.interface.stagecli",
