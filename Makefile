@@ -85,8 +85,8 @@ test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet
-	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal $(TESTS)
-	$(BIN)/pytest -m serial $(TESTS)
+	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
+	$(BIN)/pytest -m serial $$(grep --recursive --files-with-matches --include='test_*.py' mark.serial $(TESTS))
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
 # more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.
@@ -114,7 +114,7 @@ train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a
 .PHONY: test-long
 test-long: develop object-stores ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
-	PAIRMILL_DISTURBED_RUNS=30 $(BIN)/pytest tests/integration/test_stores.py
+	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	$(BIN)/pytest -s tests/long
 	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py
 
@@ -163,7 +163,7 @@ generate: develop ## everything that is generated: compiled pipeline, tables of 
 
 .PHONY: golden
 golden: develop ## record anew what the example data must give; commit it only for a wanted change of bytes
-	$(BIN)/python tests/golden/record.py
+	$(BIN)/python -m tests.golden.record
 
 .PHONY: pipeline
 pipeline: develop ## compile the pipeline; OPTIONS='image=<name>@sha256:… output=<file>'

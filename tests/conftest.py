@@ -14,6 +14,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long ones first: what a process takes over from another at the end is short."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 @pytest.fixture(autouse=True)
 def _quiet_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Logs of one test never depend on another's terminal or handler."""

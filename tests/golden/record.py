@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support import tools
+
 TOP = Path(__file__).parents[2]
 RECORD = Path(__file__).parent / "demo.json"
 # The manifest repeats the digests; docs and tables in reports may change without a change of data.
@@ -21,16 +23,15 @@ def digests(profile: str, folder: Path) -> dict[str, str]:
     """sha256 of every data file that the pipeline makes of the example data, by stage and path."""
     raw, root, out = folder / "raw", folder / "root", folder / "sampled"
     subprocess.run([sys.executable, "examples/make_raw.py", str(raw)], cwd=TOP, check=True)
-    arguments = [f"raw={raw}", f"root={root}", f"output_path={out}", "vocab_size=512", "epochs=2", f"profile={profile}"]
     rules = folder / "rules.yaml"  # the published repeats overflow the reference's buffers
     rules.write_text("- prefix: dmmath__\n  max_per_file: 150\n- prefix: gsm8k_train.jsonl\n  repeat: 2\n")
-    arguments.append(f"prefix_config_path={rules}")
-    subprocess.run([sys.executable, "-m", "pipelines.local", *arguments], cwd=TOP, check=True, capture_output=True)
+    places = {"raw": raw, "root": root, "output_path": out, "prefix_config_path": rules}
+    tools.ended(tools.stage("pipelines.local", **places, vocab_size=512, epochs=2, profile=profile))
     found: dict[str, str] = {}
-    places = {"raw": raw, "sampled": out}
+    made = {"raw": raw, "sampled": out}
     for stage in ("clean", "tokenizer", "tokenize"):
-        (places[stage],) = (path for path in (root / stage).iterdir() if path.name != "shards")
-    for name, place in sorted(places.items()):
+        (made[stage],) = (path for path in (root / stage).iterdir() if path.name != "shards")
+    for name, place in sorted(made.items()):
         for path in sorted(place.rglob("*")):
             # tokenizer_info.json repeats the path it was given with profile=data_io, and metadata.json repeats that.
             if path.is_file() and path.name not in LEFT_OUT and not (profile == "data_io" and path.suffix == ".json"):
@@ -42,8 +43,7 @@ def clean_digests(profile: str, folder: Path) -> dict[str, str]:
     """sha256 of all that the clean stage makes of the example data of every source, and of each one's raw data."""
     raw, root = folder / "every", folder / "cleaned"
     subprocess.run([sys.executable, "examples/make_raw.py", str(raw), "sources=all"], cwd=TOP, check=True)
-    arguments = [f"raw={raw}", f"root={root}", f"profile={profile}"]
-    subprocess.run([sys.executable, "-m", "components.clean", *arguments], cwd=TOP, check=True, capture_output=True)
+    tools.ended(tools.stage("clean", raw=raw, root=root, profile=profile))
     (made,) = (path for path in (root / "clean").iterdir() if path.name != "shards")
     found = {}
     for source in sorted(raw.iterdir()):

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pairmill import storage
 from tests.support.cluster.freeze import freeze
 from tests.support.cluster.standin import StandIn
@@ -14,6 +16,7 @@ from tests.support.nursery import STORES
 from tests.support.objectstores.servers import S3Server
 
 
+@pytest.mark.long
 def test_the_cluster_test_on_a_stand_in(s3_server: S3Server, s3: str, tmp_path: Path) -> None:
     if os.geteuid():
         missing("mounts of a process's own")

@@ -27,7 +27,7 @@ from pairmill import retry
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from sources.origin import Git, Given, HubRows, Manual, Web
 from sources.origin import Hub as HubFiles
-from tests.support import tools
+from tests.support import nursery, tools
 from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
 from tests.support.helpers import PATIENCE
 from tests.support.servers import Files, Hub
@@ -101,15 +101,8 @@ def manifest(root: Path, source: str = "made") -> tuple[str, dict[str, Any]]:
 def program(hub: Hub, home: Path, *arguments: str, token: str = "") -> tools.Done:
     """fetch as a process that talks to this Hub."""
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "components.fetch", *arguments],
-        cwd=tools.REPOSITORY,
-        env={**tools.environment(), **hub.environment(home, token)},
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-        text=True,
-    )
+    around = {**tools.environment(), **hub.environment(home, token)}
+    done = nursery.shared().run("components.fetch", arguments, around)
     return tools.Done(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
 

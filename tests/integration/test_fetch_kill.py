@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_fetch import packed, table
-from tests.support import tools
+from tests.support import nursery, tools
 from tests.support.fetching import lines
 from tests.support.helpers import PATIENCE
 from tests.support.servers import Files, Hub, Request
 
-KILLS = 15
+KILLS = int(os.environ.get("PAIRMILL_FETCH_KILLS", "8"))
+"""Of two worker processes; `make test-long` does more."""
+Process = subprocess.Popen[bytes] | nursery.Child
 PHASES = ("nothing", "bytes", "a record", "raw folder begun", "finished")
 NOTHING, BYTES, RECORD, BEGUN, FINISHED = range(5)
 
@@ -36,7 +38,7 @@ class Case:
         usual: seconds that a run takes from each phase to its end.
     """
 
-    start: Callable[[Path, str], subprocess.Popen[bytes]]
+    start: Callable[[Path, str], Process]
     served: Callable[[str], list[Request]]
     sizes: dict[str, int]
     usual: dict[int, float] = field(default_factory=dict)
@@ -66,8 +68,10 @@ def came(root: Path) -> dict[str, int]:
     return found
 
 
-def spawn(arguments: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+def spawn(arguments: list[str], environment: dict[str, str], log: Path) -> Process:
     with log.open("ab") as file:
+        if arguments[1] == "-m":
+            return nursery.shared().start(arguments[2], arguments[3:], environment, (file.fileno(), file.fileno()))
         return subprocess.Popen(
             arguments,
             cwd=tools.REPOSITORY,
@@ -85,7 +89,7 @@ def timeline(case: Case, root: Path) -> None:
     while process.poll() is None:
         for reached in range(phase(root) + 1):
             times.setdefault(reached, time.monotonic() - began)
-        time.sleep(0.005)
+        time.sleep(0.01)
     assert process.returncode == 0
     case.usual = {reached: times[FINISHED] - times.get(reached, times[FINISHED]) for reached in range(5)}
 
@@ -100,7 +104,7 @@ def kill(case: Case, root: Path, aim: int, rng: random.Random, mark: str) -> int
         return phase(root, before) >= aim and (aim != BYTES or came(root) != had)
 
     while process.poll() is None and not (aim == NOTHING or reached()):
-        time.sleep(0.002)
+        time.sleep(0.005)
     time.sleep(rng.uniform(0, (0.7 if aim == NOTHING else 0.3) * case.usual[aim]))
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
@@ -177,6 +181,7 @@ def environment() -> dict[str, str]:
     return {**tools.environment(), "PYTHONPATH": str(tools.REPOSITORY)}
 
 
+@pytest.mark.long
 def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
     content = random.Random(0).randbytes(1_200_000)
     puzzles = ("source,question,answer,rating\n" + f"a,{'.' * 81},{'1' * 81},3\n" * 4000).encode()
@@ -188,7 +193,7 @@ def test_files_of_the_hub(tmp_path: Path, environment: dict[str, str]) -> None:
         hub.throttle("/cdn/*", 1_500_000)
         hub.throttle("*/train.csv", 1_500_000)
 
-        def start(root: Path, mark: str) -> subprocess.Popen[bytes]:
+        def start(root: Path, mark: str) -> Process:
             arguments = tools.command("fetch", root=root, sources="gsm8k_train,sudoku", workers=2)
             marked = {"PAIRMILL_TEST_MARK": mark, **hub.environment(tmp_path / "home")}
             return spawn(arguments, {**environment, **marked}, tmp_path / "log")
@@ -212,6 +217,7 @@ fetch(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.long
 def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> None:
     rng = random.Random(1)
     members = {f"v1/train/{n}.jsonl": lines(40, n) + rng.randbytes(20_000).hex().encode() for n in range(80)}
@@ -220,7 +226,7 @@ def test_an_archive_over_https(tmp_path: Path, environment: dict[str, str]) -> N
         url = files.add("set.tar.gz", data)
         files.throttle("/set.tar.gz", 2_000_000)
 
-        def start(root: Path, mark: str) -> subprocess.Popen[bytes]:
+        def start(root: Path, mark: str) -> Process:
             arguments = [sys.executable, "-c", _WEB, str(root), url]
             return spawn(arguments, {**environment, "PAIRMILL_TEST_MARK": mark}, tmp_path / "log")
 
@@ -241,7 +247,7 @@ def test_rows_through_datasets(tmp_path: Path, environment: dict[str, str]) -> N
         hub.add("o/n", {"train.parquet": table(50_000)})
         hub.throttle("/cdn/*", 2_000_000)
 
-        def start(root: Path, mark: str) -> subprocess.Popen[bytes]:
+        def start(root: Path, mark: str) -> Process:
             arguments = tools.command("fetch", root=root, sources=described, workers=1)
             marked = {"PAIRMILL_TEST_MARK": mark, **hub.environment(tmp_path / "home")}
             return spawn(arguments, {**environment, **marked}, tmp_path / "log")

@@ -82,6 +82,7 @@ def fresh(name: str, **options: object) -> tools.Done:
     return tools.run(tools.command(name, **options), fresh=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
 def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     this = case(name, inputs)
@@ -153,6 +154,7 @@ def whole(target: Path) -> str:
     return str(manifest["fingerprint"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("earlier", [False, True])
 def test_sample(earlier: bool, inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
     fixed = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"], "epochs": 3}

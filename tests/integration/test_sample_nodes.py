@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import tools
-from tests.support.helpers import REPOSITORY, missing, until
+from tests.support import nursery, tools
+from tests.support.helpers import PATIENCE, REPOSITORY, SOON, missing, until
 from tests.support.tools import World
 
 OLDEST = REPOSITORY / "build" / "numpy-oldest"
@@ -47,31 +47,29 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_bytes_do_not_depend_on_numpy_or_on_threads(world: World, large: Path, tmp_path: Path) -> None:
     assert (OLDEST / "numpy").is_dir(), "make test installs the oldest numpy into build/numpy-oldest"
     seen: dict[str, list[dict[str, str]]] = {}
-    versions = set()
-    for name, folder in (("small", world.tokenized), ("large", large)):
-        for profile in ("pairmill", "data_io"):
-            for places in ([], [OLDEST]):
-                environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*places, REPOSITORY]))}
-                version = subprocess.run(
-                    [tools.command("sample")[0], "-c", "import numpy; print(numpy.__version__)"],
-                    env=environment, capture_output=True, text=True, check=True,
-                ).stdout.strip()  # fmt: skip
-                versions.add(version)
-                for workers in (1, 3):
-                    out = tmp_path / f"{name}-{profile}-{version}-{workers}"
-                    arguments = tools.command(
-                        "sample", tokenized_path=folder, prefix_config_path=world.rules, output_path=out / "arrays",
-                        root=out / "root", epochs=3, profile=profile, workers=workers,
-                    )  # fmt: skip
-                    done = subprocess.run(
-                        arguments, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-                    )
-                    assert done.returncode == 0, done.stderr
-                    seen.setdefault(f"{name} {profile}", []).append(tools.digests(out))
+    versions = {}
+    for places in ([], [OLDEST]):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*places, REPOSITORY]))}
+        asked = [tools.command("sample")[0], "-c", "import numpy; print(numpy.__version__)"]
+        version = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+        versions[version] = environment
     assert len(versions) == 2
     assert min(versions).startswith("2.0.")
+    for name, folder in (("small", world.tokenized), ("large", large)):
+        for profile in ("pairmill", "data_io"):
+            for (version, environment), workers in zip(versions.items(), (1, 3), strict=True):
+                out = tmp_path / f"{name}-{profile}-{version}-{workers}"
+                arguments = tools.command(
+                    "sample", tokenized_path=folder, prefix_config_path=world.rules, output_path=out / "arrays",
+                    root=out / "root", epochs=3, profile=profile, workers=workers,
+                )  # fmt: skip
+                done = subprocess.run(
+                    arguments, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+                )
+                assert done.returncode == 0, done.stderr
+                seen.setdefault(f"{name} {profile}", []).append(tools.digests(out))
     for case, found in seen.items():
-        assert len(found) == 4
+        assert len(found) == 2
         assert all(one == found[0] for one in found), case
         assert len(found[0]) > 20
 
@@ -134,9 +132,11 @@ def test_killed_on_a_node_and_started_again(large: Path, world: World, tmp_path:
     del wanted["_NODE.json"]
     rng = random.Random("node")
     kills = midst = 0
-    while midst < 8 and kills < 60:
+    while midst < 4 and kills < 60:
         tools.remove(node / plan)
-        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with open(os.devnull, "wb") as nothing:
+            streams = (nothing.fileno(), nothing.fileno())
+            process = nursery.shared().start(command[2], command[3:], tools.environment(), streams)
         hidden = f".{plan}.*.partial"
         if kills % 2:
             while process.poll() is None and not any(node.glob(f"{hidden}/tokens.npy")):
@@ -144,7 +144,7 @@ def test_killed_on_a_node_and_started_again(large: Path, world: World, tmp_path:
             time.sleep(rng.random() * 0.1)
         else:
             time.sleep(rng.random() * usual)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
         kills += 1
         midst += any(node.glob(hidden))
@@ -157,7 +157,7 @@ def test_killed_on_a_node_and_started_again(large: Path, world: World, tmp_path:
         assert found == wanted
         assert {path.name for path in node.iterdir()} == {plan, "PLAN"}
     print(f"\n{kills} kills, {midst} of them while the sample was written")
-    assert midst >= 8
+    assert midst >= 4
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to(
             until(lambda: list(node.glob(".*.partial/tokens.npy")), "a sample being written")
         os.kill(int(inner.read_text().split()[0]), signal.SIGTERM)
         start = time.monotonic()
-        assert process.wait(20) == 143, name
-        assert time.monotonic() - start < 5, name
+        assert process.wait(PATIENCE) == 143, name
+        assert time.monotonic() - start < SOON, name
         assert list(node.iterdir()) == [], name
 
 

@@ -175,6 +175,7 @@ def line(server: Server, expected: Expected, folder: Path, environment: dict[str
     return Line(backend, upload(expected.raw, f"{bucket}/raw"), f"{bucket}/project")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("server", "workers"), [("s3", 1), ("s3", 2), ("gs", 2), ("gs", 7)], indirect=["server"])
 def test_any_number_of_workers_gives_equal_manifests(
     server: Server, expected: Expected, tmp_path: Path, workers: int

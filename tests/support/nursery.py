@@ -28,6 +28,8 @@ STAGES = (
     "components.sample.run",
     "components.tokenize.core",
     "components.train_tokenizer.core",
+    "filelock",
+    "httpx",
     "omegaconf",
     "pairmill._native",
     "pairmill.interface.stagecli",
@@ -85,9 +87,10 @@ class Child:
             self.wait()
         return self.returncode
 
-    def wait(self) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Its exit code."""
         if self.returncode is None:
+            self._talk.settimeout(timeout)
             self.returncode = self._answer()
             self._talk.close()
         return self.returncode
@@ -137,7 +140,6 @@ class Nursery:
             "mounts": list(mounts),
         }
         mine, theirs = socket.socketpair()
-        mine.settimeout(PATIENCE)
         stdout = None
         with theirs, open(os.devnull, "rb") as nothing, ExitStack() as stack:
             if output is None:
