@@ -1,4 +1,4 @@
-"""Ranks that are killed: what a new start goes on with is each row once, with the bytes that it would have had."""
+"""Ranks that are killed: a new start hands out each row once, with the bytes that it would have had."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from pairmill.loader import Loader, RowPlan
 from tests.support import samples
 from tests.support.helpers import PATIENCE, start
 
-# A rank: notes each batch, then where it stands, as a trainer with a checkpoint after every step.
+# A rank: notes each batch, then its position, as a trainer with a checkpoint after every step.
 RANK = """
 import hashlib, json, os, sys, time
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_killed_ranks_go_on_with_each_row_once(tmp_path: Path, worlds: list[tupl
             assert process.returncode in {0, -9}, errors
         codes = {process.returncode for process in running}
         kills += codes != {0}
-        # A killed rank's last line may be cut off; a checkpoint is what all ranks have come to.
+        # A killed rank's last line may be cut off; a checkpoint is what all ranks have reached.
         lines = [
             (out / f"{rank}.log").read_text().split("\n")[:-1] if (out / f"{rank}.log").exists() else []
             for rank in range(ranks)

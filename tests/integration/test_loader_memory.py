@@ -16,7 +16,7 @@ from tests.support.helpers import PATIENCE
 ROWS = 10_000_000
 RANKS, SLOTS = 8, 24_576
 MOST_MIB = 64
-"""Of memory that is no page of a file."""
+"""Memory that is not a page of a file."""
 MOST_SECONDS = 1.0
 """Of processor, from the start of the process to the first batch."""
 

@@ -1,4 +1,4 @@
-"""What docs/loader.md says can be done, as it stands there."""
+"""The code of docs/loader.md runs as it is written there."""
 
 import inspect
 import re

@@ -133,7 +133,7 @@ def test_what_is_collected_as_garbage_comes_back_too(plan: RowPlan) -> None:
 
 
 def test_torchs_own_memory_keeps_its_storage_and_is_left_to_torch(plan: RowPlan) -> None:
-    """Copies to a GPU are marked in the storage: it has to be the allocator's, and nobody else may write there."""
+    """torch records copies to a GPU in the storage. It must be the allocator's, and nothing else may write there."""
     given: list[torch.Tensor] = []
 
     def allocate(size: int) -> Any:
@@ -266,7 +266,7 @@ def test_dataloader_with_a_worker(plan: RowPlan, epochs: list[list[Any]]) -> Non
     assert_same(list(DataLoader(data, batch_size=None, num_workers=1)), epochs[0])
 
 
-def test_a_worker_goes_on_where_this_process_stands(plan: RowPlan, epochs: list[list[Any]]) -> None:
+def test_a_worker_continues_where_this_process_is(plan: RowPlan, epochs: list[list[Any]]) -> None:
     data = dataset(plan, threads=2)
     begun = list(islice(data, 3))
     assert_same(begun + list(DataLoader(data, batch_size=None, num_workers=1)), epochs[0])
@@ -282,7 +282,7 @@ def test_a_second_worker_does_not_replay_the_epoch(plan: RowPlan, epochs: list[l
 
 
 def test_a_workers_iteration_cannot_be_left_midway(plan: RowPlan) -> None:
-    """What the worker made ahead is gone with it, and nobody would notice."""
+    """Batches that the worker made ahead would be lost without a word."""
     loader = DataLoader(dataset(plan), batch_size=None, num_workers=1, persistent_workers=True)
     list(islice(loader, 3))
     with pytest.raises(UsageError, match=r"was left midway.*never handed out"):

@@ -118,7 +118,7 @@ def test_two_then_three_then_one_process_take_the_same_rows(sampled: Path, tmp_p
     run = tmp_path / "elastic"
     first = run / "log/000000-0of2.jsonl"
     options = {"checkpoint_every": 30}
-    # Killed in mid-step, some steps behind its last checkpoint.
+    # Killed in mid-step, some steps after its last checkpoint.
     kill(
         start(sampled, run, 2, steps=1000, **options), lambda: first.exists() and first.read_bytes().count(b"\n") >= 33
     )
@@ -139,7 +139,7 @@ def test_two_then_three_then_one_process_take_the_same_rows(sampled: Path, tmp_p
             assert len({line["step"] for line in at}) == len({line["loss"] for line in at}) == 1
             assert all(line["rows"] for line in at)
             step = sorted(row for line in at for row in line["rows"])
-            # Each step goes on where the one before ended, whoever took it.
+            # Each step starts where the one before ended, in whichever process.
             assert step == [[0, 0, len(taken) + number] for number in range(len(step))]
             taken += step
     data = torch.load(run / "checkpoint.pt", weights_only=True)["data"]

@@ -114,7 +114,7 @@ def test_metadata_as_the_model_takes_them(folder: Path) -> None:
         ({"tokenizer_info": 4}, "vocab_size: wrong value; got None"),
     ],
 )
-def test_wrong_metadata_are_said(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
+def test_wrong_metadata_are_refused(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
     folder = samples.sampled(tmp_path / "sampled", [[(2, 2)]], **metadata)
     with pytest.raises(InputError, match=said):
         Metadata.read(folder)

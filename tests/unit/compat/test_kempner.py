@@ -1,4 +1,4 @@
-"""What of the parity mode is said in its docstrings and recorded nowhere."""
+"""What docstrings of the parity mode promise and no recorded case shows."""
 
 from pathlib import Path
 from typing import Any

@@ -607,7 +607,7 @@ def test_an_absurd_number_of_epochs_is_refused_at_once(folder: Path) -> None:
 
 
 def test_tokens_made_shorter_are_noticed_before_they_end_the_process(folder: Path) -> None:
-    """At the beginning of every epoch; read behind its new end, a mapped file is SIGBUS."""
+    """At the start of every epoch: reading a mapped file past its new end is SIGBUS."""
     plan = RowPlan(folder)
     size = (folder / "tokens.npy").stat().st_size
     with Loader(plan, batch_tokens=64, threads=0) as loader:
@@ -682,7 +682,7 @@ def test_a_plan_over_folders_of_two_tokenizers_is_refused_naming_both(
     assert re.search(refused.replace("one:", r"one \(.*\):").replace("two:", r"two \(.*\):"), str(caught.value))
 
 
-def test_folders_whose_tokenizers_may_be_two_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folders_whose_tokenizers_may_differ_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log.setup()
     folders = {
         name: told(samples.sampled(tmp_path / name, [ROWS]), tokenizer_path=f"/{name}/tokenizer.json") for name in "ab"
@@ -711,7 +711,7 @@ def test_an_error_comes_at_its_batch_and_the_threads_end(folder: Path, monkeypat
 
 
 class Panic(BaseException):
-    """As native code's: no Exception, so that nobody catches it by accident."""
+    """As native code's: not an Exception, so that no handler catches it by accident."""
 
 
 @pytest.mark.parametrize(("place", "threads"), [("draw", 0), ("fill", 0), ("draw", 2), ("fill", 2), ("allocate", 1)])
@@ -728,7 +728,7 @@ class Panic(BaseException):
         (InputError, InputError),
     ],
 )
-def test_whatever_ends_a_batch_reaches_who_waits_for_it(
+def test_any_error_of_a_batch_reaches_the_thread_that_waits_for_it(
     folder: Path, kind: Any, becomes: type[BaseException], threads: int, place: str, monkeypatch: Any
 ) -> None:
     plan, error = RowPlan(folder), kind("what happened")

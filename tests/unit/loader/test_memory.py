@@ -1,4 +1,4 @@
-"""Memory of batches comes back at any moment, and goes when nobody can ask for it any more."""
+"""Memory of batches returns to the pool at any moment, and is freed when the pool is gone."""
 
 import gc
 from pathlib import Path

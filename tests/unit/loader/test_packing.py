@@ -41,7 +41,7 @@ def packed(ranks: int, balance: str) -> tuple[float, float, float]:
 @pytest.mark.parametrize("ranks", [8, 64])
 def test_batches_are_full_and_even(ranks: int) -> None:
     found = {balance: packed(ranks, balance) for balance in ("lpt", "quadratic", "quadratic_work")}
-    # The same rows make a batch whatever is balanced.
+    # A batch has the same rows for every balance.
     assert len({full for full, *_ in found.values()}) == 1
     assert found["lpt"][0] >= FULL
     assert found["quadratic"][1] <= 1.06, found

@@ -95,7 +95,7 @@ class TestStream:
         chunks = list(islice(self.stream(kind, files, buffer).chunks(), count))
         assert chunks[-1][1].epoch == 2
         assert all(chunk.dtype == np.dtype(np.int32) and chunk.shape == (17,) for chunk, _ in chunks)
-        # As inputs: each token once, whatever the epoch it ends in.
+        # As inputs: each token once, in whichever epoch it ends.
         assert [int(token) for chunk, _ in chunks for token in chunk[:-1]] == everything[: count * 16]
         assert [int(chunk[-1]) for chunk, _ in chunks] == everything[16 : count * 16 + 1 : 16]
         if buffer:

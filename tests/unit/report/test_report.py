@@ -103,7 +103,7 @@ def test_every_text_is_escaped() -> None:
     reader = parse(nasty().html())
     assert "script" not in reader.tags
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
-    # A label that is too long for its chart is whole in what is said of it.
+    # A label that is too long for its chart is complete in the description.
     text = "".join(reader.text + [value or "" for name, value in reader.attributes if name == "title"])
     for part in (
         *("title", "figure", "value", "table", "head", "cell", "note", "chart", "bar", "unit", "stack", "part"),
@@ -126,7 +126,7 @@ def test_five_thousand_rows_stay_below_a_megabyte_and_say_what_is_missing() -> N
     assert page.count("<tr>") == 501
 
 
-def test_a_page_stays_below_a_megabyte_whatever_it_is_of() -> None:
+def test_a_page_stays_below_a_megabyte_for_any_content() -> None:
     names = [f"{number:05}" + "𝔵<" * 50 for number in range(20_000)]  # 255 bytes: no file has a longer one
     cells = [(name, name, number) for number, name in enumerate(names)]
     blocks: list[Block] = [
