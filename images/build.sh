@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 fail() { echo "images: $*" >&2; exit 1; }
 
 if [ -z "${ENGINE:-}" ]; then
-  # The client alone says nothing: docker's is often there without an engine behind it.
+  # The client alone says nothing: docker's is often installed without an engine.
   for engine in docker podman; do
     if "$engine" info >/dev/null 2>&1; then ENGINE=$engine; break; fi
   done
@@ -53,7 +53,7 @@ if [[ $BASE_IMAGE == localhost/* ]]; then
   if [ -z "${RUST_IMAGE:-}" ]; then
     toolchain=$(rustc --print sysroot)
     RUST_IMAGE=localhost/rust:$(rustc --version | cut -d' ' -f2)-bookworm
-    # No python3: the official image that this one stands for has none either.
+    # No python3: the official image that this one replaces has none either.
     made "$RUST_IMAGE" gcc,libc6-dev "$toolchain" bin/cargo bin/rustc lib
   fi
   wait "$base"

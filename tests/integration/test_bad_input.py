@@ -1064,6 +1064,7 @@ def test_read_only_root(world: World, tmp_path: Path, name: str, small_disk: Cal
     done = try_(world, name, disk.path / "root", **changed)
     refused(done, STORAGE, disk.path)
     if name == "sample":
+        assert not out.exists()
         done = try_(world, name, tmp_path / "root", output_path=disk.path / "out")
         refused(done, STORAGE, disk.path)
         assert not (tmp_path / "root").exists()
@@ -1174,8 +1175,8 @@ def test_cut_array(world: World, tmp_path: Path, array: str, place: float) -> No
     ("array", "change", "said"),
     [
         ("inst_len", lambda values: values[:-1], "differ in length"),
-        ("tokens", lambda values: values[:-1], "behind the tokens"),
-        ("tokens", lambda values: np.append(values, values), "of another length"),
+        ("tokens", lambda values: values[:-1], "ends after the last token"),
+        ("tokens", lambda values: np.append(values, values), "has another length"),
         ("resp_start", lambda values: values + np.uint64(10**6), "points outside the tokens"),
         ("resp_len", lambda values: values + np.uint64(2**63), "points outside the tokens"),
         ("inst_start", lambda values: values.astype(np.float64), "dtype float64"),

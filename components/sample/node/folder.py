@@ -331,7 +331,7 @@ class Node:
                 aside = owned.move_aside(at, target)
                 os.rename(hidden, target, src_dir_fd=at, dst_dir_fd=at)
                 hidden = aside
-            # It may be the sample of another run that was faster, and is no less outdated.
+            # If another run was faster this is its sample, and just as outdated.
             with suppress(OSError), owned.closing(owned.open_folder(at, hidden)) as gone:
                 if os.path.samestat(os.fstat(gone), os.fstat(old)) or _is_our_sample(gone):
                     owned.remove(at, hidden, gone)
@@ -503,7 +503,7 @@ def _swept(parent: OpenFolder, name: str) -> bool:
 def _removed(parent: int, name: str) -> bool | None:
     """Remove a folder that nobody holds; it is hidden before its first file goes.
 
-    False if somebody holds it, None if it is gone already: two runs may retire samples at the same time.
+    False if another process holds it, None if it is gone already: two runs may retire samples at the same time.
     """
     with suppress(FileNotFoundError), owned.closing(owned.open_folder(parent, name)) as handle:
         try:

@@ -28,7 +28,7 @@ from pairmill.errors import StorageError, from_os_error
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a folder on the way to another one: it need not be readable."""
-# O_NONBLOCK: opening a FIFO that somebody put there must not wait for its writer.
+# O_NONBLOCK: opening a FIFO that another user made there must not wait for its writer.
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Flags that open a file, beside those for reading and writing."""
 _OTHERS_WRITE = 0o022
@@ -137,7 +137,7 @@ def open_path(path: Path, *, make: bool = False) -> int:
         make: make missing folders.
 
     Raises:
-        StorageError: a part of the path is somebody else's link.
+        StorageError: a part of the path is another user's link.
         OSError: a part is absent (without ``make``), is not a folder, or may not be entered.
     """
     left = [part for part in reversed(path.parts) if part != "/"]

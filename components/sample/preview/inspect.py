@@ -13,7 +13,7 @@ from pairmill.report.model import Report
 
 
 def inspect(config: InspectConfig) -> str:
-    """Walk all epochs as a loader would; returns the report as Markdown.
+    """Walk all epochs as a loader would. Return the report as Markdown.
 
     Raises:
         UsageError: an option is wrong.
@@ -22,7 +22,7 @@ def inspect(config: InspectConfig) -> str:
     """
     page = storage.normalise(config.report, "report") if config.report else ""
     if page and (config.report.endswith("/") or (storage.scheme(page) == "file" and storage.local_path(page).is_dir())):
-        raise UsageError("is a folder", where="report", got=config.report, expected="a file, as report.html")
+        raise UsageError("is a folder", where="report", got=config.report, expected="a file, such as report.html")
     report = look(config)
     if page:
         with storage.store_for(page).create(page) as path:
@@ -32,7 +32,7 @@ def inspect(config: InspectConfig) -> str:
 
 
 def look(config: InspectConfig) -> Report:
-    """The report, without writing it."""
+    """Return the report, without writing it."""
     world = World(config.ranks, config.batch_tokens)
     plan = RowPlan(
         config.path,

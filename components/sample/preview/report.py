@@ -1,4 +1,4 @@
-"""What a person wants to know of a training run before it begins."""
+"""The report of ``inspect``: a training run before it begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BINS = 12
 
 
 def report_of(preview: TrainingPreview, metadata: Metadata, config: InspectConfig) -> Report:
-    """Steps, slots, what is left over, and which rank the others wait for."""
+    """Report steps, slots, rows left over, and which rank the others wait for."""
     total, world = preview.total, preview.world
     slots = preview.slots(total)
     estimate = metadata.total_steps(len(preview.epochs), world.batch_tokens)
@@ -106,7 +106,7 @@ def _verdict(preview: TrainingPreview, config: InspectConfig) -> str:
 
 
 def _better(preview: TrainingPreview, config: InspectConfig) -> tuple[Balance, float] | None:
-    """The balance that evens out attention most, if it is not the chosen one and makes a difference."""
+    """Return the balance that evens out attention most, if it is not the chosen one and makes a difference."""
     name, imbalance = min(preview.imbalance.items(), key=lambda item: item[1].overall[_WORK])
     least = imbalance.overall[_WORK]
     return (name, least) if least <= preview.imbalance[config.balance].overall[_WORK] - _EVENER else None
@@ -140,8 +140,8 @@ def _look_at(preview: TrainingPreview, metadata: Metadata, estimate: int, config
     if abs(estimate - total.batches) > _MATTERS * total.batches:
         apart = f"{abs(estimate - total.batches):,} {'fewer' if estimate < total.batches else 'more'} than there are"
         said.append(
-            f"HRM-Text lays its learning rate out for {estimate:,} steps, {apart}: it counts the last token of "
-            "each row, and neither padding nor what is left over."
+            f"HRM-Text plans its learning rate for {estimate:,} steps, {apart}: it counts the last token of "
+            "each row, but neither padding nor the rows left over."
         )
     better = _better(preview, config)
     if world.ranks > 1 and not better and preview.imbalance[config.balance].overall[_WORK] > _UNEVEN:
@@ -238,7 +238,7 @@ def _ranks(preview: TrainingPreview) -> Table:
 
 
 def _by_share(shares: NDArray[np.float64]) -> list[tuple[str, int]]:
-    """How many shares lie between round ones, as fine as there is room for; much lower ones are counted together."""
+    """Count the shares between round ones, as fine as there is room for; much lower ones are counted together."""
     low = float(np.quantile(shares, 0.05))
     steps = (base * 10.0**power for power in range(-4, 0) for base in (1, 2, 5))
     step = next((step for step in steps if (1 - low) / step <= _BINS), 0.1)

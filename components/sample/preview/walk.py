@@ -58,7 +58,7 @@ class Spread:
         np.add.at(self._counts, values, 1)
 
     def at(self, share: float) -> int:
-        """A quantile of what was seen: 0 the least, 0.5 the (lower) median, 1 the most."""
+        """Return a quantile of what was seen: 0 the least, 0.5 the (lower) median, 1 the most."""
         sums = np.cumsum(self._counts)
         return int(np.searchsorted(sums, max(1, share * sums[-1])))
 
@@ -100,7 +100,7 @@ class LongRow:
 
     @property
     def inputs(self) -> int:
-        """Slots that it takes."""
+        """Return the slots that it takes."""
         return self.inst_len + self.resp_len - 1
 
 
@@ -141,7 +141,7 @@ class TrainingPreview:
         return sum(self.epochs, EpochPreview())
 
     def slots(self, epoch: EpochPreview) -> int:
-        """Slots of an epoch's batches, all ranks."""
+        """Return the slots of an epoch's batches, all ranks."""
         return epoch.batches * self.world.batch_tokens
 
 
@@ -226,7 +226,7 @@ class _Walk:
         found.rank_rows.add(np.diff(drawn.detail.ends.astype(np.int64)))
 
     def _compare(self, position: Position) -> None:
-        """The same batch with the other balances."""
+        """Draw the same batch with the other balances."""
         for name, other in list(self._others.items()):
             try:
                 otherwise = other.draw(position, self._found.world)
@@ -240,7 +240,7 @@ class _Walk:
 
 
 def _with_balance(plan: RowPlan, balance: Balance) -> RowPlan:
-    """The same plan, its batches shared out to ranks by another balance."""
+    """Return the same plan with another balance of its ranks."""
     other = copy.copy(plan)
     other.balance = balance
     return other
@@ -251,7 +251,7 @@ def _inputs(window: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _costs_by_rank(drawn: Draw) -> NDArray[np.int64]:
-    """Of a global batch; int64 [costs, ranks]. Attention is doubled, which makes it an integer."""
+    """Return the costs of a global batch; int64 [costs, ranks]. Attention is doubled, which makes it an integer."""
     mine = drawn.detail.window[drawn.detail.places]
     prefix, queries, inputs = mine[:, 2], mine[:, 4] - 1, _inputs(mine)
     costs = np.stack([inputs, inputs * inputs, 2 * prefix * inputs + queries * queries])
@@ -260,7 +260,7 @@ def _costs_by_rank(drawn: Draw) -> NDArray[np.int64]:
 
 
 def _scan(folder: SampledFolder) -> tuple[NDArray[np.int64], list[LongRow]]:
-    """All rows by inputs, and the longest, skipped ones included."""
+    """Count all rows by inputs, and find the longest; both include rows that are skipped."""
     lengths = np.zeros(64, np.int64)
     longest: dict[tuple[int, ...], LongRow] = {}
     for number, epoch in enumerate(folder.epochs):
@@ -281,7 +281,7 @@ def _chunks(epoch: Epoch) -> Iterator[NDArray[np.int64]]:
 def _longest(
     known: dict[tuple[int, ...], LongRow], epoch: int, window: NDArray[np.int64], inputs: NDArray[Any]
 ) -> dict[tuple[int, ...], LongRow]:
-    """The longest of the known ones and of a window, by the place of their texts; of equally long ones the earlier."""
+    """Return the longest of known rows and a window, by the place of their texts; of equal ones the earlier."""
     floor = min((row.inputs for row in known.values()), default=0) if len(known) == _LONGEST else 0
     places = np.flatnonzero(inputs > floor)
     found: dict[tuple[int, ...], LongRow] = {}

@@ -30,7 +30,7 @@ CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, c
 
 
 class Tokens:
-    """Tasks whose rows stand in any order, apart from each other, some over each other, as a foreign folder's may."""
+    """Tasks whose rows are in any order, with gaps and overlaps, as a foreign folder's may be."""
 
     def __init__(self, folder: Path, kinds: list[Any], rows: int = 120, high: int = 900, ordered: bool = False) -> None:
         draw = np.random.default_rng(7)
@@ -146,7 +146,7 @@ def test_only_what_is_sampled_is_read_where_it_lies_apart(tmp_path: Path, ordere
     made = materialize(None, plan, laid_out, world.tasks, b"{}", 1000, 2)
     whole = 4 * len(world.tokens[0])
     assert laid_out.length * 4 <= made.read < whole / 2
-    # All of them: each is read once; where they stand in no order, what lies around the rows of each piece.
+    # All of them: each is read once; where they are in no order, the whole extent of each chunk.
     plan = world.plan(rule=Rule())
     made = materialize(None, plan, ArrayLayout(plan, "compact", 1000), world.tasks, b"{}", 1000, 2)
     assert made.read <= most * whole

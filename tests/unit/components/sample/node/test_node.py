@@ -356,7 +356,7 @@ class Place(World):
         return self.sample(output_path=self.output, **options)
 
     def holds(self) -> None:
-        """What stands is whole, ours, and nobody else's to write."""
+        """Assert that the sample is complete, ours, and that nobody else can write to it."""
         verify(VerifyConfig(path=str(self.target)))
         for path in [self.target, *self.target.rglob("*")]:
             state = path.lstat()

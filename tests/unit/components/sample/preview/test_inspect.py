@@ -294,7 +294,7 @@ def test_the_report_says_what_is_unusual(tmp_path: Path) -> None:
     assert re.search(r"\d+\.\d% of the slots are padding: the longest row takes 96.3% of a rank's", said)
     estimate = sum(map(sum, pairs)) * 2 // 1200
     assert estimate > total.batches
-    assert f"learning rate out for {estimate} steps, {estimate - total.batches} more " in said
+    assert f"learning rate for {estimate} steps, {estimate - total.batches} more " in said
     assert "2 of 1,000 rows have a response of one token" in said
     assert report.figures["Steps, HRM-Text's estimate"] == estimate
     assert report.figures["Steps"] == total.batches
