@@ -1,7 +1,9 @@
-"""The Rust part of pairmill (rust/python), byte-level BPE as tokenizers 0.22.2 does it.
+"""The hot loops of pairmill, compiled (rust/python): byte-level BPE as in tokenizers 0.22.2, what `sample` and the
+loader do for every row, and the reading of JSON rows.
 
-Strings and words come in as any object with `__arrow_c_array__` (pyarrow, polars, ...), a single array, no nulls. Work
-runs without the GIL and looks for Ctrl-C every 50 ms; a KeyboardInterrupt leaves a WordCounter with part of the rows.
+Strings and words come in as any object with `__arrow_c_array__` (pyarrow, polars, ...), a single array without nulls.
+Work runs without the GIL. Counting, training and encoding check for Ctrl-C every 50 ms; a KeyboardInterrupt leaves a
+WordCounter with part of the rows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +41,6 @@ __all__ = [
     "simd_levels",
     "tokenizer_encoder",
     "tokenizer_settings",
-    "train_bpe",
 ]
 
 __version__: Final[str]
@@ -51,26 +52,26 @@ class _Arrow(Protocol):
 
 @final
 class ArrowArray:
-    """An Arrow array made here; `pyarrow.array()` takes it without copying."""
+    """An Arrow array; `pyarrow.array()` takes it without copying."""
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[object, object]:
-        """Return the capsules (schema, array). `requested_schema` is not looked at, as the interface allows."""
+        """Return the capsules (schema, array). `requested_schema` is ignored, as the interface allows."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
 
 @final
 class Encoder:
-    """Text to token ids: NFC, split, byte symbols, merges. It never changes, and threads may share it.
+    """Text to token ids: NFC, split, byte symbols, merges. It is immutable, and threads may share it.
 
     Args:
-        vocab: token (in byte symbols) to id, or pairs of them; ids of 0 to 2**32 - 2, each once.
-        merges: (left, right) by rank; both sides and what they make must be tokens.
+        vocab: token (in byte symbols) to id, or pairs of them; unique ids of 0 to 2**32 - 2.
+        merges: (left, right) by rank; both sides and their concatenation must be tokens.
         simd: one of `simd_levels`, for tests; None = the fastest.
 
     Raises:
-        ValueError: vocab or merges contradict themselves; the message names the token or the merge. Or the processor
-            lacks the level; the message names those that it has.
+        ValueError: vocab or merges are contradictory; the message names the token or the merge. Or the processor lacks
+            the level; the message names those that it has.
     """
 
     def __new__(
@@ -85,17 +86,17 @@ class Encoder:
         """The number of tokens, added ones included."""
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of a token, in byte symbols or, of an added one, as it is; None if there is none."""
+        """Return the id of a token (in byte symbols, unless it is an added one), or None."""
 
     def encode(self, strings: _Arrow) -> tuple[NDArray[np.uint32], NDArray[np.int64], int]:
-        """Encode each row as a document of its own; special tokens in it are plain text.
+        """Encode each row as a separate document; special tokens in it are plain text.
 
         Args:
             strings: Arrow utf8 or large_utf8, rows [rows], without nulls.
 
         Returns:
-            ids uint32 [n]; offsets int64 [rows + 1], row i having ids[offsets[i]:offsets[i + 1]]; and how many bytes
-            (of the texts in NFC) have no symbol in the vocabulary and vanished.
+            ids uint32 [n]; offsets int64 [rows + 1], where row i has ids[offsets[i]:offsets[i + 1]]; and the number of
+            bytes (of the texts in NFC) that have no symbol in the vocabulary and were dropped.
 
         Raises:
             TypeError: not an Arrow array of these types.
@@ -104,13 +105,13 @@ class Encoder:
         """
 
 class RowError(ValueError):
-    """A row that is no text; `args` are the row, from 0, what is wrong with it, and what was got."""
+    """A row is not text; `args` are the row, from 0, what is wrong with it, and what was found."""
 
 class UnknownTagError(ValueError):
-    """A condition with a tag that has no token; `args` are the row, from 0, and the tag."""
+    """A tag of a condition has no token; `args` are the row, from 0, and the tag."""
 
 class RowPanic(RuntimeError):
-    """A panic, which is a defect; `args` are the row at which it came, from 0, and what it said."""
+    """A panic, which is a defect of this module; `args` are the row, from 0, and the message of the panic."""
 
 # Tokens uint32 [n]; inst_start, inst_len, resp_start, resp_len uint64 [rows].
 _Spans = tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
@@ -131,18 +132,18 @@ class Layout:
     def encode(
         self, encoder: Encoder, condition: _Arrow, instruction: _Arrow, response: _Arrow, start: int
     ) -> tuple[_Spans, int]:
-        """Encode rows: each text as a document of its own, special tokens in it being plain text.
+        """Encode rows: each text is a separate document; special tokens in it are plain text.
 
         Args:
-            encoder: of the texts.
+            encoder: encodes the texts.
             condition: Arrow utf8 or large_utf8 [rows], without nulls; so are the two texts.
             instruction: the questions.
             response: the answers.
-            start: where the first token will lie.
+            start: the position that the first token will have.
 
         Returns:
-            The arrays of docs/format.md section 4, in its order; and how many bytes (of the texts in NFC) have no
-            symbol in the vocabulary and vanished.
+            The arrays of docs/format.md section 4, in its order; and the number of bytes (of the texts in NFC) that
+            have no symbol in the vocabulary and were dropped.
 
         Raises:
             TypeError: not Arrow arrays of these types.
@@ -159,7 +160,7 @@ class Layout:
         response: tuple[NDArray[np.uint32], NDArray[np.int64]],
         start: int,
     ) -> tuple[_Spans, int]:
-        """As `encode`, of texts that were encoded elsewhere; no byte counts as dropped.
+        """As `encode`, for texts that were encoded elsewhere; the number of dropped bytes is 0.
 
         Args:
             condition: as above.
@@ -169,12 +170,12 @@ class Layout:
 
         Raises:
             TypeError: not arrays of these types.
-            ValueError: unequal lengths, a null, or offsets that do not ascend or lead out of the ids.
+            ValueError: unequal lengths, a null, or offsets that do not ascend or are larger than the number of ids.
             UnknownTagError: a tag of a condition has no token.
         """
 
 def json_rows(data: bytes, last: bool) -> tuple[ArrowArray, ArrowArray, ArrowArray, int, bool]:
-    """Read rows off the beginning of JSON text, a stream of values with any white space, or none, between them.
+    """Read rows from the start of JSON text, a stream of values with any white space, or none, between them.
 
     Args:
         data: bytes that need not end with a row.
@@ -182,19 +183,19 @@ def json_rows(data: bytes, last: bool) -> tuple[ArrowArray, ArrowArray, ArrowArr
 
     Returns:
         Condition, instruction and response, Arrow large_utf8 [rows]; how many bytes these rows take; and whether
-        reading stopped at something that is no row, which is for others to judge.
+        reading stopped at something that is not a row, which the caller must examine.
     """
 
 @final
 class WordCounter:
-    """How often each piece, the unit within which merges happen, occurs in documents."""
+    """Counts how often each piece, the unit within which merges happen, occurs in documents."""
 
     def __new__(cls) -> WordCounter: ...
     def __len__(self) -> int:
         """Return the number of distinct pieces."""
 
     def add(self, strings: _Arrow, truncate: int, chosen: NDArray[np.bool_] | None = None) -> int:
-        """Count the pieces of each row, a document of its own, cut to its first `truncate` Unicode scalar values.
+        """Count the pieces of each row, a separate document, cut to its first `truncate` Unicode scalar values.
 
         Args:
             strings: Arrow utf8 or large_utf8 [rows], without nulls.
@@ -202,7 +203,7 @@ class WordCounter:
             chosen: bool [rows], which rows to count; None = all.
 
         Returns:
-            The bytes of the rows counted, what was cut included.
+            The bytes of the rows counted, before they were cut.
 
         Raises:
             TypeError: not arrays of these types.
@@ -219,21 +220,21 @@ class WordCounter:
 
         Raises:
             TypeError: not arrays of these types.
-            ValueError: unequal lengths, a null, an empty word, a count below 1, or a sum past 2**63 - 1; what is before
-                it is added.
+            ValueError: unequal lengths, a null, an empty word, a count below 1, or a sum past 2**63 - 1; the words
+                before it are added.
         """
 
     def words(self) -> tuple[ArrowArray, NDArray[np.int64]]:
         """Return the distinct pieces, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n].
 
-        They are gone from the counter thereafter.
+        The counter is empty afterwards.
         """
 
 @final
 class Trainer:
     """Byte-level BPE from counted words, with the vocabulary and merges of tokenizers 0.22.2.
 
-    What it holds of a word of n bytes are 12 + 4 * n bytes, while it trains about three times as much.
+    A word of n bytes takes 12 + 4 * n bytes of memory, and about three times as much during the training.
     """
 
     def __new__(cls) -> Trainer: ...
@@ -242,10 +243,10 @@ class Trainer:
 
     @property
     def text_bytes(self) -> int:
-        """The bytes of the text that the words added make up: counts times lengths."""
+        """The bytes of the text that the added words make up: counts times lengths."""
 
     def add(self, words: _Arrow, counts: _Arrow | NDArray[np.int64]) -> None:
-        """Add words. Neither their order matters nor whether a word comes once or its count in parts.
+        """Add words. Their order does not matter, and a word may be added several times with parts of its count.
 
         Args:
             words: Arrow binary or large_binary [n], without nulls.
@@ -253,41 +254,31 @@ class Trainer:
 
         Raises:
             TypeError: not arrays of these types.
-            ValueError: unequal lengths, a null, a count below 1, 2**63 bytes of text, or distinct words too large for
-                2**32 places, of which each takes three and one for each byte.
+            ValueError: unequal lengths, a null, a count below 1, 2**63 bytes of text, or too many distinct words:
+                each takes three places and one for each byte, of 2**32 places.
         """
 
     def train(
         self, vocab_size: int, special_tokens: Sequence[str], min_frequency: int = 2, full_alphabet: bool = False
     ) -> tuple[list[str], list[tuple[str, str]], NDArray[np.int64], bool]:
-        """Train on the words added, which are gone thereafter.
+        """Train on the added words. The trainer is empty afterwards.
 
         Args:
             vocab_size: tokens wanted, special tokens and alphabet included; those are never cut.
-            special_tokens: the first ids, in this order, a repeated one once.
-            min_frequency: no merge of a pair that occurs less often.
-            full_alphabet: all 256 byte symbols, not only those of the bytes that occur.
+            special_tokens: get the first ids, in this order; a repeated one counts once.
+            min_frequency: a pair that occurs less often is not merged.
+            full_alphabet: include all 256 byte symbols, not only those of the bytes that occur.
 
         Returns:
             The tokens by id; the merges (left, right) by rank; int64 [merges], how often each replaced a pair, which
-            made the text so many tokens shorter; and whether a pair occurred more than 2**31 - 1 times, where the
-            reference, which counts in 32 bits, would have gone wrong.
+            is the number of tokens that it saves on the text; and whether a pair occurred more than 2**31 - 1 times:
+            the reference counts in 32 bits and would have been wrong.
         """
 
-def train_bpe(
-    words: _Arrow,
-    counts: _Arrow | NDArray[np.int64],
-    vocab_size: int,
-    special_tokens: Sequence[str],
-    min_frequency: int = 2,
-    full_alphabet: bool = False,
-) -> tuple[list[str], list[tuple[str, str]], bool]:
-    """Train on these words alone, as a `Trainer` does; return tokens, merges, and whether 32 bits would overflow."""
-
 def simd_levels() -> list[str]:
-    """Return in which ways this processor can encode, the fastest, which is the default, last; ids are the same.
+    """Return the levels at which this processor can encode; the last is the fastest and the default. Ids are the same.
 
-    "scalar" is what every processor can; "avx2" and "avx512" are those of x86-64 (rust/core/src/simd.rs).
+    "scalar" runs on every processor of the architecture, "avx2" on newer ones of x86-64 (rust/core/src/simd.rs).
     """
 
 def tokenizer_settings(text: str) -> str:
@@ -308,22 +299,22 @@ def tokenizer_encoder(
     """Return the encoder of a tokenizer.json with a byte-level BPE model; its added tokens are found in texts.
 
     Args:
-        text: the file. Of its other settings nothing is looked at but what the arguments say.
-        pattern: how a text is split (rust/core/src/bpe/patterns.rs).
-        normalize: whether a text is brought into NFC first.
-        ignore_merges: whether a piece that is a token has its id whatever the merges say.
+        text: the file. Its other settings are ignored; the arguments replace them.
+        pattern: how a text is split (rust/core/src/bpe/split.rs).
+        normalize: convert texts to NFC first.
+        ignore_merges: a piece that is a token gets its id, whatever the merges say.
         simd: as for `Encoder`.
 
     Raises:
-        ValueError: vocab, merges and added tokens contradict themselves, or the latter cannot be found as tokenizers
-            0.22.2 finds them: twice the same, single words, white space that two of them take. Or the processor lacks
-            the level.
+        ValueError: vocab, merges and added tokens are contradictory, or added tokens cannot be found as tokenizers
+            0.22.2 finds them: the same token twice, single words, white space that two of them take. Or the processor
+            lacks the level.
     """
 
 def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray[np.uint64]:
     """Return the documents that data_io's train_tokenizer keeps of a file: indices uint64 [min(n, limit)], in order.
 
-    Bit for bit its sample, which leans to the head of the file.
+    The same sample bit for bit, which is mostly the head of the file.
 
     Args:
         seed: its --seed, 0 to 2**64 - 1.
@@ -338,7 +329,7 @@ def data_io_document_sample(seed: int, name: str, n: int, limit: int) -> NDArray
 
 @final
 class Philox:
-    """The permutations of numpy's `Generator(Philox)`, bit for bit. Its draws follow each other; threads take turns.
+    """The permutations of numpy's `Generator(Philox)`, bit for bit. Each call continues the stream; threads take turns.
 
     Args:
         low, high: `SeedSequence(seed).generate_state(2, numpy.uint64)`.
@@ -358,13 +349,13 @@ def gather(
     lengths: NDArray[np.int64],
     out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
 ) -> int:
-    """Fill `out` with the ids of spans, one after another; return the largest of them before the cast, 0 if none.
+    """Fill `out` with the ids of spans, one after another; return the largest id before the cast, or 0.
 
     Args:
         tokens: the bytes of little-endian uint32 ids, uint8 [4 * tokens], contiguous, as all of these.
-        starts: where each span begins, in ids, int64 [spans].
-        lengths: its ids, int64 [spans].
-        out: as long as the spans together; ids that it cannot hold wrap.
+        starts: the first id of each span, int64 [spans].
+        lengths: the number of ids of each span, int64 [spans].
+        out: as long as all spans together; ids that its type cannot hold wrap.
 
     Raises:
         ValueError: a span outside `tokens`, or `out` of another length; part of it may be filled then.
@@ -377,10 +368,10 @@ def gather_file(
     lengths: NDArray[np.int64],
     out: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.int32],
 ) -> tuple[int, int]:
-    """As `gather`, of ids in a file from byte `offset` on; return the bytes that were read too.
+    """As `gather`, for ids in a file from byte `offset` on; return also the number of bytes read.
 
-    Spans that follow each other closely are read together, others each for itself. What they hold together is compared
-    with `out`, and where they end with the file, before anything is allocated for them.
+    Spans that are close together are read at once. The sizes of the spans are compared with `out`, and their ends with
+    the file, before anything is allocated for them.
 
     Raises:
         OSError: the file cannot be read; without an `errno` if it ends early.
@@ -388,14 +379,14 @@ def gather_file(
     """
 
 class NoCausalError(ValueError):
-    """Not every rank can have a row whose response has two tokens or more; `args`: rows that have, and all rows."""
+    """Not every rank can have a row whose response has two tokens or more; `args`: such rows, and all rows."""
 
 @final
 class Numbers:
-    """An array where it lies: mapped files of any type of number are read without being copied or cast as a whole.
+    """An array of numbers of any type, read in place: a mapped file is neither copied nor cast as a whole.
 
     Args:
-        array: its bytes, uint8 [n], those of a number lowest first; they must not change.
+        array: its bytes, uint8 [n], little-endian; they must not change.
         kind: `u1` to `u8`, `i1` to `i8`, `f4` or `f8`.
 
     Raises:
@@ -405,7 +396,7 @@ class Numbers:
     def __new__(cls, array: NDArray[np.uint8], kind: str) -> Numbers: ...
 
 class _Survey(TypedDict):
-    """Counts of rows come with the number of the first such row, 0 if there is none."""
+    """Each count of rows comes with the number of the first such row, or 0."""
 
     rows: int
     empty: tuple[int, int]
@@ -419,7 +410,7 @@ class _Survey(TypedDict):
 
 @final
 class RowIndex:
-    """The four index arrays of an epoch; the shortest one says how many rows there are."""
+    """The four index arrays of an epoch, which has as many rows as the shortest one."""
 
     def __new__(cls, inst_start: Numbers, inst_len: Numbers, resp_start: Numbers, resp_len: Numbers) -> RowIndex: ...
     def window(
@@ -431,15 +422,15 @@ class RowIndex:
         skip_long: bool = False,
         skip_one_token: bool = False,
     ) -> NDArray[np.int64]:
-        """Return rows from `start` on, until their inputs add up to `tokens` or there are no more.
+        """Return rows from `start` on, until their inputs add up to `tokens` or the epoch ends.
 
         Args:
             start: number of a row.
-            tokens: inputs that are enough; a row has `inst_len + resp_len - 1`.
-            longer_than: rows that need more slots are long: inputs, and two more where the response is one token,
-                because such a row needs another one beside it.
-            skip_long: leave long rows out.
-            skip_one_token: leave rows out whose response is one token.
+            tokens: stop at this many inputs; a row has `inst_len + resp_len - 1`.
+            longer_than: rows that need more slots are long. A row needs a slot for each input, and two more if its
+                response is one token, because such a row needs another one beside it.
+            skip_long: leave out long rows.
+            skip_one_token: leave out rows whose response is one token.
 
         Returns:
             int64 [rows, 5]: number of the row, inst_start, inst_len, resp_start, resp_len.
@@ -451,7 +442,7 @@ class RowIndex:
         """Look at every row.
 
         Args:
-            tokens: how many tokens there are for rows to lie in.
+            tokens: length of the token array; rows must be inside it.
             longer_than: as in `window`.
             skip_long: as in `window`.
             skip_one_token: as in `window`.
@@ -469,27 +460,28 @@ def pack_rows(
     causal: bool = False,
     balance: str = "lpt",
 ) -> tuple[int, NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the global batch at the beginning of a window of rows.
+    """Return the global batch at the start of a window of rows.
 
     It has the largest number of rows that longest-first puts into the ranks' slots, as HRM-Text's multipack sampler
-    finds it: always one, and fewer than there are ranks where a long row stands second.
+    finds it. That is always one row or more, but fewer than there are ranks if the second row is too long.
 
     Args:
-        window: as `RowIndex.window` gives it, int64 [w, 5]; inputs of `ranks * tokens` or more make the largest batch.
-        ranks: how many, 1 or more.
+        window: as `RowIndex.window` gives it, int64 [w, 5]; with `ranks * tokens` inputs or more, the batch is as
+            large as possible.
+        ranks: number of ranks, 1 or more.
         tokens: slots of a rank.
-        causal: every rank gets a row whose response has two tokens or more, by an exchange of rows, or in a smaller
-            batch. So it also has fewer rows than slots, as cu_seqlens needs.
+        causal: every rank gets a row whose response has two tokens or more: rows are exchanged, or the batch is
+            smaller. So every rank also has fewer rows than slots, as cu_seqlens needs.
         balance: `lpt` by tokens; `quadratic` by length²; `quadratic_work` by the work of attention with bidirectional
             prefixes.
 
     Returns:
-        How many rows it has; their places in the window, uint32 [rows], those of the first rank first, each rank's in
-        the order of assignment; and where each rank's begin and the end, uint32 [ranks + 1].
+        The number of rows; their places in the window, uint32 [rows], rank by rank in the order of assignment; and the
+        offsets of the ranks in these, uint32 [ranks + 1].
 
     Raises:
-        NoCausalError: `causal` cannot be.
-        ValueError: no rank, or an unknown balance.
+        NoCausalError: `causal` is impossible.
+        ValueError: `ranks` is 0, or the balance is unknown.
     """
 
 def fill_prefixlm(
@@ -520,7 +512,7 @@ def fill_prefixlm(
 class Pattern:
     """A regular expression that is searched in time linear in the text, whatever the pattern.
 
-    Its language is that of the crate `regex`: as of Python's `re`, without back-references and look-around.
+    The language is that of the crate `regex`: that of Python's `re` without back-references and look-around.
 
     Args:
         pattern: as written, of Unicode text.
@@ -531,7 +523,7 @@ class Pattern:
 
     def __new__(cls, pattern: str) -> Pattern: ...
     def found_in(self, text: str) -> bool:
-        """Whether it is found anywhere in the text.
+        """Return whether the expression matches anywhere in the text.
 
         Raises:
             UnicodeEncodeError: the text holds an unpaired surrogate.
@@ -539,7 +531,7 @@ class Pattern:
 
 @final
 class Mt19937:
-    """torch's random numbers on a CPU, for permutations. Its draws follow each other; threads take turns.
+    """The permutations of torch on a CPU, bit for bit. Each call continues the stream; threads take turns.
 
     Args:
         seed: the low 32 bits of torch's `manual_seed`.
@@ -550,10 +542,10 @@ class Mt19937:
 
     def __new__(cls, seed: int) -> Mt19937: ...
     def randperm(self, n: int) -> NDArray[np.int64]:
-        """Return int64 [n], bit for bit what `torch.randperm(n)` of torch 2.9.1 draws next.
+        """Return int64 [n]: what `torch.randperm(n)` of torch 2.9.1 draws next.
 
         Raises:
-            ValueError: 214,748,364 elements or more, for which torch draws otherwise.
+            ValueError: 214,748,364 elements or more, which torch draws in another way.
             OverflowError: `n` is negative.
         """
 
@@ -562,13 +554,13 @@ class TokenArrays:
     """Token arrays, memory-mapped or not, whose windows make batches. Threads may share it.
 
     Args:
-        arrays: each [tokens] of an integer dtype of this machine's byte order, contiguous. They are kept, not copied.
+        arrays: integers.
 
     Raises:
-        TypeError: of another dtype or shape; the message says which.
+        TypeError: floating-point numbers; the message says which array has them.
     """
 
-    def __new__(cls, arrays: Sequence[NDArray[np.integer[Any]]]) -> TokenArrays: ...
+    def __new__(cls, arrays: Sequence[Numbers]) -> TokenArrays: ...
     def __len__(self) -> int:
         """Return the number of arrays."""
 
@@ -584,28 +576,28 @@ class TokenArrays:
     ) -> int | None:
         """Write one window t for each row: `input_ids` its tokens but the last, `labels` but the first.
 
-        With `eos_id`, `labels` is -100 wherever `input_ids` is `eos_id`, and `doc_ids` counts from 0 how many `eos_id`
-        stand before. What a window leaves of its row is 0, -100 and a document of its own.
+        With `eos_id`, `labels` is -100 wherever `input_ids` is `eos_id`, and `doc_ids` is the number of `eos_id` before
+        it. The rest of a row is padding: 0, -100, and a document of its own.
 
         Args:
-            arrays: of which array each window is, int64 [windows].
+            arrays: the array of each window, int64 [windows].
             starts: its first token, int64 [windows].
-            lengths: its tokens, int64 [windows], at most slots + 1.
+            lengths: its number of tokens, int64 [windows], at most slots + 1.
             input_ids: int64 [windows, slots], C-contiguous, as the next two.
             labels: of the same shape.
             doc_ids: of the same shape, given with `eos_id` alone.
             eos_id: the id that ends a document.
 
         Returns:
-            The first window with an id below 0 as int64 (uint64 wraps), None if there is none.
+            The first window with an id below 0 as int64 (uint64 wraps), or None.
 
         Raises:
-            ValueError: shapes that differ, a window that is not in its array or longer than a row; rows before it are
-                filled then. Or only one of `doc_ids` and `eos_id`.
+            ValueError: shapes differ, or only one of `doc_ids` and `eos_id` is given. Or a window is not in its array
+                or is longer than a row; the rows before it are filled then.
         """
 
 def mixture_sources(key: int, first: int, count: int, bounds: NDArray[np.uint64]) -> NDArray[np.uint32]:
-    """Return the source of each draw: at its rate in every 1,024 draws, give or take one or two, in random order.
+    """Return the source of each draw: each 1,024 draws have each source at its rate, give or take two, in random order.
 
     Args:
         key: of the order, 64 bits.
@@ -617,7 +609,7 @@ def mixture_sources(key: int, first: int, count: int, bounds: NDArray[np.uint64]
         uint32 [count].
 
     Raises:
-        ValueError: bounds are not so.
+        ValueError: the bounds do not ascend, or the last one is another.
     """
 
 def mixture_samples(key: int, size: int, places: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -632,5 +624,5 @@ def mixture_samples(key: int, size: int, places: NDArray[np.uint64]) -> NDArray[
         int64 [n].
 
     Raises:
-        ValueError: no such size.
+        ValueError: `size` is 0 or too large.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pairmill import _native
 
-# The splits that rust/core/src/bpe/{split,patterns}.rs implement. The library encodes with any other expression.
+# The splits that rust/core/src/bpe/split.rs implements. The library encodes with any other expression.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )

@@ -43,11 +43,11 @@ class Learned(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of that text, under the whole vocabulary."""
+        """The tokens of that text, encoded with the whole vocabulary."""
         return self.text_bytes - int(self.replaced.sum())
 
     def growth(self) -> list[tuple[int, float]]:
-        """Bytes a token on the text trained on, with so many tokens: at every power of two, and at both ends."""
+        """(Vocabulary size, bytes per token of the text trained on), at every power of two and at both ends."""
         tokens = self.text_bytes - np.concatenate([[0], np.cumsum(self.replaced)])
         last = len(self.vocab)
         first = last - len(self.merges)
@@ -77,7 +77,7 @@ def learn(config: TrainTokenizerConfig, uris: Sequence[str], *, full_alphabet: b
                 where="train_tokenizer",
                 hint="read less of the files: max_per_file in prefix_config_path, or limit_mul_factor",
             ) from error
-    # Arrow keeps what it once took, for batches of rows 40 MB, and the training would come on top of it.
+    # Arrow keeps freed memory, 40 MB after batches of rows, and the training needs more of its own.
     pa.default_memory_pool().release_unused()
     words, text_bytes = len(trainer), trainer.text_bytes
     vocab, merges, replaced, overflow = trainer.train(config.vocab_size, config.special_tokens, 2, full_alphabet)
@@ -85,9 +85,9 @@ def learn(config: TrainTokenizerConfig, uris: Sequence[str], *, full_alphabet: b
 
 
 def encode(learned: Learned, tasks: Iterable[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, int, int]]:
-    """(name, bytes, tokens) of each task (name, runs) under a vocabulary that has all bytes.
+    """(name, bytes, tokens) of each task (name, runs), with a vocabulary that has all bytes.
 
-    A word is encoded as a text of its own: it splits into nothing but itself.
+    Each word is encoded as a text of its own, which splits into that word alone.
     """
     import pyarrow as pa
 
@@ -101,16 +101,16 @@ def encode(learned: Learned, tasks: Iterable[tuple[str, Sequence[str]]]) -> Iter
                 words, counts = batch.columns
                 texts = pa.Array.from_buffers(pa.large_string(), len(words), words.buffers(), offset=words.offset)
                 _, offsets, _ = encoder.encode(texts)
-                # Neither sum overflows: training on these words and all others went before, and would have.
+                # Neither sum overflows, because training on all words succeeded.
                 tokens += int(np.diff(offsets) @ runs.values(counts))
                 text_bytes += int(np.diff(rows.text_offsets(texts)) @ runs.values(counts))
         yield task, text_bytes, tokens
 
 
 def tokenizer_json(config: TrainTokenizerConfig, learned: Learned) -> Iterator[str]:
-    """Pieces of the file that every tool of Hugging Face reads, byte for byte as tokenizers 0.22.2 writes it.
+    """Parts of a tokenizer.json, byte for byte as tokenizers 0.22.2 writes it.
 
-    As one text it would take more memory than the training.
+    As one text, it would take more memory than the training.
     """
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     special = list(dict.fromkeys(config.special_tokens))
@@ -134,7 +134,7 @@ def tokenizer_json(config: TrainTokenizerConfig, learned: Learned) -> Iterator[s
             "ignore_merges": False,
         },
     }
-    # json writes indented text in Python, element by element: a third of the stage's time.
+    # json writes indented text element by element, in Python, which would take a third of the stage's time.
     quoted = json.encoder.encode_basestring
     vocab = (f"      {quoted(token)}: {number}" for number, token in enumerate(learned.vocab))
     merges = (f"      [\n        {quoted(left)},\n        {quoted(right)}\n      ]" for left, right in learned.merges)
@@ -156,7 +156,7 @@ def _lines(first: str, lines: Iterable[str], last: str) -> Iterator[str]:
 
 
 def longest(tokens: Iterable[str], special: Iterable[str]) -> list[tuple[str, int]]:
-    """The longest tokens as text, special ones left out, with their bytes; of equal ones those first given."""
+    """The longest tokens as text, special ones left out, with their bytes; of equal lengths the first ones given."""
     from tokenizers import decoders
 
     decoder, left_out = decoders.ByteLevel(), set(special)

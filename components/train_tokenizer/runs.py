@@ -1,7 +1,7 @@
 """Runs: words with their counts, sorted by bytes, in Parquet files that are merged without holding them all.
 
-A shard that meets more distinct words than it should hold writes a run and begins anew. Columns: ``word`` (binary, the
-UTF-8 bytes of a piece in NFC) and ``count`` (int64); within a run each word stands once.
+A shard that holds ``MAX_WORDS`` distinct words writes them as a run and starts another. Columns: ``word`` (binary, the
+UTF-8 bytes of a piece in NFC) and ``count`` (int64). A run has each word once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 Batch: TypeAlias = "tuple[_native.ArrowArray, NDArray[np.int64]]"
 """Words, Arrow large_binary [n], sorted by bytes, and their counts, int64 [n]."""
 
-# Distinct words that a shard holds.
-MOST_WORDS = 1_500_000
-# Words of a run that are held while it is merged with others, and in a row group of a run.
+# The maximum of distinct words that a shard holds.
+MAX_WORDS = 1_500_000
+# Words of a run that are held while it is merged with others; words in a row group of a run.
 _BATCH = 1 << 14
 _GROUP = 1 << 18
 
@@ -38,7 +38,7 @@ class Counter:
 
     Args:
         out: the shard's.
-        name: what the runs are called.
+        name: of the runs.
     """
 
     def __init__(self, out: Writer, name: str) -> None:
@@ -53,12 +53,12 @@ class Counter:
             The bytes of those texts, uncut.
         """
         size = self._words.add(texts, truncate, chosen)
-        if len(self._words) >= MOST_WORDS:
+        if len(self._words) >= MAX_WORDS:
             self.close()
         return size
 
     def close(self) -> None:
-        """Write what is counted and not yet written."""
+        """Write the words that are not written yet."""
         if len(self._words):
             write(self._out, f"{self._name}-{self._runs:05}.parquet", [self._words.words()])
             self._runs += 1
@@ -82,7 +82,7 @@ def uris(name: str, records: Iterable[ShardRecord]) -> list[str]:
 
 def values(counts: pa.Array) -> NDArray[np.int64]:
     """The counts of a batch of a run."""
-    # So does Array.to_numpy, but see write().
+    # Array.to_numpy does the same, but see write().
     return np.frombuffer(counts.buffers()[1], np.int64, len(counts), 8 * counts.offset)
 
 
@@ -97,7 +97,7 @@ def write(out: Writer, path: str, batches: Iterable[Batch]) -> None:
         pq.ParquetWriter(local, schema, compression="zstd", use_dictionary=False) as file,
     ):
         for words, counts in batches:
-            # pyarrow.array() does the same but imports pandas to do it, where there is one: a third of a second.
+            # pyarrow.array() does the same but imports pandas, if it is installed: a third of a second.
             columns = [
                 pa.Array._import_from_c_capsule(*words.__arrow_c_array__()),
                 pa.Int64Array.from_buffers(pa.int64(), len(counts), [None, pa.py_buffer(counts)]),
@@ -120,7 +120,7 @@ def merged(uris: Sequence[str]) -> Iterator[Batch]:
     with ExitStack() as stack:
         heads = [_Head(stack.enter_context(closing(batches(uri)))) for uri in uris]
         while heads := [head for head in heads if head.words is not None]:
-            # Up to here no run can have a word that is not at hand.
+            # No run has a word up to this one that is not loaded.
             cut = min(head.last for head in heads)
             words = _counter()
             for head in heads:
@@ -129,7 +129,7 @@ def merged(uris: Sequence[str]) -> Iterator[Batch]:
 
 
 class _Head:
-    """What is at hand of a run."""
+    """The batch of a run that is loaded."""
 
     words: pa.Array | None
     last: bytes
@@ -146,7 +146,7 @@ class _Head:
             self.last = batch.column(0)[-1].as_py()
 
     def take(self, cut: bytes) -> tuple[pa.Array, pa.Array]:
-        """The words up to ``cut``, which is not behind the last one, with their counts."""
+        """The words up to ``cut``, which is at most the last one, with their counts."""
         words, counts = self.words, self._counts
         assert words is not None
         end = len(words)

@@ -24,7 +24,7 @@ from pairmill.errors import InputError, UsageError
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import arguments
 from pairmill.loader.arguments import instances, integer, os_errors, shown, string
-from pairmill.loader.arrays import MappedFiles, map_array
+from pairmill.loader.arrays import MappedFiles, map_array, numbers
 from pairmill.loader.tokenizer import Tokenizer
 
 Ints = NDArray[np.int64]
@@ -72,7 +72,7 @@ class Windows:
         self.fields = fields_of(self.eos_id)
         self.tokenizer = tokenizer
         self._places, self._digests, self._files = list(places), digests, files
-        self._held = _native.TokenArrays(arrays)
+        self._held = _native.TokenArrays([numbers(array) for array in arrays])
         self._lengths = np.array([len(array) for array in arrays], np.int64)
         targets = self._lengths - 1
         self._ends = np.cumsum(-(-targets // self.seq_len))

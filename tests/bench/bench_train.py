@@ -40,7 +40,7 @@ def bench(folder: Path) -> None:
     def ours() -> None:
         counter = _native.WordCounter()
         counter.add(whole, sys.maxsize)
-        found["ours"] = _native.train_bpe(*counter.words(), VOCABULARY, [])[1]
+        found["ours"] = _trained(counter)
 
     def wheel() -> None:
         tokenizer = Tokenizer(models.BPE())
@@ -107,13 +107,20 @@ def _batches(folder: str) -> Iterator[rows.Batch]:
         yield from rows.read(str(path))
 
 
+def _trained(counter: _native.WordCounter) -> list[tuple[str, str]]:
+    """The merges of the words counted."""
+    trainer = _native.Trainer()
+    trainer.add(*counter.words())
+    return trainer.train(VOCABULARY, [])[1]
+
+
 def _count_and_train(folder: str) -> int:
     counter = _native.WordCounter()
     for batch in _batches(folder):
         counter.add(batch.instruction, sys.maxsize)
         counter.add(batch.response, sys.maxsize)
     words = len(counter)
-    _native.train_bpe(*counter.words(), VOCABULARY, [])
+    _trained(counter)
     return words
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice
@@ -67,6 +67,21 @@ def pairs(symbols: list[str] | None = None) -> Tokenizer:
     tokenizer = trained([], 0, False, [])
     tokenizer.model = models.BPE({token: number for number, token in enumerate(tokens)}, merges)
     return tokenizer
+
+
+def train_bpe(
+    words: Any,
+    counts: Any,
+    vocab_size: int,
+    special_tokens: Sequence[str],
+    min_frequency: int = 2,
+    full_alphabet: bool = False,
+) -> tuple[list[str], list[tuple[str, str]], bool]:
+    """Train natively on these words alone: tokens, merges, and whether 32 bits would overflow."""
+    trainer = _native.Trainer()
+    trainer.add(words, counts)
+    vocab, merges, _, overflow = trainer.train(vocab_size, special_tokens, min_frequency, full_alphabet)
+    return vocab, merges, overflow
 
 
 class Sides:

@@ -19,6 +19,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from pairmill import _native
 from pairmill.encoder import SPLIT
+from tests.support.sides import train_bpe
 
 VOCAB = {"a": 0, "b": 1, "ab": 2, "Ġ": 3}
 MERGES = [("a", "b")]
@@ -48,7 +49,7 @@ def by_library(texts: list[str], **options: Any) -> tuple[dict[str, int], list[l
 def natively(texts: list[str], **options: Any) -> tuple[dict[str, int], list[list[str]]]:
     counter = _native.WordCounter()
     counter.add(arrow(texts), sys.maxsize)
-    vocab, merges, overflow = _native.train_bpe(*counter.words(), **options)
+    vocab, merges, overflow = train_bpe(*counter.words(), **options)
     assert not overflow
     return {token: i for i, token in enumerate(vocab)}, [list(merge) for merge in merges]
 
@@ -358,24 +359,24 @@ class TestTrain:
     def test_counts_past_32_bits_are_reported(self) -> None:
         words = pa.array([b"ab", b"abc"])
         for counts, expected in (([2**31 - 2, 1], False), ([2**31 - 1, 1], True)):
-            vocab, merges, overflow = _native.train_bpe(words, np.array(counts), 5, [])
+            vocab, merges, overflow = train_bpe(words, np.array(counts), 5, [])
             assert vocab[:3] == ["a", "b", "c"]
             assert merges[0] == ("a", "b")
             assert overflow is expected
 
     def test_bad_counts_are_refused(self) -> None:
         with pytest.raises(ValueError, match="row 1 has the count -3; expected at least 1"):
-            _native.train_bpe(pa.array([b"a", b"b"]), pa.array([1, -3]), 5, [])
+            train_bpe(pa.array([b"a", b"b"]), pa.array([1, -3]), 5, [])
         trainer = _native.Trainer()
         trainer.add(pa.array([b"a"]), pa.array([1]))
         with pytest.raises(ValueError, match="row 1 has the count 0; expected at least 1"):
             trainer.add(pa.array([b"b"]), pa.array([0]))
         with pytest.raises(ValueError, match="too much to train on"):
-            _native.train_bpe(pa.array([b"ab"]), pa.array([2**63 - 1]), 5, [])
+            train_bpe(pa.array([b"ab"]), pa.array([2**63 - 1]), 5, [])
 
 
 class TestSample:
-    """The expected values are those of the rand crate, which rust/core/tests/sample.rs asks directly."""
+    """The expected values are those of the rand crate, which rust/core/src/bpe/documents.rs uses."""
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pairmill import _native
+from pairmill.loader.arrays import numbers
 from pairmill.loader.text import (
     Mark,
     batch_encoder,
@@ -43,7 +44,7 @@ class _Windows:
     _epoch = 0
 
     def __init__(self, arrays: Sequence[NDArray[Any]], length: int, eos_token_id: int | None) -> None:
-        self._held = _native.TokenArrays(arrays)
+        self._held = _native.TokenArrays([numbers(array) for array in arrays])
         self._length, self._eos = length, eos_token_id
         self.cumulative_samples = [0, *accumulate(len(array) // length for array in arrays)]
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// What the reference derives its reader from: the names are required, once each, in any order; other names are passed
-/// over, and an array of three texts is a row too.
+/// What the reference derives its reader from: the names are required, once each, in any order; other names are ignored,
+/// and an array of three texts is a row too.
 #[derive(Deserialize)]
 struct Row<'a> {
     #[serde(borrow)]
@@ -31,9 +31,9 @@ pub struct Parsed {
 /// Hand condition, instruction and response of each row of `data` to `take`: a stream of JSON values with any white
 /// space, or none, between them.
 ///
-/// `last`: nothing follows `data`, so that a row without an end is none. What is refused is not judged here.
+/// `last`: nothing follows `data`, so a row without an end is refused. What is refused is not judged here.
 pub fn rows(data: &[u8], last: bool, mut take: impl FnMut(&str, &str, &str)) -> Parsed {
-    // The whole data, because what is passed over has to be UTF-8 as well.
+    // All of the data, because values that are skipped have to be UTF-8 too.
     let (text, broken) = match std::str::from_utf8(data) {
         Ok(text) => (text, false),
         Err(error) => {
@@ -56,7 +56,7 @@ pub fn rows(data: &[u8], last: bool, mut take: impl FnMut(&str, &str, &str)) -> 
     Parsed { bytes, refused }
 }
 
-/// Whether the error may come of where the data is cut: `1e` is no number, and `1e5` is.
+/// Whether the error may be due to where the data is cut: `1e` is not a number, and `1e5` is.
 fn near_the_end(text: &str, error: &serde_json::Error) -> bool {
     let line: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
     text.len().saturating_sub(line + error.column()) < LONGEST_NUMBER_START

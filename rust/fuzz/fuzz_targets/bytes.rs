@@ -11,8 +11,7 @@ use pairmill_core::bpe::count::{WordCounter, truncate};
 use pairmill_core::bpe::documents::data_io_document_sample;
 use pairmill_core::bpe::encoder::{Cache, Encoder};
 use pairmill_core::bpe::nfc::normalize;
-use pairmill_core::bpe::patterns::Pattern;
-use pairmill_core::bpe::split::pieces;
+use pairmill_core::bpe::split::{Pattern, pieces};
 use pairmill_core::bpe::train::Options;
 use pairmill_core::jsonl;
 use pairmill_core::simd::Level;
@@ -63,14 +62,16 @@ fn words(data: &[u8], number: u64, special_tokens: &[String]) {
     assert!(train(words.iter().zip(repeat(1)), options).unwrap().vocab.len() >= 256);
 }
 
-/// The pieces of a text are the text, and its ids stand for its bytes.
+/// The pieces of a text are the text, and its ids are those of its bytes.
 fn lossless(texts: &[String]) {
     let symbols = alphabet();
     for (encoder, tokens) in ENCODERS.iter() {
         let mut cache = Cache::default();
         for text in texts {
             let text = normalize(text);
-            assert_eq!(pieces(&text).collect::<String>(), text);
+            for pattern in [Pattern::Qwen2, Pattern::Llama3, Pattern::Gpt2] {
+                assert_eq!(pieces(&text, pattern).collect::<String>(), text);
+            }
             let mut ids = Vec::new();
             assert_eq!(encoder.encode(&text, &mut cache, &mut ids), 0);
             let got: String = ids.iter().map(|&id| &tokens[id as usize][..]).collect();

@@ -10,7 +10,7 @@ use pairmill_core::bpe::added::AddedToken;
 use pairmill_core::bpe::alphabet::alphabet;
 use pairmill_core::bpe::encoder::{Cache, Encoder, Options as Settings};
 use pairmill_core::bpe::nfc::normalize;
-use pairmill_core::bpe::patterns::Pattern;
+use pairmill_core::bpe::split::Pattern;
 use pairmill_core::bpe::train::Options;
 use pairmill_core::simd::Level;
 use pairmill_fuzz::{Reference, add, corpus, learned, pairs, reference, texts, trained};
@@ -84,7 +84,7 @@ fuzz_target!(|data: &[u8]| {
                 let dropped = encoder.encode(document, &mut cache, &mut ids);
                 let what = || format!("{level}, vocabulary {number}, {pass}: {document:?}");
                 assert_eq!(ids, expected.get_ids(), "{}", what());
-                // What an added token stands for needs no symbols.
+                // The text of an added token needs no symbols.
                 if !side.added {
                     let unknown = normalize(document).bytes().filter(|&byte| !side.known[usize::from(byte)]).count();
                     assert_eq!(dropped, unknown as u64, "dropped bytes, {}", what());

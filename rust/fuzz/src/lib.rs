@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use pairmill_core::bpe::added::AddedToken as Added;
-use pairmill_core::bpe::patterns::Pattern;
+use pairmill_core::bpe::split::Pattern;
 use pairmill_core::bpe::train::{Options, TrainError, Trained, Trainer};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -28,10 +28,10 @@ fn expression(pattern: Pattern) -> String {
     }
 }
 
-/// Stands between the documents, words or tokens in the fuzzer's bytes.
+/// Separates the documents, words or tokens in the fuzzer's bytes.
 pub const SEPARATOR: u8 = 0x1E;
 
-/// What the byte 0x80 + i means where it is no part of a character: contractions, all kinds of white space and line
+/// What the byte 0x80 + i means where it is not part of a character: contractions, all kinds of white space and line
 /// ends, characters that compose, reorder or are newer than the reference's data, digits of all kinds, bytes that few
 /// vocabularies have, words around the bounds of the cache, runs around the blocks of the scanner.
 #[rustfmt::skip]
@@ -46,7 +46,7 @@ pub const PIECES: [&str; 128] = [
     " abcdefghijklmno", "abcdefghijklmnopqrstuvwxyzabcde", "abcdefghijklmnopqrstuvwxyzabcdef", "éééééééé", "ééééééé", "0123456789abcdef", "\u{800}", "\u{7ff}", "\u{ffff}", "\u{10000}", "\u{fffd}", "\u{a6}", "    \n    x", "                ", "---------------------------------------------------------------", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
 ];
 
-/// A text: UTF-8 as it is, and [`PIECES`] for the bytes that are none, so that a change of one byte reaches them.
+/// A text: UTF-8 as it is, and [`PIECES`] for the other bytes, so that a change of one byte reaches them.
 pub fn text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -61,7 +61,7 @@ pub fn texts(bytes: &[u8]) -> Vec<String> {
     bytes.split(|&byte| byte == SEPARATOR).map(text).collect()
 }
 
-/// A corpus in which each of [`PIECES`] stands before and after others.
+/// A corpus in which each of [`PIECES`] is before and after others.
 pub fn corpus() -> Vec<String> {
     let after = |piece: &str, step: usize| -> String {
         PIECES.iter().skip(step % 7).step_by(7).flat_map(|other| [piece, other]).collect()
@@ -135,7 +135,7 @@ pub fn train<'a>(
 }
 
 /// A model in which any two bytes of `known` merge, in an order without a pattern: where a piece ends shows in the ids,
-/// whatever stands there. Training never merges across pieces, so a piece that is too long changes none of its ids.
+/// whatever is there. Training never merges across pieces, so a piece that is too long changes none of its ids.
 pub fn pairs(known: impl Fn(u8) -> bool) -> BPE {
     let symbols: Vec<String> = (0..=u8::MAX)
         .zip(pairmill_core::bpe::alphabet::alphabet())

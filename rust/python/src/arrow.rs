@@ -6,7 +6,8 @@
 use std::ffi::CStr;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
-use arrow_array::{Array, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray, StringArray};
+use arrow_array::{Array, BinaryArray, Int64Array, LargeBinaryArray, LargeStringArray};
+use arrow_buffer::OffsetBuffer;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 use numpy::{PyArray1, PyArrayMethods};
@@ -14,128 +15,62 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use crate::errors::RowError;
+use crate::errors::{RowError, value_error};
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 
-/// An array of texts without nulls.
-pub(crate) enum Texts {
-    Small(StringArray),
-    Large(LargeStringArray),
+/// The texts of an array without nulls.
+pub(crate) fn texts(object: &Bound<'_, PyAny>) -> PyResult<LargeStringArray> {
+    import_texts(object)?.map_err(|NotText { row, error }| {
+        value_error(format!("the Arrow array is not valid: row {row} is not UTF-8: {error}"))
+    })
 }
 
-impl Texts {
-    pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self::checked(object)?)
-    }
+/// As `texts`, of a column of rows: what is wrong with a row is raised as a `RowError`.
+pub(crate) fn column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<LargeStringArray> {
+    import_texts(object)?
+        .map_err(|NotText { row, error }| RowError::new_err((row, format!("{name} is not UTF-8"), error)))
+}
 
-    /// As `import`, of a column of rows: what is wrong with a row is said as a `RowError`.
-    pub(crate) fn import_column(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
-        Self::checked(object).map_err(|refusal| match refusal {
-            Refusal::Row { row, what, got } => RowError::new_err((row, format!("{name} {what}"), got)),
-            Refusal::Array(error) => error,
+/// The bytes of all texts.
+pub(crate) fn text_bytes(texts: &LargeStringArray) -> usize {
+    let offsets = texts.value_offsets();
+    offsets.first().zip(offsets.last()).map_or(0, |(first, last)| (last - first) as usize)
+}
+
+/// The first row that is not UTF-8.
+struct NotText {
+    row: usize,
+    error: String,
+}
+
+fn import_texts(object: &Bound<'_, PyAny>) -> PyResult<Result<LargeStringArray, NotText>> {
+    let bytes = import_bytes(object, &[DataType::Utf8, DataType::LargeUtf8], "utf8 or large_utf8")?;
+    object.py().detach(|| {
+        LargeStringArray::try_from_binary(bytes.clone()).map(Ok).or_else(|error| {
+            let not_text = |(row, bytes)| {
+                let error = std::str::from_utf8(bytes).err()?.to_string();
+                Some(NotText { row, error })
+            };
+            bytes.iter().flatten().enumerate().find_map(not_text).map(Err).ok_or_else(|| invalid(&error))
         })
-    }
-
-    fn checked(object: &Bound<'_, PyAny>) -> Result<Self, Refusal> {
-        let data = import(object, &[DataType::Utf8, DataType::LargeUtf8], "utf8 or large_utf8")?;
-        Ok(match data.data_type() {
-            DataType::Utf8 => Self::Small(data.into()),
-            _ => Self::Large(data.into()),
-        })
-    }
-
-    pub(crate) fn get(&self, row: usize) -> &str {
-        match self {
-            Self::Small(array) => array.value(row),
-            Self::Large(array) => array.value(row),
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Small(array) => array.len(),
-            Self::Large(array) => array.len(),
-        }
-    }
-
-    /// The bytes of all rows.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Small(array) => {
-                array.value_offsets().last().zip(array.value_offsets().first()).map_or(0, |(b, a)| (b - a) as usize)
-            }
-            Self::Large(array) => {
-                array.value_offsets().last().zip(array.value_offsets().first()).map_or(0, |(b, a)| (b - a) as usize)
-            }
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        (0..self.len()).map(|row| self.get(row))
-    }
+    })
 }
 
-/// An array of words, any bytes, without nulls.
-pub(crate) enum Words {
-    Small(BinaryArray),
-    Large(LargeBinaryArray),
-}
-
-impl Words {
-    fn import(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self::of(import(object, &[DataType::Binary, DataType::LargeBinary], "binary or large_binary")?))
+/// Words, any bytes, with their counts, an Arrow array or a one-dimensional NumPy array of int64.
+pub(crate) fn counted(words: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<(LargeBinaryArray, Vec<i64>)> {
+    let words = import_bytes(words, &[DataType::Binary, DataType::LargeBinary], "binary or large_binary")?;
+    let counts = if let Ok(array) = counts.cast::<PyArray1<i64>>() {
+        array.to_vec()?
+    } else {
+        Int64Array::from(import(counts, &[DataType::Int64], "int64")?).values().to_vec()
+    };
+    if words.len() != counts.len() {
+        let message = format!("got {} words and {} counts; expected as many of each", words.len(), counts.len());
+        return Err(PyValueError::new_err(message));
     }
-
-    fn of(data: ArrayData) -> Self {
-        match data.data_type() {
-            DataType::Binary => Self::Small(data.into()),
-            _ => Self::Large(data.into()),
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Small(array) => array.len(),
-            Self::Large(array) => array.len(),
-        }
-    }
-
-    fn get(&self, row: usize) -> &[u8] {
-        match self {
-            Self::Small(array) => array.value(row),
-            Self::Large(array) => array.value(row),
-        }
-    }
-}
-
-/// Words with their counts.
-pub(crate) struct Counted {
-    words: Words,
-    counts: Vec<i64>,
-}
-
-impl Counted {
-    /// `counts` is an Arrow array or a one-dimensional NumPy array, of int64.
-    pub(crate) fn import(words: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let words = Words::import(words)?;
-        let counts = if let Ok(array) = counts.cast::<PyArray1<i64>>() {
-            array.to_vec()?
-        } else {
-            let array: Int64Array = import(counts, &[DataType::Int64], "int64")?.into();
-            array.values().to_vec()
-        };
-        if words.len() != counts.len() {
-            let message = format!("got {} words and {} counts; expected as many of each", words.len(), counts.len());
-            return Err(PyValueError::new_err(message));
-        }
-        Ok(Self { words, counts })
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], i64)> + Clone {
-        self.counts.iter().enumerate().map(|(row, &count)| (self.words.get(row), count))
-    }
+    Ok((words, counts))
 }
 
 /// An Arrow array made here; `pyarrow.array()` and whatever else takes `__arrow_c_array__` reads it without copying.
@@ -158,7 +93,7 @@ impl ArrowArray {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         let _ = requested_schema;
-        let (array, schema) = to_ffi(&self.0).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let (array, schema) = to_ffi(&self.0).map_err(value_error)?;
         Ok((PyCapsule::new_with_value(py, schema, SCHEMA)?, PyCapsule::new_with_value(py, array, ARRAY)?))
     }
 
@@ -167,37 +102,13 @@ impl ArrowArray {
     }
 }
 
-/// Why an array is not taken.
-enum Refusal {
-    /// Because of one of its rows.
-    Row { row: usize, what: &'static str, got: String },
-    /// As a whole.
-    Array(PyErr),
-}
-
-impl From<PyErr> for Refusal {
-    fn from(error: PyErr) -> Self {
-        Self::Array(error)
-    }
-}
-
-impl From<Refusal> for PyErr {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Row { row, what, got } => {
-                PyValueError::new_err(format!("the Arrow array is not valid: row {row} {what}: {got}"))
-            }
-            Refusal::Array(error) => error,
-        }
-    }
-}
-
-/// The array of `object`, checked in full, UTF-8 included: of one of `types` (which `names` names) and without nulls.
-fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> Result<ArrayData, Refusal> {
+/// The array of `object`, checked in full but for UTF-8: of one of `types` (which `names` names) and without nulls. Texts
+/// become bytes.
+fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResult<ArrayData> {
     let refuse = |got: &str| PyTypeError::new_err(format!("got {got}; expected an Arrow array of {names}"));
     let Some(export) = object.getattr_opt("__arrow_c_array__")? else {
         let kind = object.get_type().fully_qualified_name()?;
-        return Err(refuse(&format!("{kind}, which has no __arrow_c_array__")).into());
+        return Err(refuse(&format!("{kind}, which has no __arrow_c_array__")));
     };
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = export.call0()?.extract()?;
     let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
@@ -210,43 +121,41 @@ fn import(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> Result<
     let array = unsafe { FFI_ArrowArray::from_raw(array.as_ptr()) };
     if schema.release().is_none() || array.is_released() {
         let message = "got an Arrow capsule that was used before; expected a fresh one";
-        return Err(PyValueError::new_err(message).into());
+        return Err(PyValueError::new_err(message));
     }
     let data_type = DataType::try_from(schema).map_err(|error| refuse(&error.to_string()))?;
     if !types.contains(&data_type) {
-        return Err(refuse(&format!("an Arrow array of {data_type}")).into());
+        return Err(refuse(&format!("an Arrow array of {data_type}")));
     }
     // SAFETY: the interface makes the producer answer for its pointers and lengths, which nobody can check; all that
     // can be checked is, below, before anything else reads the data.
     let data = unsafe { from_ffi(array, schema) }.map_err(|error| invalid(&error))?;
-    object
-        .py()
-        .detach(|| data.validate_full())
-        .map_err(|error| no_text(&data).unwrap_or_else(|| invalid(&error).into()))?;
+    let bytes = match data_type {
+        DataType::Utf8 => DataType::Binary,
+        DataType::LargeUtf8 => DataType::LargeBinary,
+        other => other,
+    };
+    let data = data.into_builder().data_type(bytes).build().map_err(|error| invalid(&error))?;
+    object.py().detach(|| data.validate_full()).map_err(|error| invalid(&error))?;
     if let Some(nulls) = data.nulls().filter(|nulls| nulls.null_count() > 0) {
         let row = (0..nulls.len()).find(|&row| nulls.is_null(row)).unwrap_or_default();
         let message = format!("row {row} is null ({} of {} are); expected no nulls", nulls.null_count(), data.len());
-        return Err(PyValueError::new_err(message).into());
+        return Err(PyValueError::new_err(message));
     }
     Ok(data)
 }
 
-/// The first row that is not UTF-8, of data that is valid as bytes.
-fn no_text(data: &ArrayData) -> Option<Refusal> {
-    let bytes = match data.data_type() {
-        DataType::Utf8 => DataType::Binary,
-        DataType::LargeUtf8 => DataType::LargeBinary,
-        _ => return None,
-    };
-    let data = data.clone().into_builder().data_type(bytes).build().ok()?;
-    data.validate_full().ok()?;
-    let words = Words::of(data);
-    (0..words.len()).find_map(|row| {
-        let error = std::str::from_utf8(words.get(row)).err()?;
-        Some(Refusal::Row { row, what: "is not UTF-8", got: error.to_string() })
-    })
+/// The bytes of the rows, with offsets of 64 bits whatever they had.
+fn import_bytes(object: &Bound<'_, PyAny>, types: &[DataType], names: &str) -> PyResult<LargeBinaryArray> {
+    let data = import(object, types, names)?;
+    if *data.data_type() == DataType::LargeBinary {
+        return Ok(data.into());
+    }
+    let (offsets, values, nulls) = BinaryArray::from(data).into_parts();
+    let offsets = offsets.iter().copied().map(i64::from).collect();
+    Ok(LargeBinaryArray::new(OffsetBuffer::new(offsets), values, nulls))
 }
 
 fn invalid(error: &arrow_schema::ArrowError) -> PyErr {
-    PyValueError::new_err(format!("the Arrow array is not valid: {error}"))
+    value_error(format!("the Arrow array is not valid: {error}"))
 }

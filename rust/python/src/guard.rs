@@ -1,4 +1,4 @@
-//! Panics become values that say at which row they came.
+//! Panics become values that name the row at which they happened.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -6,7 +6,7 @@ use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Where work on rows stands, and whether anybody waits for it.
+/// The row that work has reached, and whether anybody still waits for the work.
 #[derive(Default)]
 pub(crate) struct Progress {
     row: AtomicUsize,
@@ -14,7 +14,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Say which row begins. False: the work is not wanted any more.
+    /// Record that `row` begins. Returns false if nobody waits for the work any more.
     pub(crate) fn begin(&self, row: usize) -> bool {
         self.row.store(row, Ordering::Relaxed);
         !self.abandoned.load(Ordering::Relaxed)
@@ -25,7 +25,7 @@ impl Progress {
     }
 }
 
-/// A panic, with its place in the source, and the row at which it came.
+/// A panic with its place in the source, and the row at which it happened.
 #[derive(Debug)]
 pub(crate) struct Panic {
     pub(crate) row: usize,
@@ -33,11 +33,11 @@ pub(crate) struct Panic {
 }
 
 thread_local! {
-    /// What the hook saw of a panic that will be caught; `None` where nobody catches it.
+    /// What the hook saw of a panic that will be caught; `None` where none will be.
     static SEEN: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Do `work`, which says in `progress` where it stands.
+/// Do `work`, which records its row in `progress`.
 pub(crate) fn guarded<T>(progress: &Progress, work: impl FnOnce() -> T) -> Result<T, Panic> {
     static HOOK: Once = Once::new();
     HOOK.call_once(install);
@@ -47,7 +47,7 @@ pub(crate) fn guarded<T>(progress: &Progress, work: impl FnOnce() -> T) -> Resul
     done.map_err(|_| Panic { row: progress.row.load(Ordering::Relaxed), message })
 }
 
-/// Only a hook learns the place of a panic; and what Rust prints of one would be no line of the log.
+/// Only a hook learns the place of a panic, and what Rust prints of a panic is not a line of the log.
 fn install() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -25,7 +25,7 @@ mod _native {
     #[pymodule_export]
     use super::bpe::rows::Layout;
     #[pymodule_export]
-    use super::bpe::train::{Trainer, WordCounter, data_io_document_sample, train_bpe};
+    use super::bpe::train::{Trainer, WordCounter, data_io_document_sample};
     #[pymodule_export]
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]

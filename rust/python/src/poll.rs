@@ -11,8 +11,8 @@ use pyo3::prelude::*;
 use crate::guard::{Panic, Progress, guarded};
 
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Bytes of text that no work takes longer with than anybody notices. To start a thread for each batch of 1 MB would
-/// take a tenth of the time of encoding it.
+/// With at most this many bytes of text, work is done before anybody notices. A thread for each batch of 1 MB would take a
+/// tenth of the time of encoding it.
 const BRIEF: usize = 2 << 20;
 
 /// Looks for signals, at most every 50 ms.
@@ -35,11 +35,11 @@ impl Poll {
     }
 }
 
-/// Do `work` on texts of so many `bytes`: on a thread of its own, and look for signals meanwhile, if they are not few.
-/// One text alone can take longer than somebody who pressed Ctrl-C waits.
+/// Do `work` on texts of `bytes` bytes in all. If they are many, it runs on a thread of its own, and signals are looked for
+/// meanwhile: one text alone can take longer than somebody who pressed Ctrl-C waits.
 ///
-/// Fails with what a signal handler raised. `work` is then left to itself, and `input` to it for good: the interpreter
-/// that `input` came from may be gone when it ends.
+/// Fails with what a signal handler raised. `work` is then abandoned, and its `input` is leaked: the interpreter that
+/// `input` came from may be gone when `work` ends.
 pub(crate) fn watched<I: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     input: I,

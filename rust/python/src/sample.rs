@@ -7,11 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
-use pairmill_core::sample::gather::{Id, Misfit, WIDTH, gather as core_gather};
+use numpy::{Element, PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
+use pairmill_core::sample::gather::{Id, WIDTH, gather as core_gather};
 use pairmill_core::sample::philox::Philox as Core;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+
+use crate::errors::value_error;
 
 /// numpy's `Generator(Philox)`, for permutations.
 #[pyclass(frozen, module = "pairmill._native")]
@@ -28,7 +30,7 @@ impl Philox {
     fn shuffle(&self, py: Python<'_>, mut values: PyReadwriteArray1<'_, u32>) -> PyResult<()> {
         let values = values.as_slice_mut()?;
         let done = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).shuffle(values));
-        done.map_err(|error| PyValueError::new_err(error.to_string()))
+        done.map_err(value_error)
     }
 }
 
@@ -77,7 +79,7 @@ impl<'a> Spans<'a> {
         }
     }
 
-    /// Ids of all spans together; an error names the first that is none.
+    /// The number of ids in all spans; an error names the first span that is not valid.
     fn total(self) -> PyResult<u64> {
         let mut spans = (0..).zip(self.iter(0..self.starts.len(), 0));
         // Of spans that exist, no memory holds as many as it takes to pass 2^64.
@@ -86,7 +88,7 @@ impl<'a> Spans<'a> {
         })
     }
 
-    /// A negative number becomes one that lies outside any array.
+    /// A negative number becomes one that is outside any array.
     fn iter(self, numbers: Range<usize>, first: u64) -> impl Iterator<Item = (u64, u64)> {
         let (starts, lengths) = (&self.starts[numbers.clone()], &self.lengths[numbers]);
         starts.iter().zip(lengths).map(move |(&start, &length)| ((start as u64).wrapping_sub(first), length as u64))
@@ -104,7 +106,7 @@ struct Memory<'a>(&'a [u8]);
 impl Source for Memory<'_> {
     fn fill<T: Id>(&self, spans: Spans<'_>, out: &mut [T]) -> PyResult<(u32, u64)> {
         let made = core_gather(self.0, spans.iter(0..spans.starts.len(), 0), out);
-        made.map(|largest| (largest, 0)).map_err(misfit)
+        made.map(|largest| (largest, 0)).map_err(value_error)
     }
 }
 
@@ -113,14 +115,14 @@ struct Stored {
     offset: u64,
 }
 
-/// Ids between two spans that are read along: to begin anew takes as long as to copy these.
+/// Up to this many ids between two spans are read too: another read takes as long as copying these.
 const APART: u64 = 1024;
-/// Ids that are read at once: what is read stays in the processor's cache until it is used.
+/// At most this many ids are read at once, so that they stay in the processor's cache until they are used.
 const ONCE: u64 = 1 << 16;
 
 impl Source for Stored {
     fn fill<T: Id>(&self, spans: Spans<'_>, out: &mut [T]) -> PyResult<(u32, u64)> {
-        // Before anything is allocated: what the spans say is not to be believed.
+        // Before anything is allocated: spans are not to be trusted.
         let total = spans.total()?;
         if total != out.len() as u64 {
             let than = if total > out.len() as u64 { "more" } else { "fewer" };
@@ -140,19 +142,20 @@ impl Source for Stored {
             let bytes = &mut buffer[..ids * WIDTH];
             self.file.read_exact_at(bytes, self.offset + range.ids.start * WIDTH as u64)?;
             read += bytes.len() as u64;
-            let (mine, behind) = std::mem::take(&mut rest)
+            let (mine, after) = std::mem::take(&mut rest)
                 .split_at_mut_checked(range.held)
                 .ok_or_else(|| PyValueError::new_err("got spans of more ids than there is room for"))?;
-            let found = core_gather(bytes, spans.iter(first..range.next, range.ids.start), mine).map_err(misfit)?;
+            let found =
+                core_gather(bytes, spans.iter(first..range.next, range.ids.start), mine).map_err(value_error)?;
             largest = found.max(largest);
-            rest = behind;
+            rest = after;
             first = range.next;
         }
         Ok((largest, read))
     }
 }
 
-/// Spans that are read at once: all from the first to `next`, which hold so many ids.
+/// Spans that are read at once: those before `next`, which hold `held` ids.
 struct Together {
     ids: Range<u64>,
     next: usize,
@@ -162,7 +165,7 @@ struct Together {
 fn end_of(number: usize, start: u64, length: u64) -> PyResult<u64> {
     // Below 2^61, so that no place in the file is beyond 2^64.
     let end = start.checked_add(length).filter(|end| end | start | length < 1 << 61);
-    end.ok_or_else(|| PyValueError::new_err(format!("got a span (number {number}) that is none")))
+    end.ok_or_else(|| PyValueError::new_err(format!("got a span (number {number}) that is not valid")))
 }
 
 fn range(spans: Spans<'_>, first: usize) -> PyResult<Together> {
@@ -184,10 +187,6 @@ fn range(spans: Spans<'_>, first: usize) -> PyResult<Together> {
     found.ok_or_else(|| PyValueError::new_err("got no span"))
 }
 
-fn misfit(error: Misfit) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
-
 fn filled(py: Python<'_>, spans: Spans<'_>, out: &Bound<'_, PyAny>, source: &impl Source) -> PyResult<(u32, u64)> {
     if let Ok(out) = out.cast::<PyArray1<u16>>() {
         into(py, spans, out, source)
@@ -200,7 +199,7 @@ fn filled(py: Python<'_>, spans: Spans<'_>, out: &Bound<'_, PyAny>, source: &imp
     }
 }
 
-fn into<T: Id + numpy::Element + Send>(
+fn into<T: Id + Element>(
     py: Python<'_>,
     spans: Spans<'_>,
     out: &Bound<'_, PyArray1<T>>,

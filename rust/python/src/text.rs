@@ -1,17 +1,17 @@
-//! Regular expressions of people who describe a data set: searched in time that is linear in the text.
+//! What readers of text need: rows in JSON, and regular expressions searched in time linear in the text.
 
 use arrow_array::builder::LargeStringBuilder;
 use pairmill_core::jsonl;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use regex::{Regex, RegexBuilder};
 
 use crate::arrow::ArrowArray;
+use crate::errors::value_error;
 
 /// Bytes that a compiled pattern may take: a step of a search may look at all of them.
 const LARGEST: usize = 8 << 20;
 
-/// A regular expression without back-references and look-around, which no engine answers in linear time.
+/// A regular expression without back-references and look-around, which no engine searches in linear time.
 #[pyclass(frozen, module = "pairmill._native")]
 pub(crate) struct Pattern(Regex);
 
@@ -19,8 +19,7 @@ pub(crate) struct Pattern(Regex);
 impl Pattern {
     #[new]
     fn new(pattern: &str) -> PyResult<Self> {
-        let refused = |error: regex::Error| PyValueError::new_err(error.to_string());
-        RegexBuilder::new(pattern).size_limit(LARGEST).build().map(Self).map_err(refused)
+        RegexBuilder::new(pattern).size_limit(LARGEST).build().map(Self).map_err(value_error)
     }
 
     /// Whether it is found anywhere in the text.
@@ -29,8 +28,8 @@ impl Pattern {
     }
 }
 
-/// Rows out of JSON text: the three columns, how many bytes they took, and whether it stopped at something that is no
-/// row.
+/// Read rows off the beginning of JSON text: the three columns, how many bytes they took, and whether reading stopped at
+/// something that is not a row.
 #[pyfunction]
 pub(crate) fn json_rows(py: Python<'_>, data: &[u8], last: bool) -> (ArrowArray, ArrowArray, ArrowArray, usize, bool) {
     py.detach(|| {

@@ -18,6 +18,7 @@ from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import Loader, MixturePlan
+from pairmill.loader.arrays import numbers
 from pairmill.loader.windows import Windows
 from tests.support import samples
 from tests.support.helpers import as_somebody
@@ -408,7 +409,7 @@ class TestRefusals:
 
 class TestNative:
     def test_windows_outside_are_refused(self) -> None:
-        arrays = _native.TokenArrays([np.arange(5, dtype=np.uint8)])
+        arrays = _native.TokenArrays([numbers(np.arange(5, dtype=np.uint8))])
         out = np.zeros((1, 3), np.int64)
 
         def fill(number: int, start: int, length: int) -> None:

@@ -1,11 +1,10 @@
-//! Added tokens: strings that stand for one id wherever they occur in a text, found before it is split.
+//! Added tokens: strings that have one id wherever they occur in a text. They are found before the text is split.
 //!
-//! As `tokenizers` 0.22.2 finds them with `encode_special_tokens`: of all added tokens the leftmost, of those the
-//! longest. One that is special takes part, so that none is found within it, and is left in the text all the same. The
-//! texts between are normalised and split each by itself.
+//! They are found as by `tokenizers` 0.22.2 with `encode_special_tokens`: the leftmost first, and the longest of those. A
+//! special token is found too, so that no other is found within it, but it remains text. Each text between added tokens
+//! is normalised and split by itself.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,7 +12,7 @@ use serde::Deserialize;
 
 use crate::bpe::nfc::normalize;
 
-/// An added token as a tokenizer.json has it. Its id there is not looked at, as in the reference.
+/// An added token of a tokenizer.json. Its id there is ignored, as by the reference.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AddedToken {
     /// What is found.
@@ -22,7 +21,7 @@ pub struct AddedToken {
     pub single_word: bool,
     /// With the white space before it.
     pub lstrip: bool,
-    /// With the white space behind it.
+    /// With the white space after it.
     pub rstrip: bool,
     /// Found in the normalised text, and normalised itself.
     pub normalized: bool,
@@ -31,33 +30,24 @@ pub struct AddedToken {
 }
 
 /// Why added tokens cannot be found as the reference finds them.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddedError {
     /// The same content twice, of which the reference may keep both.
+    #[error("added token {0:?} is given twice")]
     Twice(String),
     /// Two tokens of one id, of which the reference looks at one for both.
+    #[error("two added tokens have the id {0}")]
     IdTwice(u32),
     /// What a word is to the reference is not frozen here.
+    #[error("added token {0:?} is found as a single word only")]
     SingleWord(String),
     /// White space that one takes is the beginning of another, which the reference gives twice or fails on.
+    #[error("added token {0:?} takes white space that another begins with")]
     Overlap(String),
     /// Too many, or too long.
+    #[error("cannot build an automaton of the added tokens: {0}")]
     Automaton(String),
 }
-
-impl fmt::Display for AddedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Twice(token) => write!(f, "added token {token:?} is given twice"),
-            Self::IdTwice(id) => write!(f, "two added tokens have the id {id}"),
-            Self::SingleWord(token) => write!(f, "added token {token:?} is found as a single word only"),
-            Self::Overlap(token) => write!(f, "added token {token:?} takes white space that another begins with"),
-            Self::Automaton(error) => write!(f, "the added tokens make no automaton: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AddedError {}
 
 /// A part of a text.
 pub(crate) enum Part<'a> {
@@ -80,7 +70,7 @@ pub(crate) struct Added {
 }
 
 impl Added {
-    /// `vocab` gives a token its id if it has it; the others have those behind, in order.
+    /// A token has its id in `vocab`; those that `vocab` lacks have the next ids, in order.
     pub(crate) fn new(
         tokens: &[AddedToken],
         vocab: &FxHashMap<String, u32>,
@@ -166,7 +156,7 @@ impl Finder {
         {
             return Err(AddedError::Overlap(token.content.clone()));
         }
-        // Of patterns that NFC makes equal the first counts, and the special ones come first.
+        // If NFC makes patterns equal, the first one counts; special ones come first.
         let (special, plain): (Vec<_>, Vec<_>) = tokens.iter().partition(|(token, _)| token.special);
         let ordered = || special.iter().chain(&plain);
         let patterns = ordered().map(|(token, _)| match normalized {
@@ -188,7 +178,7 @@ impl Finder {
             let Some(token) = &self.tokens[hit.pattern()] else { continue };
             let (mut start, mut end) = (hit.start(), hit.end());
             if token.lstrip {
-                // No further back than there is text left: of white space alone every token would look at all before it.
+                // Not before `done`: in a text of white space alone, every token would look at all of it.
                 start = done + text[done..start].trim_end().len();
             }
             if token.rstrip {
@@ -241,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_those_of_the_vocabulary_or_behind_it() {
+    fn ids_are_those_of_the_vocabulary_or_follow_it() {
         let made = added(&[("new", ""), ("<x>", ""), ("", ""), ("newer", "s")]).unwrap();
         assert_eq!(
             ["new", "<x>", "newer", "", "a"].map(|token| made.id(token)),
@@ -272,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn white_space_is_not_looked_at_by_every_token_behind_it() {
+    fn white_space_is_not_looked_at_by_every_token_after_it() {
         let (mut found, text) = (0, " ".repeat(2_000_001));
         added(&[("  ", "l")])
             .unwrap()

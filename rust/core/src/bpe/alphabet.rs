@@ -1,7 +1,7 @@
 //! The alphabet of byte-level BPE: one printable character for each byte (as GPT-2 defined it).
 
-/// The characters of the bytes 0 to 255: 21–7E, A1–AC and AE–FF stand for themselves, the other 68 bytes in increasing
-/// order for U+0100 upwards.
+/// The characters of the bytes 0 to 255: 21–7E, A1–AC and AE–FF are themselves; the other 68 bytes, in increasing
+/// order, are U+0100 and up.
 pub fn alphabet() -> [char; 256] {
     let mut symbols = ['\0'; 256];
     let mut remapped = '\u{100}'..;

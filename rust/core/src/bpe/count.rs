@@ -1,37 +1,25 @@
 //! How often each piece occurs in the documents a tokenizer is trained on.
 
-use std::fmt;
-
 use rustc_hash::FxHashMap;
 
 use crate::bpe::key::{Key, SHORT};
 use crate::bpe::nfc::normalize;
 use crate::bpe::scan::{Visit, scan};
-use crate::simd::{Level, Simd, Work, run};
+use crate::bpe::split::Pattern;
+use crate::simd::{Level, Work, run};
 
 const FIRST_SLOTS: usize = 1 << 12;
 
 /// Why a word cannot be counted.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CountError {
     /// A count that is not positive, or a sum past 2^63 − 1.
+    #[error("got the count {0}; expected at least 1, and a sum for each word below 2^63")]
     Count(i64),
     /// A word without bytes; no text has such a piece.
+    #[error("got an empty word; expected at least one byte")]
     Empty,
 }
-
-impl fmt::Display for CountError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(count) => {
-                write!(f, "got the count {count}; expected at least 1, and a sum for each word below 2^63")
-            }
-            Self::Empty => f.write_str("got an empty word; expected at least one byte"),
-        }
-    }
-}
-
-impl std::error::Error for CountError {}
 
 /// The first `most` Unicode scalar values of `text`.
 pub fn truncate(text: &str, most: usize) -> &str {
@@ -104,12 +92,12 @@ impl Table {
         }
     }
 
-    /// What was counted, sorted by bytes, where it stands: a list beside the table would take as much again.
+    /// What was counted, sorted by bytes in place: a second list would take as much memory again.
     fn sorted(self) -> Vec<Slot> {
         let mut slots = self.slots;
         slots.retain(|slot| slot.key != Key::NONE);
-        // A key read from its first byte on is ordered as its piece is: of two pieces that differ in zeros at the end
-        // the length, which comes last, decides.
+        // A key read from its first byte is ordered as its piece is. If two pieces differ only in zeros at the end, the
+        // length decides, which comes last.
         slots.sort_unstable_by_key(|slot| u128::from_be_bytes(slot.key.bytes().0));
         slots
     }
@@ -232,11 +220,11 @@ impl Work for Read<'_> {
     type Output = Result<(), CountError>;
 
     #[inline(always)]
-    fn run(self, simd: impl Simd) -> Self::Output {
+    fn run(self) -> Self::Output {
         let Self { text, counter } = self;
         let mut reader = Reader { text: text.as_bytes(), counter, result: Ok(()) };
-        // It is in NFC: marks are of no account, and the scanner does not stop at them.
-        let _ = scan(simd, text, false, &mut reader);
+        // It is in NFC: the scanner does not stop at marks.
+        let _ = scan(text, Pattern::Qwen2, false, &mut reader);
         reader.result
     }
 }
@@ -288,7 +276,7 @@ mod tests {
             let word = format!(" {}", "abc".repeat(1 + number as usize % 9) + &"\0x".repeat(number as usize % 3));
             let word = format!("{word}{}", number.wrapping_mul(0x9E37_79B1) >> (number % 25));
             text.push_str(&word);
-            for piece in pieces(&word) {
+            for piece in pieces(&word, Pattern::Qwen2) {
                 *expected.entry(piece.as_bytes().to_vec()).or_insert(0) += 1;
             }
         }

@@ -1,21 +1,19 @@
 //! Text to ids.
 
-use std::fmt;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bpe::added::{Added, AddedError, AddedToken, Part};
 use crate::bpe::alphabet::alphabet;
-use crate::bpe::key::{Key, SHORT};
+use crate::bpe::key::Key;
 use crate::bpe::merges::{MOST_MERGES, Merges, NONE};
 use crate::bpe::nfc::normalize;
-use crate::bpe::patterns::{Pattern, gpt2, threes};
 use crate::bpe::scan::{Marked, Visit, scan};
-use crate::simd::{Level, Simd, Work, run};
+use crate::bpe::split::Pattern;
+use crate::simd::{Level, Work, run};
 
 pub use crate::bpe::cache::Cache;
 
-/// A byte-level BPE vocabulary with its merges. It never changes and can serve many threads, each with a [`Cache`].
+/// A byte-level BPE vocabulary with its merges. It never changes, and threads can share it, each with its own [`Cache`].
 pub struct Encoder {
     vocab: FxHashMap<String, u32>,
     merges: Merges,
@@ -25,7 +23,7 @@ pub struct Encoder {
     level: Level,
 }
 
-/// What tokenizers differ in beside vocabulary and merges; by default what train_tokenizer makes.
+/// How tokenizers differ apart from vocabulary and merges; the default is what train_tokenizer makes.
 pub struct Options {
     /// How a text is split.
     pub pattern: Pattern,
@@ -44,15 +42,22 @@ impl Default for Options {
 }
 
 /// Why a vocabulary and its merges do not make an encoder.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VocabError {
     /// The same token twice.
+    #[error("token {0:?} is in the vocabulary twice; expected each token once")]
     TokenTwice(String),
     /// Two tokens with one id.
+    #[error("two tokens have the id {0}; expected one token for each id")]
     IdTwice(u32),
-    /// An id that is kept for "no symbol".
+    /// An id that is reserved for "no symbol".
+    #[error("token id {0} is too large; expected at most {most}", most = NONE - 1)]
     IdTooLarge(u32),
-    /// A merge, by rank, of or into something that is no token.
+    /// A merge, by rank, of or into something that is not a token.
+    #[error(
+        "merges[{rank}] needs the token {token:?}, which the vocabulary lacks; expected both sides of a merge and what \
+         they make to be tokens"
+    )]
     NoToken {
         /// The place in the list of merges, from 0.
         rank: usize,
@@ -60,44 +65,18 @@ pub enum VocabError {
         token: String,
     },
     /// More merges than can be.
+    #[error("got {0} merges; expected at most {MOST_MERGES}")]
     TooManyMerges(usize),
     /// The added tokens do not go with it.
-    Added(AddedError),
+    #[error(transparent)]
+    Added(#[from] AddedError),
 }
-
-impl From<AddedError> for VocabError {
-    fn from(error: AddedError) -> Self {
-        Self::Added(error)
-    }
-}
-
-impl fmt::Display for VocabError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TokenTwice(token) => {
-                write!(f, "token {token:?} is in the vocabulary twice; expected each token once")
-            }
-            Self::IdTwice(id) => write!(f, "two tokens have the id {id}; expected one token for each id"),
-            Self::IdTooLarge(id) => write!(f, "token id {id} is too large; expected at most {}", NONE - 1),
-            Self::NoToken { rank, token } => {
-                write!(
-                    f,
-                    "merges[{rank}] needs the token {token:?}, which the vocabulary lacks; expected both sides of a merge and what they make to be tokens"
-                )
-            }
-            Self::TooManyMerges(merges) => write!(f, "got {merges} merges; expected at most {MOST_MERGES}"),
-            Self::Added(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for VocabError {}
 
 impl Encoder {
     /// `vocab` holds (token, id), the tokens written in byte symbols; `merges` holds (left, right) by rank.
     ///
     /// # Errors
-    /// A token or id given twice, or a merge of or into something that is no token.
+    /// A token or id given twice, or a merge of or into something that is not a token.
     pub fn new(vocab: Vec<(String, u32)>, merges: &[(String, String)]) -> Result<Self, VocabError> {
         let mut ids = FxHashMap::default();
         for (token, id) in vocab {
@@ -157,7 +136,7 @@ impl Encoder {
         })
     }
 
-    /// The same at another level, of those that [`Level::available`] tells. The ids are the same.
+    /// The same encoder at another level of [`Level::available`]. The ids are the same.
     pub fn at_level(self, level: Level) -> Self {
         Self { level, ..self }
     }
@@ -194,14 +173,30 @@ impl Encoder {
     fn normalized(&self, text: &str, cache: &mut Cache, ids: &mut Vec<u32>) -> u64 {
         let start = ids.len();
         self.read(text, true, cache, ids).unwrap_or_else(|Marked| {
-            // Nearly every text is in NFC already; whether this one is needs a closer look.
+            // Nearly every text is in NFC already; this one may not be.
             ids.truncate(start);
             self.read(&normalize(text), false, cache, ids).unwrap_or_default()
         })
     }
 
     fn read(&self, text: &str, stop_at_marks: bool, cache: &mut Cache, ids: &mut Vec<u32>) -> Result<u64, Marked> {
-        run(self.level, Read { merges: &self.merges, pattern: self.pattern, text, stop_at_marks, cache, ids })
+        // A function for each pattern: a look at the pattern in every block would take a tenth of the time.
+        match self.pattern {
+            Pattern::Qwen2 => self.read_by(|| Pattern::Qwen2, text, stop_at_marks, cache, ids),
+            Pattern::Llama3 => self.read_by(|| Pattern::Llama3, text, stop_at_marks, cache, ids),
+            Pattern::Gpt2 => self.read_by(|| Pattern::Gpt2, text, stop_at_marks, cache, ids),
+        }
+    }
+
+    fn read_by(
+        &self,
+        pattern: impl Fn() -> Pattern,
+        text: &str,
+        stop_at_marks: bool,
+        cache: &mut Cache,
+        ids: &mut Vec<u32>,
+    ) -> Result<u64, Marked> {
+        run(self.level, Read { merges: &self.merges, pattern, text, stop_at_marks, cache, ids, dropped: 0 })
     }
 }
 
@@ -213,69 +208,42 @@ fn whole_pieces(alphabet: &[char; 256], vocab: &FxHashMap<String, u32>) -> FxHas
 }
 
 /// The encoding of one text; gives the number of bytes without a symbol.
-struct Read<'a> {
+struct Read<'a, P> {
     merges: &'a Merges,
-    pattern: Pattern,
+    pattern: P,
     text: &'a str,
     stop_at_marks: bool,
     cache: &'a mut Cache,
     ids: &'a mut Vec<u32>,
-}
-
-impl Work for Read<'_> {
-    type Output = Result<u64, Marked>;
-
-    #[inline(always)]
-    fn run(self, simd: impl Simd) -> Self::Output {
-        let Self { text, stop_at_marks, pattern, .. } = self;
-        let mut reader = Reader { read: self, dropped: 0 };
-        let result = match pattern {
-            Pattern::Qwen2 => scan(simd, text, stop_at_marks, &mut reader),
-            _ if stop_at_marks && !text.is_ascii() => Err(Marked),
-            Pattern::Llama3 => {
-                reader.pieces(threes(text));
-                Ok(())
-            }
-            Pattern::Gpt2 => {
-                reader.pieces(gpt2(text));
-                Ok(())
-            }
-        };
-        if result.is_err() {
-            reader.read.cache.forget_wanted();
-        }
-        reader.answer();
-        result.map(|()| reader.dropped)
-    }
-}
-
-struct Reader<'a> {
-    read: Read<'a>,
     dropped: u64,
 }
 
-impl Reader<'_> {
-    #[inline(always)]
-    fn pieces<'a>(&mut self, pieces: impl Iterator<Item = &'a str>) {
-        let mut start = 0;
-        for piece in pieces {
-            let end = start + piece.len();
-            self.piece(start, end, if piece.len() > SHORT { Key::NONE } else { Key::of(piece.as_bytes()) });
-            start = end;
-        }
-    }
+impl<P: Fn() -> Pattern> Work for Read<'_, P> {
+    type Output = Result<u64, Marked>;
 
     #[inline(always)]
-    fn answer(&mut self) {
-        let Read { merges, text, cache, ids, .. } = &mut self.read;
-        self.dropped += cache.answer(text.as_bytes(), merges, ids);
+    fn run(mut self) -> Self::Output {
+        let (text, stop_at_marks, pattern) = (self.text, self.stop_at_marks, (self.pattern)());
+        let result = scan(text, pattern, stop_at_marks, &mut self);
+        match result {
+            Ok(()) => self.answer(),
+            Err(Marked) => self.cache.forget_wanted(),
+        }
+        result.map(|()| self.dropped)
     }
 }
 
-impl Visit for Reader<'_> {
+impl<P> Read<'_, P> {
+    #[inline(always)]
+    fn answer(&mut self) {
+        self.dropped += self.cache.answer(self.text.as_bytes(), self.merges, self.ids);
+    }
+}
+
+impl<P> Visit for Read<'_, P> {
     #[inline(always)]
     fn piece(&mut self, start: usize, end: usize, key: Key) {
-        if self.read.cache.want(start, end, key) {
+        if self.cache.want(start, end, key) {
             self.answer();
         }
     }

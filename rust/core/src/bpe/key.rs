@@ -1,9 +1,9 @@
-//! Short pieces as numbers, to be compared and hashed at once.
+//! Short pieces as numbers, which are compared and hashed in one step.
 
 /// Pieces up to this length have a key that holds all their bytes.
 pub(crate) const SHORT: usize = 15;
 
-/// The bytes of a piece of 1 to [`SHORT`] bytes and, in the last byte, its length. [`Key::NONE`] is no piece's.
+/// The bytes of a piece of 1 to [`SHORT`] bytes and, in the last byte, its length. No piece has [`Key::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key(u128);
 

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use rustc_hash::FxHashMap;
 
-/// Pieces up to this many symbols are scanned for the best merge again and again: no allocation, and quicker than a
-/// heap. Beyond, scanning would be quadratic: a "word" of a megabyte takes hours.
+/// Up to this many symbols, a piece is scanned for the best merge again and again: that takes no allocation and is faster
+/// than a heap. For longer pieces, scanning would be quadratic: a "word" of a megabyte takes hours.
 const SCAN_AT_MOST: usize = 64;
 
 /// Ranks that are compared at once.
@@ -15,7 +15,7 @@ const LANES: usize = 8;
 /// No symbol after this one, no symbol for this byte, or no merge for this pair.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// The most merges whose ranks leave room for a position; more are no vocabulary.
+/// The maximum number of merges: their ranks leave room for a position. No real vocabulary has more.
 pub(crate) const MOST_MERGES: usize = NONE as usize / SCAN_AT_MOST;
 
 /// The merge of this rank at this position, as one number.
@@ -59,8 +59,8 @@ pub(crate) struct Scratch {
 }
 
 impl Merges {
-    /// `symbols` holds the id of each byte's symbol, [`NONE`] where it has none; `merges` holds (left, right, merged)
-    /// ids by rank; of a pair given twice the later rank holds, as in the reference.
+    /// `symbols` holds the id of each byte's symbol, or [`NONE`]; `merges` holds (left, right, merged) ids by rank. If a
+    /// pair is given twice, the later rank counts, as in the reference.
     pub(crate) fn new(symbols: [u32; 256], merges: &[(u32, u32, u32)]) -> Self {
         let pairs = vec![EMPTY; (merges.len() * 2 + 1).next_power_of_two()];
         let ids: Vec<u32> = merges.iter().map(|&(_, _, id)| id).collect();
@@ -85,7 +85,7 @@ impl Merges {
         self.whole = whole;
     }
 
-    /// Where the pair stands, or where it would.
+    /// The place of the pair, or the free place that it would have.
     #[inline]
     fn place(&self, left: u32, right: u32) -> usize {
         let mask = self.pairs.len() - 1;
@@ -202,8 +202,8 @@ impl Merges {
         length
     }
 
-    /// Returns how many of `ids` are left, in front. O(n log n): a linked list of the symbols and a heap of the merges
-    /// possible, of which outdated ones are passed over.
+    /// Returns how many of `ids` are left, in front. O(n log n): a linked list of the symbols and a heap of the
+    /// possible merges, in which outdated ones are skipped.
     fn merge_by_heap(&self, ids: &mut [u32], scratch: &mut Scratch) -> usize {
         let Scratch { next, previous, queue } = scratch;
         let length = ids.len() as u32;
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_ranks_holds() {
+    fn the_later_of_two_ranks_counts() {
         let merges = Merges::new(symbols(3), &[(0, 1, 3), (1, 2, 4), (0, 1, 3)]);
         let mut ids = Vec::new();
         merges.encode(&[0, 1, 2], &mut ids, &mut Scratch::default());

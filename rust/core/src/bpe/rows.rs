@@ -23,7 +23,7 @@ pub enum Part {
     Answer,
 }
 
-/// The spans of rows that follow each other, and where they lie.
+/// The spans of consecutive rows, and where they are.
 #[derive(Default)]
 pub struct Spans {
     /// For each row the instruction span, directly followed by the response span.
@@ -36,13 +36,14 @@ pub struct Spans {
     pub resp_start: Vec<u64>,
     /// The length of each response span.
     pub resp_len: Vec<u64>,
-    /// What the texts reported, summed up.
+    /// The bytes without a symbol, summed over all texts.
     pub dropped: u64,
     offset: u64,
 }
 
 impl Spans {
-    /// Room for so many rows and tokens. The first token lies at `offset` of the array that all this is a part of.
+    /// Reserve room for `rows` rows and `tokens` tokens. The first token is at `offset` of the array that these tokens are
+    /// a part of.
     pub fn new(offset: u64, rows: usize, tokens: usize) -> Self {
         let index = || Vec::with_capacity(rows);
         Self {
@@ -59,7 +60,7 @@ impl Spans {
     /// Append a row. `text` appends the ids of its question or answer and says how many of its bytes have no symbol.
     ///
     /// # Errors
-    /// A tag of the condition that the layout does not know; the spans are of no use then.
+    /// A tag of the condition that the layout does not know; the spans are not usable then.
     pub fn push<'c>(
         &mut self,
         layout: &Layout,
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_follow_each_other_and_start_behind_the_offset() {
+    fn spans_follow_each_other_and_start_at_the_offset() {
         let tags = [("a".to_owned(), 4), ("b".to_owned(), 5)].into_iter().collect();
         let layout = Layout { boq: 1, eoq: 2, eoa: 3, tags };
         let mut spans = Spans::new(100, 2, 0);

@@ -1,15 +1,15 @@
 //! The split of [`crate::bpe::split`], 64 bytes at a time.
 //!
-//! A block begins where a piece begins; the expression looks at nothing before. Where pieces begin within the block
-//! follows from the classes of its bytes by arithmetic on 64-bit numbers, one bit a byte; the last pieces, which may go
-//! on behind it, are left to the next block. What no block can hold is left to the scanner of one piece.
+//! A block begins where a piece begins; the expressions look at nothing before. Where pieces begin within the block
+//! follows from the classes of its bytes by arithmetic on 64-bit numbers, one bit a byte. The last piece may continue
+//! after the block and is left to the next one. A piece that no block can hold is left to the scanner of one piece.
 
 use crate::bpe::classes::{CLASSES, Class, Classes};
 use crate::bpe::key::{Key, SHORT};
-use crate::bpe::split::{Pieces, contraction};
-use crate::simd::{BLOCK, Simd};
+use crate::bpe::split::{Pattern, Pieces, contraction};
+use crate::simd::{BLOCK, classify};
 
-/// A block, and as many bytes behind it as a key of its last byte reads.
+/// A block, and as many bytes after it as a key of its last byte reads.
 const WINDOW: usize = BLOCK + 16;
 
 /// Takes the pieces of a text in order.
@@ -26,7 +26,7 @@ pub(crate) struct Marked;
 /// # Errors
 /// [`Marked`] at a mark, though some pieces may have been visited by then.
 #[inline(always)]
-pub(crate) fn scan(simd: impl Simd, text: &str, stop_at_marks: bool, visit: &mut impl Visit) -> Result<(), Marked> {
+pub(crate) fn scan(text: &str, pattern: Pattern, stop_at_marks: bool, visit: &mut impl Visit) -> Result<(), Marked> {
     let classes = Classes::get();
     let bytes = text.as_bytes();
     let mut copy;
@@ -41,7 +41,7 @@ pub(crate) fn scan(simd: impl Simd, text: &str, stop_at_marks: bool, visit: &mut
                 &copy
             }
         };
-        let (starts, marked) = block(simd, classes, window, rest.len());
+        let (starts, marked) = block(pattern, classes, window, rest.len());
         if marked && stop_at_marks {
             return Err(Marked);
         }
@@ -58,7 +58,7 @@ pub(crate) fn scan(simd: impl Simd, text: &str, stop_at_marks: bool, visit: &mut
             return Ok(());
         }
         if from == 0 {
-            let end = Pieces::of(text).end_of(start);
+            let end = Pieces::of(text, pattern).end_of(start);
             if stop_at_marks && text[start..end].chars().any(|character| classes.look_up(character as u32).1) {
                 return Err(Marked);
             }
@@ -90,12 +90,12 @@ fn low(count: usize) -> u64 {
 /// `length` is that of the text from here on. If the block does not reach the end of the text, only those begins are
 /// told that no later byte can change.
 #[inline(always)]
-fn block(simd: impl Simd, classes: &Classes, window: &[u8; WINDOW], length: usize) -> (u64, bool) {
+fn block(pattern: Pattern, classes: &Classes, window: &[u8; WINDOW], length: usize) -> (u64, bool) {
     let Some(bytes) = window.first_chunk::<BLOCK>() else { return (1, false) };
-    let ascii = simd.classify(bytes);
+    let ascii = classify(bytes);
     let mut known = low(length);
     let (mut letter, mut number, mut space) = (ascii.letter, ascii.number, ascii.space);
-    let newline = ascii.newline & known;
+    let mut newline = ascii.newline & known;
     let mut inner = 0;
     let mut marked = false;
     if ascii.high & known != 0 {
@@ -110,14 +110,20 @@ fn block(simd: impl Simd, classes: &Classes, window: &[u8; WINDOW], length: usiz
     space &= known;
     let other = known & !(letter | number | space | newline);
     let outer = !inner;
+    let gpt2 = pattern == Pattern::Gpt2;
+    if gpt2 {
+        // To GPT-2 line ends are white space like any other.
+        space |= newline;
+        newline = 0;
+    }
 
-    // ` ?[^\s\p{L}\p{N}]+[\r\n]*` takes the line ends behind it: adding to its first bit makes a run of ones overflow.
+    // ` ?[^\s\p{L}\p{N}]+[\r\n]*` takes the line ends after it: adding to its first bit makes a run of ones overflow.
     let taken = newline & !newline.wrapping_add(newline & other << 1);
     let white = (space | newline) & !taken;
     let first_white = white & !(white << 1);
     // `\s+(?!\S)` leaves the last character before one that is not white.
     let mut last_space = space & (letter | number | other) >> 1;
-    // `\s*[\r\n]+` ends behind the last line end of the run, so not behind one after which another follows.
+    // `\s*[\r\n]+` ends after the last line end of the run, so not after one that another follows.
     let mut after_newline = space & newline << 1;
     let mut late = space.wrapping_add(after_newline) & newline & !space;
     while late != 0 {
@@ -126,10 +132,16 @@ fn block(simd: impl Simd, classes: &Classes, window: &[u8; WINDOW], length: usiz
         after_newline &= !low(to) | low(BLOCK - (newline & low(to)).leading_zeros() as usize);
         late &= late - 1;
     }
-    let first_other = other & !(other << 1) & !((ascii.blank & known) << 1);
+    let not_after_blank = !((ascii.blank & known) << 1);
+    let first_other = other & !(other << 1) & not_after_blank;
     let first_letter = letter & !(letter << 1);
 
-    let mut starts = (first_white | after_newline | first_other | number) & outer;
+    let mut starts = (first_white | after_newline | first_other) & outer;
+    starts |= match pattern {
+        Pattern::Qwen2 => number & outer,
+        Pattern::Llama3 => threes(number, outer),
+        Pattern::Gpt2 => number & !(number << 1) & not_after_blank,
+    };
     if inner != 0 {
         // From the last byte of a white character to its first; none has more than three.
         for _ in 0..2 {
@@ -145,11 +157,14 @@ fn block(simd: impl Simd, classes: &Classes, window: &[u8; WINDOW], length: usiz
         }
     }
     let mut quotes = ascii.quote & starts & letter >> 1;
-    starts |= first_letter & !(before_letters << 1);
+    starts |= first_letter & if gpt2 { not_after_blank } else { !(before_letters << 1) };
     while quotes != 0 {
         let at = quotes.trailing_zeros() as usize;
         quotes &= quotes - 1;
-        if let Some(length) = contraction(&window[at..]) {
+        if let Some(length) = contraction(&window[at..], pattern) {
+            if gpt2 {
+                starts &= low(at + 1) | !low(at + length);
+            }
             starts |= letter & low(at + length + 1) & !low(at + length);
         }
     }
@@ -166,8 +181,27 @@ fn block(simd: impl Simd, classes: &Classes, window: &[u8; WINDOW], length: usiz
     (starts | 1, marked)
 }
 
+/// Every third character of each run of numbers; `outer` are the first bytes of characters.
+#[inline(always)]
+fn threes(number: u64, outer: u64) -> u64 {
+    let mut starts = 0;
+    let mut left = number & outer;
+    while left != 0 {
+        let first = left & left.wrapping_neg();
+        starts |= first;
+        // The run from here: adding to its first bit makes it overflow, into the first bit after it.
+        let run = number & !number.wrapping_add(first) & !(first - 1);
+        let mut rest = left & run;
+        for _ in 0..3 {
+            rest &= rest.wrapping_sub(1);
+        }
+        left = left & !run | rest;
+    }
+    starts
+}
+
 /// The bytes of the characters outside ASCII, by class; the bytes of them that are not the first; which bytes of the
-/// block are known, without those of a character that goes on behind it; whether a mark is among them.
+/// block are known, without those of a character that continues after it; whether a mark is among them.
 #[inline(never)]
 fn high(classes: &Classes, bytes: &[u8; BLOCK], mut rest: u64, mut known: u64) -> ([u64; CLASSES], u64, u64, bool) {
     let mut wide = [0; CLASSES];
@@ -189,8 +223,8 @@ fn high(classes: &Classes, bytes: &[u8; BLOCK], mut rest: u64, mut known: u64) -
         let (class, mark) = classes.look_up(code);
         let all = ((1 << width) - 1) << at;
         wide[class as usize] |= all;
-        inner |= all & (all << 1);
         marked |= mark;
+        inner |= all & (all << 1);
         rest &= !all;
     }
     (wide, inner, known, marked)
@@ -212,33 +246,35 @@ mod tests {
         }
     }
 
-    struct Scan<'a>(&'a str, bool);
+    struct Scan<'a>(&'a str, Pattern, bool);
 
     impl Work for Scan<'_> {
         type Output = Option<Collect>;
 
         #[inline(always)]
-        fn run(self, simd: impl Simd) -> Self::Output {
+        fn run(self) -> Option<Collect> {
             let mut found = Collect::default();
-            scan(simd, self.0, self.1, &mut found).ok().map(|()| found)
+            scan(self.0, self.1, self.2, &mut found).ok().map(|()| found)
         }
     }
 
     #[track_caller]
     fn check(text: &str) {
-        let mut end = 0;
-        let expected: Vec<(usize, usize)> = pieces(text)
-            .map(|piece| {
-                end += piece.len();
-                (end - piece.len(), end)
-            })
-            .collect();
-        for level in Level::available() {
-            let found = run(level, Scan(text, false)).unwrap();
-            assert_eq!(found.0, expected, "{} {text:?}", level.name());
-            for (&(start, end), key) in found.0.iter().zip(found.1) {
-                let piece = &text.as_bytes()[start..end];
-                assert_eq!(key, if piece.len() > SHORT { Key::NONE } else { Key::of(piece) });
+        for pattern in [Pattern::Qwen2, Pattern::Llama3, Pattern::Gpt2] {
+            let mut end = 0;
+            let expected: Vec<(usize, usize)> = pieces(text, pattern)
+                .map(|piece| {
+                    end += piece.len();
+                    (end - piece.len(), end)
+                })
+                .collect();
+            for level in Level::available() {
+                let found = run(level, Scan(text, pattern, false)).unwrap();
+                assert_eq!(found.0, expected, "{pattern:?} {} {text:?}", level.name());
+                for (&(start, end), key) in found.0.iter().zip(found.1) {
+                    let piece = &text.as_bytes()[start..end];
+                    assert_eq!(key, if piece.len() > SHORT { Key::NONE } else { Key::of(piece) });
+                }
             }
         }
     }
@@ -344,15 +380,15 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_seen_wherever_they_stand() {
+    fn marks_are_seen_wherever_they_are() {
         for at in 0..300 {
             for filler in ["x", " ", "a b 1 ", "中"] {
                 let mut text = filler.repeat(60)[..].chars().collect::<Vec<_>>();
-                let found = |text: &[char]| run(Level::best(), Scan(&text.iter().collect::<String>(), true)).is_none();
-                assert!(!found(&text));
+                let scan = |text: &[char]| Scan(&text.iter().collect::<String>(), Pattern::Qwen2, true).run();
+                assert!(scan(&text).is_some());
                 let place = at % text.len();
                 text[place] = '\u{301}';
-                assert!(found(&text), "{filler:?} at {place}");
+                assert!(scan(&text).is_none(), "{filler:?} at {place}");
             }
         }
     }

@@ -1,45 +1,55 @@
 //! The split into pieces, within which merges happen.
 //!
-//! A hand-written scanner of this expression, its alternatives tried left to right at each position:
-//!
-//! ```text
-//! (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-//! ```
+//! A hand-written scanner of the expressions below, their alternatives tried left to right at each position. It is the
+//! definition of the split; [`crate::bpe::scan`] finds the same pieces faster.
 //!
 //! Every text is covered without gaps. A text must be split whole: `\s+(?!\S)` makes the end of the text differ from
 //! any other place.
 
 use crate::bpe::classes::{Class, Classes};
 
-/// The pieces of `text`, in order; together they are `text`.
-pub fn pieces(text: &str) -> Pieces<'_> {
-    Pieces::of(text)
+/// Which expression splits a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pattern {
+    /// Qwen 2 and 3, and train_tokenizer:
+    ///
+    /// ```text
+    /// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+    /// ```
+    #[default]
+    Qwen2,
+    /// Llama 3 and GPT-4: the same with `\p{N}{1,3}`.
+    Llama3,
+    /// GPT-2, RoBERTa and GPT-NeoX:
+    ///
+    /// ```text
+    /// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+    /// ```
+    Gpt2,
 }
 
-/// The iterator of [`pieces`].
-pub struct Pieces<'a> {
+/// The pieces of `text`, in order; together they are `text`.
+pub fn pieces(text: &str, pattern: Pattern) -> impl Iterator<Item = &str> {
+    let scanner = Pieces::of(text, pattern);
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let end = scanner.end_of(start);
+        let piece = &text[start..end];
+        start = end;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Finds where pieces of a text end.
+pub(crate) struct Pieces<'a> {
     text: &'a str,
-    start: usize,
+    pattern: Pattern,
     classes: &'static Classes,
 }
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = &'a str;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a str> {
-        let start = self.start;
-        if start == self.text.len() {
-            return None;
-        }
-        self.start = self.end_of(start);
-        Some(&self.text[start..self.start])
-    }
-}
-
 impl<'a> Pieces<'a> {
-    pub(crate) fn of(text: &'a str) -> Self {
-        Self { text, start: 0, classes: Classes::get() }
+    pub(crate) fn of(text: &'a str, pattern: Pattern) -> Self {
+        Self { text, pattern, classes: Classes::get() }
     }
 
     /// The class of the character at `at` and the position after it; `None` at the end of the text.
@@ -53,50 +63,54 @@ impl<'a> Pieces<'a> {
         Some((self.classes.of(character), at + character.len_utf8()))
     }
 
-    /// The end of the run of `class` that goes on at `at`.
+    /// The end of the run of at most `most` characters of `class` that continues at `at`.
     #[inline]
-    fn run(&self, mut at: usize, class: Class) -> usize {
-        while let Some((found, after)) = self.at(at) {
-            if found != class {
-                break;
+    fn run(&self, mut at: usize, class: Class, most: usize) -> usize {
+        for _ in 0..most {
+            match self.at(at) {
+                Some((found, after)) if found == class => at = after,
+                _ => break,
             }
-            at = after;
         }
         at
     }
 
-    /// The end of the piece that begins at `start`.
+    /// The end of the piece that begins at `start`; `start` itself at the end of the text.
     #[inline]
     pub(crate) fn end_of(&self, start: usize) -> usize {
         let Some((first, after)) = self.at(start) else { return start };
+        let gpt2 = self.pattern == Pattern::Gpt2;
+        let numbers_after_one = match self.pattern {
+            Pattern::Qwen2 => 0,
+            Pattern::Llama3 => 2,
+            Pattern::Gpt2 => usize::MAX,
+        };
+        let rest = &self.text.as_bytes()[start..];
         match first {
-            Class::Letter => return self.run(after, Class::Letter),
-            Class::Number => return after,
+            Class::Letter => return self.run(after, Class::Letter, usize::MAX),
+            Class::Number => return self.run(after, Class::Number, numbers_after_one),
             Class::Other | Class::Space | Class::Newline => {}
         }
-        if let Some(length) = contraction(&self.text.as_bytes()[start..]) {
+        if let Some(length) = contraction(rest, self.pattern) {
             return start + length;
         }
-        let second = self.at(after);
-        // [^\r\n\p{L}\p{N}]?\p{L}+
-        if let Some((Class::Letter, after_second)) = second
-            && first != Class::Newline
-        {
-            return self.run(after_second, Class::Letter);
-        }
-        // ` ?[^\s\p{L}\p{N}]+[\r\n]*`; of all white space only U+0020 may come before.
-        let others = match (first, second) {
-            (Class::Other, _) => Some(after),
-            (_, Some((Class::Other, after_second))) if self.text.as_bytes()[start] == b' ' => Some(after_second),
-            _ => None,
+        // Of all white space only U+0020 may come before anything; before letters, with Qwen and Llama, any one character
+        // that is neither number nor line end.
+        let blank = rest[0] == b' ';
+        let others = match self.at(after) {
+            Some((Class::Letter, after)) if blank || (!gpt2 && first != Class::Newline) => {
+                return self.run(after, Class::Letter, usize::MAX);
+            }
+            Some((Class::Number, after)) if blank && gpt2 => return self.run(after, Class::Number, usize::MAX),
+            Some((Class::Other, after)) if blank => after,
+            _ if first == Class::Other => after,
+            _ => return self.white_space(start),
         };
-        match others {
-            Some(at) => self.run(self.run(at, Class::Other), Class::Newline),
-            None => self.white_space(start),
-        }
+        let end = self.run(others, Class::Other, usize::MAX);
+        if gpt2 { end } else { self.run(end, Class::Newline, usize::MAX) }
     }
 
-    /// `\s*[\r\n]+|\s+(?!\S)|\s+`, where `start` is white space.
+    /// `\s*[\r\n]+|\s+(?!\S)|\s+`, with GPT-2 without the first, where `start` is white space.
     #[inline]
     fn white_space(&self, start: usize) -> usize {
         let mut end = start;
@@ -105,7 +119,7 @@ impl<'a> Pieces<'a> {
         while let Some((class @ (Class::Space | Class::Newline), after)) = self.at(end) {
             last = end;
             end = after;
-            if class == Class::Newline {
+            if class == Class::Newline && self.pattern != Pattern::Gpt2 {
                 after_line_end = Some(after);
             }
         }
@@ -117,66 +131,97 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// The length of the contraction that `bytes` begin with: `(?i:'s|'t|'re|'ve|'m|'ll|'d)`.
-///
-/// Case folding makes U+017F (bytes C5 BF) an s.
+/// The length of the contraction that `bytes` begin with: `'s|'t|'re|'ve|'m|'ll|'d`, in lower case only with GPT-2.
 #[inline]
-pub(crate) fn contraction(bytes: &[u8]) -> Option<usize> {
-    if bytes.first() != Some(&b'\'') {
-        return None;
-    }
-    let second = bytes.get(2).copied().unwrap_or(0);
-    match bytes.get(1)? {
-        b's' | b'S' | b't' | b'T' | b'm' | b'M' | b'd' | b'D' => Some(2),
-        b'r' | b'R' | b'v' | b'V' if second.eq_ignore_ascii_case(&b'e') => Some(3),
-        b'l' | b'L' if second.eq_ignore_ascii_case(&b'l') => Some(3),
-        0xC5 if second == 0xBF => Some(3),
+pub(crate) fn contraction(bytes: &[u8], pattern: Pattern) -> Option<usize> {
+    let [b'\'', rest @ ..] = bytes else { return None };
+    let folds = pattern != Pattern::Gpt2;
+    let lower = |byte: u8| if folds { byte.to_ascii_lowercase() } else { byte };
+    let (first, second) = (lower(*rest.first()?), rest.get(1).copied().map_or(0, lower));
+    match (first, second) {
+        (b's' | b't' | b'm' | b'd', _) => Some(2),
+        (b'r' | b'v', b'e') | (b'l', b'l') => Some(3),
+        // Case folding makes U+017F an s.
+        (0xC5, 0xBF) if folds => Some(3),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pieces;
+    use super::Pattern::{Gpt2, Llama3, Qwen2};
+    use super::{Pattern, pieces};
 
     #[track_caller]
-    fn check(text: &str, expected: &[&str]) {
-        assert_eq!(pieces(text).collect::<Vec<_>>(), expected);
+    fn check(pattern: Pattern, text: &str, expected: &[&str]) {
+        assert_eq!(pieces(text, pattern).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn contractions_win_only_leftmost() {
-        check("'sfoo", &["'s", "foo"]);
-        check("'xfoo", &["'xfoo"]);
-        check("I'LL we'Re 'ſa", &["I", "'LL", " we", "'Re", " '", "ſa"]);
-        check("'ſa'", &["'ſ", "a", "'"]);
-        check("'r", &["'r"]);
-        check("'", &["'"]);
-        check("'é", &["'é"]);
+        check(Qwen2, "'sfoo", &["'s", "foo"]);
+        check(Qwen2, "'xfoo", &["'xfoo"]);
+        check(Qwen2, "I'LL we'Re 'ſa", &["I", "'LL", " we", "'Re", " '", "ſa"]);
+        check(Qwen2, "'ſa'", &["'ſ", "a", "'"]);
+        check(Qwen2, "'r", &["'r"]);
+        check(Qwen2, "'", &["'"]);
+        check(Qwen2, "'é", &["'é"]);
     }
 
     #[test]
     fn one_character_may_come_before_letters() {
-        check("\u{a0}été\tx\u{2028}y", &["\u{a0}été", "\tx", "\u{2028}y"]);
-        check("\nx", &["\n", "x"]);
-        check("12a", &["1", "2", "a"]);
-        check("<think>", &["<think", ">"]);
+        check(Qwen2, "\u{a0}été\tx\u{2028}y", &["\u{a0}été", "\tx", "\u{2028}y"]);
+        check(Qwen2, "\nx", &["\n", "x"]);
+        check(Qwen2, "12a", &["1", "2", "a"]);
+        check(Qwen2, "<think>", &["<think", ">"]);
     }
 
     #[test]
     fn punctuation_takes_a_space_before_and_line_ends_after() {
-        check(" !?\r\n\nx", &[" !?\r\n\n", "x"]);
-        check("\u{2003}!", &["\u{2003}", "!"]);
-        check("\t!", &["\t", "!"]);
-        check("  !", &[" ", " !"]);
+        check(Qwen2, " !?\r\n\nx", &[" !?\r\n\n", "x"]);
+        check(Qwen2, "\u{2003}!", &["\u{2003}", "!"]);
+        check(Qwen2, "\t!", &["\t", "!"]);
+        check(Qwen2, "  !", &[" ", " !"]);
     }
 
     #[test]
     fn white_space_ends_after_its_last_line_end() {
-        check(" \n \n  x", &[" \n \n", " ", " x"]);
-        check("a  ", &["a", "  "]);
-        check("a  b", &["a", " ", " b"]);
-        check("a \u{3000}1", &["a", " ", "\u{3000}", "1"]);
-        check("", &[]);
+        check(Qwen2, " \n \n  x", &[" \n \n", " ", " x"]);
+        check(Qwen2, "a  ", &["a", "  "]);
+        check(Qwen2, "a  b", &["a", " ", " b"]);
+        check(Qwen2, "a \u{3000}1", &["a", " ", "\u{3000}", "1"]);
+        check(Qwen2, "", &[]);
+    }
+
+    #[test]
+    fn numbers_go_in_threes() {
+        check(Llama3, "12345678", &["123", "456", "78"]);
+        check(Llama3, "1a23 456 7", &["1", "a", "23", " ", "456", " ", "7"]);
+        check(Llama3, "x²½Ⅷ٣4", &["x", "²½Ⅷ", "٣4"]);
+        check(Llama3, "1'S 2\n\n3", &["1", "'S", " ", "2", "\n\n", "3"]);
+        check(Llama3, "", &[]);
+    }
+
+    #[test]
+    fn gpt2_takes_a_space_before_anything() {
+        check(Gpt2, " a 1²3 !? é", &[" a", " 1²3", " !?", " é"]);
+        check(Gpt2, "\ta\u{a0}b", &["\t", "a", "\u{a0}", "b"]);
+        check(Gpt2, "a!1", &["a", "!", "1"]);
+        check(Gpt2, "", &[]);
+    }
+
+    #[test]
+    fn gpt2_leaves_the_last_white_space_to_what_follows() {
+        check(Gpt2, "a  b", &["a", " ", " b"]);
+        check(Gpt2, "a \n\u{3000}b", &["a", " \n", "\u{3000}", "b"]);
+        check(Gpt2, "\n b\n", &["\n", " b", "\n"]);
+        check(Gpt2, "a \n ", &["a", " \n "]);
+    }
+
+    #[test]
+    fn gpt2_contractions_are_of_lower_case_and_at_the_start_of_a_piece() {
+        check(Gpt2, "I'm we'RE 'llama", &["I", "'m", " we", "'", "RE", " '", "llama"]);
+        check(Gpt2, "''s 's'ſ'", &["''", "s", " '", "s", "'", "ſ", "'"]);
+        check(Gpt2, "'r'", &["'", "r", "'"]);
     }
 }

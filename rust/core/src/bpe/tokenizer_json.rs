@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -10,38 +9,23 @@ use serde_json::value::RawValue;
 
 use crate::bpe::added::AddedToken;
 use crate::bpe::encoder::{Encoder, Options, VocabError};
-use crate::bpe::patterns::Pattern;
+use crate::bpe::split::Pattern;
 
 /// Why a tokenizer.json makes no encoder.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It is not JSON of the form expected.
-    Json(serde_json::Error),
-    /// Its vocabulary, merges and added tokens contradict themselves.
-    Vocab(VocabError),
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Json(error) => error.fmt(f),
-            Self::Vocab(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for FileError {}
-
-impl From<serde_json::Error> for FileError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Json(error)
-    }
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Its vocabulary, merges and added tokens contradict each other.
+    #[error(transparent)]
+    Vocab(#[from] VocabError),
 }
 
 /// The JSON of a file without `model.vocab` and `model.merges`, which are nearly all of it.
 ///
 /// # Errors
-/// It is no JSON object with an object `model`.
+/// It is not a JSON object with an object `model`.
 pub fn settings(json: &str) -> Result<String, FileError> {
     #[derive(Deserialize)]
     struct Model<'a>(#[serde(borrow)] BTreeMap<Cow<'a, str>, &'a RawValue>);
@@ -55,7 +39,7 @@ pub fn settings(json: &str) -> Result<String, FileError> {
     Ok(serde_json::to_string(&file)?)
 }
 
-/// The encoder of a file with a byte-level BPE model, whose other settings the caller has looked at.
+/// The encoder of a file with a byte-level BPE model. The caller has checked its other settings.
 ///
 /// # Errors
 /// It lacks the parts, or they contradict themselves.
@@ -94,7 +78,7 @@ pub fn encoder(json: &str, pattern: Pattern, normalize: bool, ignore_merges: boo
         let pairs: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap_or((line, ""))).collect();
         Encoder::with_options(model.vocab, &pairs, &options)
     };
-    made.map_err(FileError::Vocab)
+    Ok(made?)
 }
 
 #[cfg(test)]
@@ -128,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tokenizer_is_refused() {
+    fn what_is_not_a_tokenizer_is_refused() {
         for json in ["", "[]", "{}", r#"{"model": 3}"#, r#"{"model": {"vocab": {"a": -1}, "merges": []}}"#] {
             assert!(encoder(json, Pattern::Qwen2, true, false).is_err(), "{json}");
         }

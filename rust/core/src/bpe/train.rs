@@ -8,7 +8,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::fmt;
 
 use rustc_hash::FxHashMap;
 
@@ -44,9 +43,10 @@ pub struct Trained {
 }
 
 /// Why words cannot be trained on.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrainError {
     /// A count below 1.
+    #[error("row {row} has the count {count}; expected at least 1")]
     Count {
         /// The place of the word among all, from 0.
         row: u64,
@@ -54,22 +54,12 @@ pub enum TrainError {
         count: i64,
     },
     /// Counts times lengths sum to more than 2^63 − 1, or the words take more than 2^32 − 1 places.
+    #[error(
+        "too much to train on; expected fewer than 2^63 bytes of text, and distinct words of fewer than 2^32 bytes and \
+         three for each"
+    )]
     TooMuch,
 }
-
-impl fmt::Display for TrainError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count { row, count } => write!(f, "row {row} has the count {count}; expected at least 1"),
-            Self::TooMuch => f.write_str(
-                "too much to train on; expected fewer than 2^63 bytes of text, and distinct words of fewer than 2^32 \
-                 bytes and three for each",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TrainError {}
 
 /// Tokens by id, and the ids of those that were given.
 ///

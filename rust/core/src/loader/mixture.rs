@@ -77,7 +77,7 @@ pub fn sources(key: u64, first: u64, count: usize, bounds: &[u64]) -> Vec<u32> {
             };
             let stratum = permutation.at(draw % BLOCK);
             let point = stratum << (64 - STRATUM) | random(!key, draw) >> STRATUM;
-            // The last bound stands for 2^64, which no u64 holds.
+            // The last bound means 2^64, which does not fit into a u64.
             bounds.partition_point(|&bound| bound <= point.min(u64::MAX - 1)) as u32
         })
         .collect()

@@ -1,58 +1,38 @@
 //! Permutations as torch's `randperm` draws them on a CPU.
 //!
-//! MT19937 of Matsumoto and Nishimura, "Mersenne Twister" (ACM TOMACS 8, 1998), begun by `init_genrand` of the low
-//! 32 bits of a seed, and a forward Fisher–Yates of whole words modulo what is left (torch 2.9.1). The draws do not
-//! depend on the values, whose places may be fetched ahead.
+//! A forward Fisher–Yates shuffle by whole words of MT19937, modulo the number of elements that are left (torch 2.9.1).
+//! The draws do not depend on the values, so the places of the values can be fetched ahead.
+
+use rand_mt::Mt;
 
 use crate::simd::prefetch;
 
-const WORDS: usize = 624;
-const MIDDLE: usize = 397;
 /// Swaps whose places are drawn before the first of them is done.
 const AHEAD: usize = 64;
 
-/// From so many elements on torch draws 64 bits for each (its source says; no recorded case does).
+/// With this many elements or more, torch draws 64 bits for each (its source says so; no recorded case does).
 pub const LIMIT: usize = (u32::MAX / 20) as usize;
 
 /// More elements than are shuffled as torch does.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "got {0} elements to permute; expected fewer than {LIMIT}: from there on torch draws 64-bit words, which was never \
+     compared"
+)]
 pub struct TooMany(
     /// The elements.
     pub usize,
 );
 
-impl std::fmt::Display for TooMany {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "got {} elements to permute; expected fewer than {LIMIT}: from there on torch draws 64-bit words, which was \
-             never compared",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for TooMany {}
-
 /// The generator. Successive permutations continue its stream.
 #[derive(Clone, Debug)]
-pub struct Mt19937 {
-    words: [u32; WORDS],
-    used: usize,
-}
+pub struct Mt19937(Mt);
 
 impl Mt19937 {
-    /// `init_genrand(seed)`.
+    /// From the low 32 bits of a seed (`init_genrand`).
     #[must_use]
-    pub const fn new(seed: u32) -> Self {
-        let mut words = [seed; WORDS];
-        let mut at = 1;
-        while at < WORDS {
-            let before = words[at - 1];
-            words[at] = (before ^ (before >> 30)).wrapping_mul(1_812_433_253).wrapping_add(at as u32);
-            at += 1;
-        }
-        Self { words, used: WORDS }
+    pub fn new(seed: u32) -> Self {
+        Self(Mt::new(seed))
     }
 
     /// Fill `out` with the next permutation of 0 … its length − 1. One of no or one element draws nothing.
@@ -72,7 +52,7 @@ impl Mt19937 {
             let count = AHEAD.min(out.len() - 1 - first);
             for (step, place) in places[..count].iter_mut().enumerate() {
                 let here = first + step;
-                *place = here + (self.next() % (out.len() - here) as u32) as usize;
+                *place = here + (self.0.next_u32() % (out.len() - here) as u32) as usize;
                 prefetch(&out[*place]);
             }
             for &place in &places[..count] {
@@ -81,29 +61,6 @@ impl Mt19937 {
             }
         }
         Ok(())
-    }
-
-    #[inline]
-    fn next(&mut self) -> u32 {
-        if self.used == WORDS {
-            self.twist();
-        }
-        let mut word = self.words[self.used];
-        self.used += 1;
-        word ^= word >> 11;
-        word ^= (word << 7) & 0x9D2C_5680;
-        word ^= (word << 15) & 0xEFC6_0000;
-        word ^ (word >> 18)
-    }
-
-    fn twist(&mut self) {
-        for at in 0..WORDS {
-            let next = self.words[(at + 1) % WORDS];
-            let mixed = (self.words[at] & 0x8000_0000) | (next & 0x7FFF_FFFF);
-            let odd = if next & 1 == 1 { 0x9908_B0DF } else { 0 };
-            self.words[at] = self.words[(at + MIDDLE) % WORDS] ^ (mixed >> 1) ^ odd;
-        }
-        self.used = 0;
     }
 }
 
@@ -116,15 +73,6 @@ mod tests {
         let mut out = vec![-1; count];
         random.randperm(&mut out).expect("few");
         out
-    }
-
-    #[test]
-    fn words_are_those_of_the_paper() {
-        // mt19937ar.out begins with init_by_array; of init_genrand(5489) the 10,000th word is that of C++'s std::mt19937.
-        let mut random = Mt19937::new(5489);
-        assert_eq!(random.next(), 3_499_211_612);
-        let last = (1..10_000).map(|_| random.next()).last();
-        assert_eq!(last, Some(4_123_659_995));
     }
 
     #[test]
@@ -144,11 +92,11 @@ mod tests {
             let (mut ahead, mut single) = (Mt19937::new(7), Mt19937::new(7));
             let mut expected: Vec<i64> = (0..count as i64).collect();
             for at in 0..count - 1 {
-                expected.swap(at, at + single.next() as usize % (count - at));
+                expected.swap(at, at + single.0.next_u32() as usize % (count - at));
             }
             let mut values = randperm(&mut ahead, count);
             assert_eq!(values, expected);
-            assert_eq!(ahead.next(), single.next());
+            assert_eq!(ahead.0.next_u32(), single.0.next_u32());
             values.sort_unstable();
             assert_eq!(values, (0..count as i64).collect::<Vec<_>>());
         }

@@ -1,105 +1,64 @@
 //! Numbers of any kind in a mapped file, lowest byte first.
 
-/// What kind of numbers an array holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Integers without a sign, by bytes.
-    Unsigned(Width),
-    /// Integers with one.
-    Signed(Width),
-    /// Floating-point numbers; of four or eight bytes.
-    Float(Width),
-}
-
-/// Bytes of a number.
+/// What kind of numbers an array holds: unsigned, signed or floating-point, and their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Width {
-    One = 1,
-    Two = 2,
-    Four = 4,
-    Eight = 8,
+pub enum Kind {
+    U1,
+    U2,
+    U4,
+    U8,
+    I1,
+    I2,
+    I4,
+    I8,
+    F4,
+    F8,
 }
 
 impl Kind {
     /// From the letter and the bytes of a NumPy type: `u2`, `i8`, `f4`, …
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        let width = match name.get(1..)? {
-            "1" => Width::One,
-            "2" => Width::Two,
-            "4" => Width::Four,
-            "8" => Width::Eight,
+        Some(match name {
+            "u1" => Self::U1,
+            "u2" => Self::U2,
+            "u4" => Self::U4,
+            "u8" => Self::U8,
+            "i1" => Self::I1,
+            "i2" => Self::I2,
+            "i4" => Self::I4,
+            "i8" => Self::I8,
+            "f4" => Self::F4,
+            "f8" => Self::F8,
             _ => return None,
-        };
-        match name.get(..1)? {
-            "u" => Some(Self::Unsigned(width)),
-            "i" => Some(Self::Signed(width)),
-            "f" if matches!(width, Width::Four | Width::Eight) => Some(Self::Float(width)),
-            _ => None,
-        }
-    }
-
-    const fn width(self) -> usize {
-        match self {
-            Self::Unsigned(width) | Self::Signed(width) | Self::Float(width) => width as usize,
-        }
+        })
     }
 }
 
 /// An array: bytes and what they hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers<'a> {
-    bytes: &'a [u8],
-    kind: Kind,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) kind: Kind,
 }
 
+/// Evaluate an expression in which `$Number` is the type of a kind of numbers.
 macro_rules! each {
-    ($kind:expr, $number:ident => $body:expr) => {
+    ($kind:expr, $Number:ident => $body:expr) => {
+        each!($kind, $Number => $body, U1 u8, U2 u16, U4 u32, U8 u64, I1 i8, I2 i16, I4 i32, I8 i64, F4 f32, F8 f64)
+    };
+    ($kind:expr, $Number:ident => $body:expr, $($name:ident $type:ty),*) => {
         match $kind {
-            Kind::Unsigned(Width::One) => {
-                type $number = u8;
+            $(crate::loader::numbers::Kind::$name => {
+                type $Number = $type;
                 $body
-            }
-            Kind::Unsigned(Width::Two) => {
-                type $number = u16;
-                $body
-            }
-            Kind::Unsigned(Width::Four) => {
-                type $number = u32;
-                $body
-            }
-            Kind::Unsigned(Width::Eight) => {
-                type $number = u64;
-                $body
-            }
-            Kind::Signed(Width::One) => {
-                type $number = i8;
-                $body
-            }
-            Kind::Signed(Width::Two) => {
-                type $number = i16;
-                $body
-            }
-            Kind::Signed(Width::Four) => {
-                type $number = i32;
-                $body
-            }
-            Kind::Signed(Width::Eight) => {
-                type $number = i64;
-                $body
-            }
-            Kind::Float(Width::Eight) => {
-                type $number = f64;
-                $body
-            }
-            Kind::Float(_) => {
-                type $number = f32;
-                $body
-            }
+            })*
         }
     };
 }
+
+pub(crate) use each;
 
 impl<'a> Numbers<'a> {
     /// An array of this kind.
@@ -111,10 +70,21 @@ impl<'a> Numbers<'a> {
     /// How many.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.bytes.len() / self.kind.width()
+        self.bytes.len() / self.width()
     }
 
-    /// Whether there is none.
+    const fn width(&self) -> usize {
+        each!(self.kind, Number => size_of::<Number>())
+    }
+
+    /// The `length` numbers from `start` on, if all of them are in the array.
+    #[must_use]
+    pub fn within(&self, start: usize, length: usize) -> Option<Self> {
+        let bytes = self.bytes.get(start.checked_mul(self.width())?..)?.get(..length.checked_mul(self.width())?)?;
+        Some(Self { bytes, ..*self })
+    }
+
+    /// Whether the array is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -126,27 +96,20 @@ impl<'a> Numbers<'a> {
     #[must_use]
     pub fn get(&self, place: usize) -> i64 {
         each!(self.kind, Number => {
-            const BYTES: usize = size_of::<Number>();
-            let mut number = [0; BYTES];
-            number.copy_from_slice(&self.bytes[place * BYTES..][..BYTES]);
-            Number::from_le_bytes(number) as i64
+            Number::from_le_bytes(self.bytes.as_chunks().0[place]) as i64
         })
     }
 
     /// Cast as many numbers as `out` holds, from `start` on, as NumPy's `astype(numpy.int32)` does: integers wrap, floats
-    /// lose what is behind the point. False: they do not all lie in the array, and `out` is as it was.
+    /// lose their fraction. Returns false, and leaves `out` as it was, if they are not all in the array.
     #[allow(clippy::unnecessary_cast)]
     #[inline]
     #[must_use]
     pub fn cast(&self, start: usize, out: &mut [i32]) -> bool {
         each!(self.kind, Number => {
-            const BYTES: usize = size_of::<Number>();
-            let span = start.checked_mul(BYTES).and_then(|first| self.bytes.get(first..)?.get(..out.len() * BYTES));
-            let Some(span) = span else { return false };
-            for (out, bytes) in out.iter_mut().zip(span.chunks_exact(BYTES)) {
-                let mut number = [0; BYTES];
-                number.copy_from_slice(bytes);
-                *out = Number::from_le_bytes(number) as i32;
+            let Some(numbers) = self.within(start, out.len()) else { return false };
+            for (out, bytes) in out.iter_mut().zip(numbers.bytes.as_chunks().0) {
+                *out = Number::from_le_bytes(*bytes) as i32;
             }
         });
         true

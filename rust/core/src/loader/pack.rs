@@ -26,7 +26,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Inputs: the last response token is none.
+    /// Inputs: all tokens but the last one of the response.
     #[inline]
     #[must_use]
     pub const fn length(&self) -> i64 {
@@ -71,8 +71,8 @@ impl Index<'_> {
         }
     }
 
-    /// Rows from `start` on, until their lengths add up to `tokens` or there are no more. Rows that `passed` names are
-    /// left out.
+    /// Rows from `start` on, until their lengths add up to `tokens` or the rows end, without those that `passed` leaves
+    /// out.
     #[must_use]
     pub fn window(&self, start: usize, tokens: i64, passed: Passed) -> Vec<Row> {
         let mut rows = Vec::new();
@@ -90,7 +90,7 @@ impl Index<'_> {
         rows
     }
 
-    /// What there is to know of the epoch before it is read.
+    /// Look at every row of the epoch.
     #[must_use]
     pub fn survey(&self, tokens: u64, passed: Passed) -> Survey {
         let mut found = Survey::default();
@@ -140,7 +140,7 @@ impl Passed {
     }
 }
 
-/// How many rows are so, and which is the first.
+/// How many such rows there are, and which is the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
     /// How many.
@@ -225,7 +225,7 @@ pub struct Assignment {
 pub struct NoCausal {
     /// The rows that have.
     pub multi: usize,
-    /// Out of so many.
+    /// All rows.
     pub rows: usize,
 }
 
@@ -389,7 +389,7 @@ impl Sorted {
     }
 }
 
-/// The rows of the window that make a global batch, and whose they are. A window of no rows makes none.
+/// The rows of the window that make a global batch, and their ranks. An empty window makes an empty batch.
 ///
 /// # Errors
 /// With [`Slots::causal`]: the ranks cannot each have a row whose response has two tokens or more.
@@ -461,9 +461,9 @@ fn assignment(rows: &[(i64, u32)], ranks: &[u32], n: usize) -> Assignment {
     Assignment { rows: rows.len(), places, ends }
 }
 
-/// See to it that every rank has a row whose response has two tokens or more: a rank that has none gets one from a rank
-/// with several, for one of its own of the nearest length, or for none where that leaves too many tokens with the other.
-/// False: it cannot be done so.
+/// Make sure that every rank has a row whose response has two tokens or more. A rank without one gets one from a rank with
+/// several, in exchange for one of its own rows of the nearest length, or for none if the other has no room. Returns false
+/// if this is not possible.
 fn exchange(window: &[Row], rows: &[(i64, u32)], ranks: &mut [u32], slots: Slots) -> bool {
     let is_multi: Vec<_> = rows.iter().map(|&(_, place)| window[place as usize].resp_len > 1).collect();
     let mut multi = vec![0_usize; slots.ranks];
@@ -554,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_rank_without_a_causal_query_gets_one_for_the_row_of_the_nearest_length() {
-        // Longest first: rows 0 and 1 to one rank each, 3 and 2 behind them.
+        // Longest first: rows 0 and 1 to one rank each, 3 and 2 after them.
         let window = rows(&[(8, 1), (5, 3), (2, 2), (1, 1)]);
         let plain = pack(&window, Slots { tokens: 11, causal: false, ..SLOTS }, Balance::Lpt).unwrap_or_default();
         assert_eq!(by_rank(&plain), [&[0, 3][..], &[1, 2]]);

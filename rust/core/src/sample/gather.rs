@@ -1,50 +1,34 @@
 //! Spans of token ids, one after another, in a narrower type. Ids come as bytes, four of them each, the lowest first.
 
-use crate::simd::{Level, Simd, Work, run};
+use num_traits::AsPrimitive;
 
-/// An integer that ids are cast to; what it cannot hold wraps, as numpy's casts do.
+use crate::simd::{Level, Work, run};
+
+/// An integer that ids are cast to; what it cannot hold wraps, as in numpy's casts.
 pub trait Id: Copy {
     /// The low bits.
     fn of(id: u32) -> Self;
 }
 
-impl Id for u8 {
+impl<T: Copy + 'static> Id for T
+where
+    u32: AsPrimitive<T>,
+{
     fn of(id: u32) -> Self {
-        id as Self
-    }
-}
-
-impl Id for u16 {
-    fn of(id: u32) -> Self {
-        id as Self
-    }
-}
-
-impl Id for i32 {
-    fn of(id: u32) -> Self {
-        id as Self
+        id.as_()
     }
 }
 
 /// The spans do not fit.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
-    /// This span does not lie in the tokens.
+    /// This span is outside the tokens.
+    #[error("got a span (number {0}) that does not lie in the tokens")]
     Span(usize),
     /// The spans hold more or fewer ids than there is room for.
+    #[error("got spans of {0} ids in all; expected as many as there is room for")]
     Room(usize),
 }
-
-impl std::fmt::Display for Misfit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Span(number) => write!(f, "got a span (number {number}) that does not lie in the tokens"),
-            Self::Room(held) => write!(f, "got spans of {held} ids in all; expected as many as there is room for"),
-        }
-    }
-}
-
-impl std::error::Error for Misfit {}
 
 /// Bytes of an id.
 pub const WIDTH: usize = 4;
@@ -59,7 +43,7 @@ impl<I: Iterator<Item = (u64, u64)>, T: Id> Work for Gather<'_, I, T> {
     type Output = Result<u32, Misfit>;
 
     #[inline(always)]
-    fn run(self, _: impl Simd) -> Self::Output {
+    fn run(self) -> Self::Output {
         let Self { ids, spans, out } = self;
         let (mut largest, mut held, room) = (0, 0, out.len());
         let mut rest = out;
@@ -67,13 +51,13 @@ impl<I: Iterator<Item = (u64, u64)>, T: Id> Work for Gather<'_, I, T> {
             let span = within(ids, start, length).ok_or(Misfit::Span(number))?;
             let count = span.len() / WIDTH;
             held += count;
-            let (mine, behind) = std::mem::take(&mut rest).split_at_mut_checked(count).ok_or(Misfit::Room(held))?;
+            let (mine, after) = std::mem::take(&mut rest).split_at_mut_checked(count).ok_or(Misfit::Room(held))?;
             for (into, bytes) in mine.iter_mut().zip(span.as_chunks::<WIDTH>().0) {
                 let id = u32::from_le_bytes(*bytes);
                 largest = id.max(largest);
                 *into = T::of(id);
             }
-            rest = behind;
+            rest = after;
         }
         if held == room { Ok(largest) } else { Err(Misfit::Room(held)) }
     }

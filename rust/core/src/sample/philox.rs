@@ -14,19 +14,12 @@ const ROUNDS: usize = 10;
 const AHEAD: usize = 64;
 
 /// More elements than 32-bit draws can shuffle.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("got {0} elements to shuffle; expected at most {most}", most = u32::MAX)]
 pub struct TooMany(
     /// The elements.
     pub usize,
 );
-
-impl std::fmt::Display for TooMany {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "got {} elements to shuffle; expected at most {}", self.0, u32::MAX)
-    }
-}
-
-impl std::error::Error for TooMany {}
 
 /// The generator. What it gave decides what it gives next, the half of a word that is left over included.
 #[derive(Clone, Debug)]

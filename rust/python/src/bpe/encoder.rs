@@ -2,17 +2,19 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_array::Array;
 use numpy::PyArray1;
 use pairmill_core::bpe::encoder::{Cache, Encoder as Core};
-use pairmill_core::bpe::patterns::Pattern;
-use pairmill_core::bpe::tokenizer_json::{FileError, encoder, settings};
+use pairmill_core::bpe::split::Pattern;
+use pairmill_core::bpe::tokenizer_json::{encoder, settings};
 use pairmill_core::pages::vec_with_capacity;
 use pairmill_core::simd::Level;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyMapping;
 
-use crate::arrow::Texts;
+use crate::arrow::{text_bytes, texts};
+use crate::errors::value_error;
 use crate::poll::watched;
 
 /// What `encode` returns: ids, offsets, dropped bytes.
@@ -29,7 +31,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Lend a cache to `work`. One that a panic went through is not used again.
+    /// Lend a cache to `work`. A cache is not used again after a panic.
     pub(crate) fn with_cache<T>(&self, work: impl FnOnce(&Core, &mut Cache) -> T) -> T {
         let mut cache = self.caches.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         let done = work(&self.core, &mut cache);
@@ -63,7 +65,7 @@ impl Encoder {
     }
 }
 
-/// How many ids texts of so many bytes will have: English and mathematics have 3 to 4 bytes a token.
+/// A guess at the number of ids of texts of `bytes` bytes: English and mathematics have 3 to 4 bytes a token.
 pub(crate) fn expected_ids(bytes: usize) -> usize {
     bytes / 3
 }
@@ -86,7 +88,7 @@ impl Encoder {
             })?;
             tokens.push((token, id));
         }
-        let core = Core::new(tokens, &merges).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let core = Core::new(tokens, &merges).map_err(value_error)?;
         Ok(Self::at_level(core, level))
     }
 
@@ -101,14 +103,14 @@ impl Encoder {
 
     fn encode<'py>(&self, py: Python<'py>, strings: &Bound<'py, PyAny>) -> PyResult<Encoded<'py>> {
         let shared = self.shared();
-        let texts = Texts::import(strings)?;
-        let bytes = texts.bytes();
+        let texts = texts(strings)?;
+        let bytes = text_bytes(&texts);
         let (ids, offsets, dropped) = watched(py, texts, bytes, move |texts, progress| {
             let mut ids = vec_with_capacity(expected_ids(bytes));
             let mut offsets = Vec::with_capacity(texts.len() + 1);
             offsets.push(0_i64);
             let dropped = shared.with_cache(|core, cache| {
-                let wanted = texts.iter().enumerate().take_while(|&(row, _)| progress.begin(row));
+                let wanted = texts.iter().flatten().enumerate().take_while(|&(row, _)| progress.begin(row));
                 wanted
                     .map(|(_, text)| {
                         let dropped = core.encode(text, cache, &mut ids);
@@ -123,14 +125,10 @@ impl Encoder {
     }
 }
 
-fn file_error(error: &FileError) -> PyErr {
-    PyValueError::new_err(error.to_string())
-}
-
 /// The JSON of a tokenizer.json without its vocabulary and merges.
 #[pyfunction]
 pub(crate) fn tokenizer_settings(py: Python<'_>, text: &str) -> PyResult<String> {
-    py.detach(|| settings(text)).map_err(|error| file_error(&error))
+    py.detach(|| settings(text)).map_err(value_error)
 }
 
 /// The encoder of a tokenizer.json.
@@ -155,5 +153,5 @@ pub(crate) fn tokenizer_encoder(
         }
     };
     let core = py.detach(|| encoder(text, pattern, normalize, ignore_merges));
-    Ok(Encoder::at_level(core.map_err(|error| file_error(&error))?, level))
+    Ok(Encoder::at_level(core.map_err(value_error)?, level))
 }

@@ -1,14 +1,15 @@
-//! Rows to spans, and rows out of JSON.
+//! Rows to spans.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::{Array, LargeStringArray};
 use numpy::{PyArray1, PyReadonlyArray1};
 use pairmill_core::bpe::rows::{Layout as Core, Part, Spans as Made, UnknownTag};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::arrow::Texts;
+use crate::arrow::{column, text_bytes};
 use crate::bpe::encoder::{Encoder, expected_ids};
 use crate::errors::UnknownTagError;
 use crate::guard::Progress;
@@ -39,17 +40,17 @@ impl Layout {
         response: &Bound<'py, PyAny>,
         start: u64,
     ) -> PyResult<Spans<'py>> {
-        let condition = Texts::import_column(condition, "condition")?;
-        let question = Texts::import_column(instruction, "instruction")?;
-        let answer = Texts::import_column(response, "response")?;
+        let condition = column(condition, "condition")?;
+        let question = column(instruction, "instruction")?;
+        let answer = column(response, "response")?;
         same_length([condition.len(), question.len(), answer.len()])?;
-        let bytes = condition.bytes() + question.bytes() + answer.bytes();
+        let bytes = text_bytes(&condition) + text_bytes(&question) + text_bytes(&answer);
         let room = expected_ids(bytes);
         let (layout, shared) = (Arc::clone(&self.0), encoder.shared());
         let made = watched(py, (condition, question, answer), bytes, move |(condition, question, answer), progress| {
             shared.with_cache(|core, cache| {
                 spans(&layout, condition, start, room, progress, |row, part, tokens| {
-                    let text = if part == Part::Question { question.get(row) } else { answer.get(row) };
+                    let text = if part == Part::Question { question.value(row) } else { answer.value(row) };
                     core.encode(text, cache, tokens)
                 })
             })
@@ -66,12 +67,12 @@ impl Layout {
         response: (Ids<'py>, Offsets<'py>),
         start: u64,
     ) -> PyResult<Spans<'py>> {
-        let condition = Texts::import_column(condition, "condition")?;
+        let condition = column(condition, "condition")?;
         let (question, answer) = (Encoded::import(&instruction)?, Encoded::import(&response)?);
         same_length([condition.len(), question.rows(), answer.rows()])?;
         let room = question.ids.len() + answer.ids.len();
         let layout = Arc::clone(&self.0);
-        let bytes = condition.bytes() + room * size_of::<u32>();
+        let bytes = text_bytes(&condition) + room * size_of::<u32>();
         let made = watched(py, (condition, question, answer), bytes, move |(condition, question, answer), progress| {
             spans(&layout, condition, start, room, progress, |row, part, tokens| {
                 tokens.extend_from_slice(if part == Part::Question { question.get(row) } else { answer.get(row) });
@@ -100,7 +101,7 @@ impl Encoded {
             Ok(Self { ids, offsets })
         } else {
             Err(PyValueError::new_err(
-                "got offsets that do not ascend, or end behind the ids; expected those of the ids",
+                "got offsets that do not ascend, or end after the ids; expected those of the ids",
             ))
         }
     }
@@ -120,10 +121,10 @@ struct Unknown {
     tag: String,
 }
 
-/// Of a run that nobody waits for any more, the spans of some of the rows.
+/// The spans of all rows, or of some if nobody waits for them any more.
 fn spans(
     layout: &Core,
-    condition: &Texts,
+    condition: &LargeStringArray,
     start: u64,
     room: usize,
     progress: &Progress,
@@ -131,7 +132,7 @@ fn spans(
 ) -> Result<Made, Unknown> {
     // Beside its texts a row has four or five tokens as a rule.
     let mut made = Made::new(start, condition.len(), room + 5 * condition.len());
-    for (row, condition) in condition.iter().enumerate() {
+    for (row, condition) in condition.iter().flatten().enumerate() {
         if !progress.begin(row) {
             break;
         }

@@ -1,20 +1,36 @@
 //! Counting and training.
 
-use arrow_array::LargeBinaryArray;
+use std::fmt::Display;
+
+use arrow_array::{Array, LargeBinaryArray};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 use numpy::{PyArray1, PyArrayMethods};
-use pairmill_core::bpe::count::{CountError, WordCounter as Core, Words, truncate as first};
+use pairmill_core::bpe::count::{WordCounter as Core, Words, truncate as first};
 use pairmill_core::bpe::train::{Options, Trained, Trainer as CoreTrainer};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
 
-use crate::arrow::{ArrowArray, Counted, Texts};
+use crate::arrow::{ArrowArray, counted, texts};
+use crate::errors::value_error;
 use crate::poll::Poll;
 
-fn count_error(error: &CountError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+/// Have `add` take words with their counts, and look for signals meanwhile.
+fn add_words<E: Display>(
+    py: Python<'_>,
+    words: &Bound<'_, PyAny>,
+    counts: &Bound<'_, PyAny>,
+    mut add: impl FnMut(&[u8], i64) -> Result<(), E> + Send,
+) -> PyResult<()> {
+    let (words, counts) = counted(words, counts)?;
+    py.detach(|| {
+        let mut poll = Poll::new();
+        words.iter().flatten().zip(counts).try_for_each(|(word, count)| {
+            add(word, count).map_err(value_error)?;
+            poll.check()
+        })
+    })
 }
 
 /// Counts of distinct pieces.
@@ -36,7 +52,7 @@ impl WordCounter {
         truncate: usize,
         chosen: Option<&Bound<'_, PyArray1<bool>>>,
     ) -> PyResult<usize> {
-        let texts = Texts::import(strings)?;
+        let texts = texts(strings)?;
         let chosen = chosen.map(PyArrayMethods::to_vec).transpose()?;
         if let Some(chosen) = &chosen
             && chosen.len() != texts.len()
@@ -47,9 +63,9 @@ impl WordCounter {
         py.detach(|| {
             let mut poll = Poll::new();
             let mut bytes = 0;
-            for (row, text) in texts.iter().enumerate() {
+            for (row, text) in texts.iter().flatten().enumerate() {
                 if chosen.as_ref().is_none_or(|chosen| chosen[row]) {
-                    self.0.add(first(text, truncate)).map_err(|error| count_error(&error))?;
+                    self.0.add(first(text, truncate)).map_err(value_error)?;
                     bytes += text.len();
                 }
                 poll.check()?;
@@ -59,22 +75,15 @@ impl WordCounter {
     }
 
     fn merge(&mut self, py: Python<'_>, words: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
-        let counted = Counted::import(words, counts)?;
-        py.detach(|| {
-            let mut poll = Poll::new();
-            counted.iter().try_for_each(|(word, count)| {
-                self.0.add_word(word, count).map_err(|error| count_error(&error))?;
-                poll.check()
-            })
-        })
+        add_words(py, words, counts, |word, count| self.0.add_word(word, count))
     }
 
     fn words<'py>(&mut self, py: Python<'py>) -> PyResult<(ArrowArray, Bound<'py, PyArray1<i64>>)> {
         let counter = std::mem::take(&mut self.0);
         let Words { bytes, offsets, counts } = py.detach(|| counter.words());
         let buffers = vec![offsets.into(), bytes.into()];
-        let words = ArrayData::try_new(DataType::LargeBinary, counts.len(), None, 0, buffers, vec![])
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let words =
+            ArrayData::try_new(DataType::LargeBinary, counts.len(), None, 0, buffers, vec![]).map_err(value_error)?;
         Ok((ArrowArray::new(&LargeBinaryArray::from(words)), PyArray1::from_vec(py, counts)))
     }
 
@@ -98,14 +107,7 @@ impl Trainer {
     }
 
     fn add(&mut self, py: Python<'_>, words: &Bound<'_, PyAny>, counts: &Bound<'_, PyAny>) -> PyResult<()> {
-        let counted = Counted::import(words, counts)?;
-        py.detach(|| {
-            let mut poll = Poll::new();
-            counted.iter().try_for_each(|(word, count)| {
-                self.0.add(word, count).map_err(|error| PyValueError::new_err(error.to_string()))?;
-                poll.check()
-            })
-        })
+        add_words(py, words, counts, |word, count| self.0.add(word, count))
     }
 
     #[pyo3(signature = (vocab_size, special_tokens, min_frequency = 2, full_alphabet = false))]
@@ -146,24 +148,6 @@ fn learned(py: Python<'_>, trained: Trained) -> PyResult<Learned<'_>> {
     Ok((PyList::new(py, tokens)?, merges, PyArray1::from_vec(py, trained.replaced), trained.i32_overflow))
 }
 
-/// Train byte-level BPE on counted words.
-#[pyfunction]
-#[pyo3(signature = (words, counts, vocab_size, special_tokens, min_frequency = 2, full_alphabet = false))]
-pub(crate) fn train_bpe<'py>(
-    py: Python<'py>,
-    words: &Bound<'py, PyAny>,
-    counts: &Bound<'py, PyAny>,
-    vocab_size: usize,
-    special_tokens: Vec<String>,
-    min_frequency: u64,
-    full_alphabet: bool,
-) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>, bool)> {
-    let mut trainer = Trainer::new();
-    trainer.add(py, words, counts)?;
-    let (vocab, merges, _, overflow) = trainer.train(py, vocab_size, special_tokens, min_frequency, full_alphabet)?;
-    Ok((vocab, merges, overflow))
-}
-
 /// The indices of the documents that data_io keeps, in order.
 #[pyfunction]
 pub(crate) fn data_io_document_sample<'py>(
@@ -174,6 +158,5 @@ pub(crate) fn data_io_document_sample<'py>(
     limit: usize,
 ) -> PyResult<Bound<'py, PyArray1<u64>>> {
     let sample = py.detach(|| pairmill_core::bpe::documents::data_io_document_sample(seed, name, n, limit));
-    let sample = sample.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    Ok(PyArray1::from_vec(py, sample))
+    Ok(PyArray1::from_vec(py, sample.map_err(value_error)?))
 }

@@ -31,19 +31,25 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    pub(crate) fn integers(&self) -> bool {
+        !matches!(self.kind, Kind::F4 | Kind::F8)
+    }
+}
+
 /// Numbers as the core reads them, while the array is lent.
-struct Lent<'py> {
+pub(crate) struct Lent<'py> {
     bytes: PyReadonlyArray1<'py, u8>,
     kind: Kind,
 }
 
 impl<'py> Lent<'py> {
-    fn of(py: Python<'py>, numbers: &Numbers) -> PyResult<Self> {
+    pub(crate) fn of(py: Python<'py>, numbers: &Numbers) -> PyResult<Self> {
         let bytes = numbers.bytes.bind(py).try_readonly()?;
         Ok(Self { bytes, kind: numbers.kind })
     }
 
-    fn numbers(&self) -> PyResult<Core<'_>> {
+    pub(crate) fn numbers(&self) -> PyResult<Core<'_>> {
         Ok(Core::new(self.bytes.as_slice()?, self.kind))
     }
 }

@@ -213,7 +213,7 @@ def test_parts_runs_and_workers_change_nothing(profile: str, tmp_path: Path, mon
 
     monkeypatch.setattr(core, "SLICING", Slicing(6_000, 0))
     monkeypatch.setattr(core, "_FAN_IN", 3)
-    monkeypatch.setattr(runs, "MOST_WORDS", 30)
+    monkeypatch.setattr(runs, "MAX_WORDS", 30)
     monkeypatch.setattr(runs, "_BATCH", 64)
     for workers in (1, 2):
         # A worker process has the cap of always: so the runs differ too.
