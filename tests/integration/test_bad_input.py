@@ -249,7 +249,7 @@ def test_rows_without_a_row(world: World, tmp_path: Path, name: str, kind: str) 
     if kind != "jsonl":
         tools.write_rows(given / "b.parquet", [])
     message = refused(try_(world, name, tmp_path / "root", rows=given), INPUT, given, root=tmp_path / "root")
-    assert "hold no" in message
+    assert "contain no" in message
 
 
 def test_tokenized_folder_without_a_row(world: World, tmp_path: Path) -> None:
@@ -701,7 +701,7 @@ def test_two_raw_files_of_one_output(world: World, tmp_path: Path) -> None:
     for name in ("a b", "a&b", "a:b"):
         tools.write_text(tmp_path / "raw" / "dmmath" / "train-easy" / f"{name}.txt", tools.dmmath(5))
     done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw")
-    refused(done, INPUT, "two raw files make one output", "a_b.parquet", root=tmp_path / "root")
+    refused(done, INPUT, "two raw files have the same output", "a_b.parquet", root=tmp_path / "root")
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_a_sparse_member_is_refused_where_it_is_wanted(tmp_path: Path, form: str
     data = sparse(1 << 40, form)
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         assert [(member.size, member.issparse()) for member in tar] == [(1 << 40, True)]
-    with pytest.raises(InputError, match=r"x\.tar: .*sparse; got 'a\.txt'"):
+    with pytest.raises(InputError, match=r"x\.tar: .*sparse file; got 'a\.txt'"):
         unpacked(data, tmp_path)
     assert unpacked(data, tmp_path, "*.json") == {}
     (tmp_path / "x.tar").write_bytes(data)

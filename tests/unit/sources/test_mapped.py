@@ -821,7 +821,7 @@ def test_raw_is_not_needed_where_every_source_has_files(mine: dict[str, str], tm
 def test_raw_is_needed_by_every_other_source(mine: dict[str, str], tmp_path: Path, sources: str) -> None:
     (tmp_path / "hub.yaml").write_text(FIVE_LINES.replace("name: mine", "name: theirs"))
     given = sources.replace("MINE", mine["sources"]).replace("HUB", str(tmp_path / "hub.yaml"))
-    with pytest.raises(UsageError, match=r"^raw: is needed; got nothing, and sources=.*expected what fetch printed"):
+    with pytest.raises(UsageError, match=r"^raw: required; got nothing, and sources=.*expected what fetch printed"):
         Clean().plan(build(CleanConfig, {**mine, "sources": given}))
 
 
