@@ -138,7 +138,11 @@ def test_words_for_people_and_formatting_change_nobody_s_bytes(edit: Edit, origi
     core = "components/clean/core.py"
     tree = edit(core, "two sources make one output", "of two sources one")
     tree = edit(core, "do not measure a model with it", "measure no model with it")
-    tree = edit(core, '"""Put a record aside."""', '"""Put it aside.\n\n        Really.\n        """  # Indeed.')
+    tree = edit(
+        "components/clean/cleaning.py",
+        '"""Put a record aside."""',
+        '"""Put it aside.\n\n        Really.\n        """  # Indeed.',
+    )
     tree = edit(
         "pairmill/formats/rows.py",
         "from __future__ import annotations\n",
