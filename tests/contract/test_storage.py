@@ -1,6 +1,6 @@
 """The definition of a storage backend: one suite, run against every backend through the fixture ``place``.
 
-A new backend joins by one more value of ``PLACES`` and its line in ``place``.
+A new object store joins by its scheme in ``REMOTE`` and a fixture of that name, which gives the URI of an empty bucket.
 """
 
 import errno
