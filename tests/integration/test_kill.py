@@ -84,27 +84,28 @@ def fresh(name: str, **options: object) -> tools.Done:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
-def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
+    # In memory, where nothing waits for a disk.
     this = case(name, inputs)
     wanted: dict[str, str] = {}
     # Two interpreters of their own, which hash in their own ways.
     for workers in (1, 2):
-        root = tmp_path / f"reference{workers}"
+        root = shm / f"reference{workers}"
         found = tools.digests(tools.folder(fresh(this.name, **this.options, root=root, workers=workers)))
         assert wanted in ({}, found), "the result depends on the number of workers"
         wanted = found
-    assert len(tools.records(tmp_path / "reference1", this.name)) >= this.shards
-    assert name != "clean to many outputs" or len(list((tmp_path / "reference1").rglob(SEGMENTS))) == 2
+    assert len(tools.records(shm / "reference1", this.name)) >= this.shards
+    assert name != "clean to many outputs" or len(list((shm / "reference1").rglob(SEGMENTS))) == 2
 
     def killed(number: int) -> "subprocess.CompletedProcess[str]":
-        return run(this.name, number, **this.options, root=tmp_path / f"killed{number}", workers=1)
+        return run(this.name, number, **this.options, root=shm / f"killed{number}", workers=1)
 
     refused = number = 0
     for number in kills(killed):
-        root = tmp_path / f"killed{number}"
+        root = shm / f"killed{number}"
         # Every unfinished folder is shown to a stage that reads such folders.
         for folder in tools.unfinished(root, this.name):
-            reader, options = this.readers[refused % len(this.readers)](folder, tmp_path / "reader")
+            reader, options = this.readers[refused % len(this.readers)](folder, shm / "reader")
             done = run(reader, **options)
             assert (done.returncode, done.stdout) == (3, ""), done.stderr
             said = tools.Done(done.returncode, done.stdout, done.stderr, 0).message
@@ -112,7 +113,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> No
             if (folder / tools.STARTED).exists():
                 assert "has not finished it" in said
             assert str(folder) in said
-            assert not (tmp_path / "reader").exists()
+            assert not (shm / "reader").exists()
             refused += 1
         done = run(this.name, **this.options, root=root, workers=1)
         assert done.returncode == 0, done.stderr
