@@ -136,14 +136,14 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
 @pytest.mark.parametrize(
     ("name", "changed", "said"),
     [
-        ("fetch", {"workers": -1}, "workers: is negative"),
+        ("fetch", {"workers": -1}, "workers must not be negative"),
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
         ("fetch", {"sources": ""}, "sources: is empty"),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
         ("fetch", {"update": "sudoko"}, "update: is none of sources; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
         ("clean", {"workers": "two"}, "workers"),
-        ("clean", {"workers": -1}, "workers: is negative"),
+        ("clean", {"workers": -1}, "workers must not be negative"),
         ("clean", {"profile": "reference"}, "profile"),
         ("clean", {"max_reject_fraction": 1.5}, "max_reject_fraction: out of range"),
         ("clean", {"sources": "gsm8k"}, "sources: unknown source"),
@@ -284,7 +284,7 @@ def test_tokenized_folder_without_a_row(world: World, tmp_path: Path) -> None:
         for array in path.glob("*.npy"):
             np.save(array, np.zeros(0, np.load(array).dtype))
     done = try_(world, "sample", tmp_path / "root", tokenized_path=foreign)
-    refused(done, INPUT, foreign, "holds no row", root=tmp_path / "root")
+    refused(done, INPUT, foreign, "has no rows", root=tmp_path / "root")
     assert not (tmp_path / "root").exists()
 
 
@@ -540,7 +540,7 @@ def test_raw_parquet_without_a_column(world: World, tmp_path: Path) -> None:
     for profile in ("pairmill", "data_io"):
         done = try_(world, "clean", tmp_path / "root", raw=tmp_path / "raw", profile=profile)
         said = f"{path}: column 'answer' is missing; got question, n; expected question, answer"
-        refused(done, INPUT, said, "is this the data set that gsm8k_train stands for?", root=tmp_path / "root")
+        refused(done, INPUT, said, "check that this is the data set of gsm8k_train", root=tmp_path / "root")
 
 
 @pytest.mark.parametrize(
