@@ -32,7 +32,7 @@ SCALE = 1 if FULL else 5
 TIMES = 10 if FULL else 5
 MOST = 1.3
 MOST_TOKENIZE = 1.2
-MOST_OF_FILE = 0.4
+MOST_OF_FILE = 0.6
 """Memory may grow by this part of what the file grows by. A stage that holds its file grows by more than all of it."""
 MB = 1 << 20
 LIMIT = 1024 * MB
