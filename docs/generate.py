@@ -17,7 +17,7 @@ from picture import picture
 from components.clean.config import source_options
 from components.fetch.core import describe
 from components.sample.preview.config import InspectConfig
-from pairmill.engine.stage import default_of
+from pairmill.engine.options import default_of
 from pairmill.interface.cli import type_name
 from pipelines.stages import STAGES
 from sources.datasets import SOURCES

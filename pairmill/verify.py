@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, STARTED
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.interface import cli
 

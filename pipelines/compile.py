@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines.placement import Placement

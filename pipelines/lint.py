@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.interface import cli
 from pipelines.compile import COMPILED

@@ -15,7 +15,7 @@ from components.fetch.config import FetchConfig
 from components.sample.config import SampleConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
-from pairmill.engine.stage import default_of, option
+from pairmill.engine.options import default_of, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines.stages import STAGES

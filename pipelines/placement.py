@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pipelines.stages import STAGES
 

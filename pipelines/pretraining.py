@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 from kfp import dsl
 
-from pairmill.engine.stage import default_of
+from pairmill.engine.options import default_of
 from pairmill.interface import kfp, launcher
 from pipelines import parameters
 from pipelines.placement import Placement

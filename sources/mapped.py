@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from pairmill.engine.manifest import canonical
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split

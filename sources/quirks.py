@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 
 
 @dataclass(frozen=True, kw_only=True)

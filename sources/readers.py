@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
 from pairmill.formats.slices import FileSlice

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.card import hub_split
 from sources.names import safe_name

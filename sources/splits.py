@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from pairmill.engine.stage import Profile, option
+from pairmill.engine.options import Profile, option
 from pairmill.errors import InputError, UsageError
 from sources.card import hub_split
 from sources.quirks import QUIRKS

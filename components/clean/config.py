@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_type_hints
 
-from pairmill.engine.stage import StageConfig, default_of, option
+from pairmill.engine.options import StageConfig, default_of, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 

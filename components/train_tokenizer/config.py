@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pairmill.engine.stage import StageConfig, option
+from pairmill.engine.options import StageConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
 

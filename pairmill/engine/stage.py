@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill import storage
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
-from pairmill.engine.options import Profile as Profile
-from pairmill.engine.options import RunConfig as RunConfig
 from pairmill.engine.options import RunOptions, byte_options
-from pairmill.engine.options import StageConfig as StageConfig
-from pairmill.engine.options import default_of as default_of
-from pairmill.engine.options import list_item as list_item
-from pairmill.engine.options import option as option
 from pairmill.engine.writer import Writer
 
 if TYPE_CHECKING:

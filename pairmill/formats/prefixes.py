@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pairmill import storage
 from pairmill.engine.manifest import content_key
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import UsageError, did_you_mean
 from pairmill.log import event
 

@@ -9,7 +9,9 @@ In a Kubeflow pod the argument ``--executor-input <json>`` has the options and t
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import gc
 import importlib.metadata
 import logging
 import os
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from pairmill import log
-from pairmill.engine.stage import default_of
+from pairmill.engine.options import default_of
 from pairmill.errors import PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.interface import interrupt, launcher
 from pairmill.redact import escaped, scrubbed
@@ -137,6 +139,8 @@ def _program(
     module: str, name: str, config_class: type[Any], arguments: Sequence[str], work: Callable[[], None]
 ) -> int:
     log.setup()
+    # An interpreter that ends collects garbage over all its modules: about 15 ms of the 170 ms of a node.
+    atexit.register(gc.freeze)
     if "--version" in arguments:
         sys.stdout.write(f"pairmill {importlib.metadata.version('pairmill')}\n")
         return 0
@@ -253,7 +257,7 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a list option; ``\\,`` is a comma in an item (:func:`pairmill.engine.stage.list_item`)."""
+    """The items of a list option; ``\\,`` is a comma in an item (:func:`pairmill.engine.options.list_item`)."""
     return [item.replace("\\,", ",") for item in re.split(r"(?<!\\),", text)]
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 from kfp import dsl
 
-from pairmill.engine.stage import default_of
+from pairmill.engine.options import default_of
 from pairmill.interface import launcher
 
 # No image is published yet. No registry can answer to this name (RFC 2606), so a forgotten image= fails at once.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import InputError, PairmillError, StorageError, UsageError
 
 T = TypeVar("T")

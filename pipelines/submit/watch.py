@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pairmill import log
-from pairmill.engine.stage import option
+from pairmill.engine.options import option
 from pairmill.errors import PairmillError, UsageError
 from pairmill.interface.cli import INTERRUPTED, TERMINATED
 from pairmill.log import event

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from sources.card import hub_split
 from sources.fields import answer_row, text_or_null, texts_of
 from sources.origin import HubRows

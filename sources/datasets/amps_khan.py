@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources import readers

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.fields import texts_of
 from sources.origin import Hub

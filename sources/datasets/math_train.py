@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError
 from pairmill.formats.rows import Row
 from sources.card import hub_split

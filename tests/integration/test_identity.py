@@ -18,8 +18,8 @@ from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST
+from pairmill.engine.options import Profile
 from pairmill.engine.runner import Result
-from pairmill.engine.stage import Profile
 from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.origin import Hub as HubFiles

@@ -12,7 +12,7 @@ from components.clean.core import Clean
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from pairmill.engine import runner
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.origin import Origin

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from pairmill import log
-from pairmill.engine.stage import RunConfig
+from pairmill.engine.options import RunConfig
 from pairmill.errors import InputError, StageFailure
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
@@ -123,7 +123,7 @@ from pairmill import log
 from pairmill.interface import cli
 from pairmill.errors import InputError
 from pairmill.report.model import Report
-from pairmill.engine.stage import RunConfig
+from pairmill.engine.options import RunConfig
 name = sys.argv.pop(1)
 
 def run(options):

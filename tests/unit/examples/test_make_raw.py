@@ -11,7 +11,7 @@ import pytest
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from pairmill.engine import runner
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from sources.datasets import SOURCES
 from tests.support.helpers import REPOSITORY
 

@@ -23,7 +23,7 @@ import pytest
 
 from components.clean.config import CleanConfig
 from components.fetch import archive
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.formats import jsonstream, limits, rows
 from pairmill.formats.rows import Row

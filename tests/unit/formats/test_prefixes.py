@@ -9,7 +9,7 @@ import yaml
 
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import log
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
 from pairmill.formats.prefixes import Rule, Rules, reference_json
 from tests.support.helpers import REPOSITORY

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_type_hints
 import pytest
 
 from pairmill import storage
-from pairmill.engine.stage import default_of, list_item, option
+from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome

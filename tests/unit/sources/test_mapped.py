@@ -22,7 +22,7 @@ from components.fetch.core import Fetch
 from components.tokenize.config import TokenizeConfig
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
-from pairmill.engine.stage import default_of
+from pairmill.engine.options import default_of
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES

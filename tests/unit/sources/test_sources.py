@@ -15,7 +15,7 @@ from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.clean.report import report_of
 from pairmill.engine import runner
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.rows import Row
 from sources.datasets import SOURCES

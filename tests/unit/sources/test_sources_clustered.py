@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources.datasets import SOURCES

@@ -24,7 +24,7 @@ from components.sample.node.plan import SamplePlan
 from components.sample.row_filter import DatasetRows, rows_of
 from components.sample.run import run
 from pairmill.engine import manifest as manifests
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StorageError, UsageError
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX, INFO

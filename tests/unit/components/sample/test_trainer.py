@@ -9,7 +9,7 @@ import pytest
 
 from components.sample.config import SampleConfig
 from components.sample.run import run
-from pairmill.engine.stage import Profile
+from pairmill.engine.options import Profile
 from pairmill.formats.tokens import INDEX, INFO
 
 IGNORED = -100
