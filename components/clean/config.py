@@ -31,7 +31,8 @@ class CleanConfig(StageConfig):
         [], help="options of single sources, as <source>.<option>=<value>; listed at the end of --help"
     )
     max_reject_fraction: float = option(
-        0.001, help="malformed rows of a source that are put aside, as a fraction; more fail the stage (data_io: any)"
+        0.001,
+        help="largest fraction of malformed records in a source; they go to rejects/; more fail it (data_io: any)",
     )
 
     def __post_init__(self) -> None:

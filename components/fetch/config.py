@@ -20,21 +20,23 @@ class FetchConfig(RunConfig):
     )
     raw: str = option(
         "",
-        help="folder or URI with raw files that are there already, one folder per source: these are taken as they are",
+        help="folder or URI with raw files that you have, one folder per source; they are used as they are",
         changes_bytes=False,
     )
     lock: str = option(
         "",
-        help="file that holds the revision of each source, made at its first fetch; empty = <root>/sources.lock.yaml",
+        help="file with the revision of each source, written at its first fetch; empty = <root>/sources.lock.yaml",
         changes_bytes=False,
     )
     split: int = option(
         1,
-        help=f"shares in which later stages are to do their work, at most {MAX_SHARES}; Kubeflow loops over them",
+        help=f"number of pods that share the work of later stages, at most {MAX_SHARES}; Kubeflow loops over them",
         changes_bytes=False,
     )
     update: list[str] = option(
-        [], help="sources whose lock is moved to what is published now; all = every one", changes_bytes=False
+        [],
+        help="sources whose lock is moved to the revision that is published now; all = every one",
+        changes_bytes=False,
     )
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ class TokenizeConfig(StageConfig):
     eoa: str = option("<|box_end|>", help="token after an answer")
     conditions: list[str] = option(
         ["direct=<|object_ref_start|>", "cot=<|object_ref_end|>", "noisy=<|quad_start|>", "synth=<|quad_end|>"],
-        help="tag=token for every condition tag, joined by commas",
+        help="tag=token for each condition tag, joined by commas",
     )
 
     def __post_init__(self) -> None:

@@ -31,19 +31,20 @@ class TrainTokenizerConfig(StageConfig):
     rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
     vocab_size: int = option(65536, help="size of the vocabulary, special tokens and alphabet included")
     special_tokens: list[str] = option(SPECIAL_TOKENS, help="tokens with the ids 0, 1, …, joined by commas")
-    tokenizer_type: Literal["bpe", "unigram"] = option("bpe", help="model; unigram goes through the tokenizers library")
-    truncate_len: int = option(10000, help="characters kept of each text")
+    tokenizer_type: Literal["bpe", "unigram"] = option("bpe", help="the model; unigram uses the tokenizers library")
+    truncate_len: int = option(10000, help="characters to read of each text")
     prefix_config_path: str = option(
         prefixes.DEFAULT,
-        help="the sampler's rules; max_per_file limits what is read of a file",
+        help="the sampler's rules; max_per_file limits how much of a file is read",
         changes_bytes=False,
     )
     limit_mul_factor: int = option(
-        10, help="rows read of a file = this times its max_per_file (data_io: texts, not rows)"
+        10, help="rows to read of a file = this times its max_per_file (data_io: texts, not rows)"
     )
     seed: int = option(0, help="seed of the random sample of files over that limit")
     evaluate: bool = option(
-        True, help="train a second time without one row in 100, and measure on those; the tokenizer is the same"
+        True,
+        help="train a second time without one row in 100, and measure on those rows; the tokenizer does not change",
     )
 
     def __post_init__(self) -> None:

@@ -72,15 +72,15 @@ class RunConfig:
     workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
     share: str = option(
         "",
-        help="do only this share of the shards, as 2/7, and finish nothing; empty = all, and finish",
+        help="run only this share of the shards, as in 2/7, and do not finish; empty = run all and finish",
         changes_bytes=False,
     )
     round: int = option(
-        1, help="with share=: the round of the stage whose shards these are; 1 is the first", changes_bytes=False
+        1, help="with share=: the round of the stage to run the share of; 1 is the first", changes_bytes=False
     )
     verify: bool = option(
         False,
-        help="read what was made before and what is read, rather than trust sizes; what is damaged is made again",
+        help="read earlier results and inputs in full instead of trusting their sizes; damaged results are redone",
         changes_bytes=False,
     )
 
@@ -100,7 +100,7 @@ class StageConfig(RunConfig):
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
     max_record_bytes: int = option(
         RECORD_BYTES,
-        help="longest record that is read, in bytes; a longer one fails the stage, because memory follows it",
+        help="longest record that is read, in bytes; a longer one fails the stage, because memory use depends on it",
         changes_bytes=False,
     )
 
