@@ -70,13 +70,19 @@ if [[ $BASE_IMAGE != *@* ]]; then
   digest=$("$ENGINE" image inspect --format '{{.Digest}}' "$BASE_IMAGE" 2>/dev/null || "$ENGINE" image inspect --format '{{.Id}}' "$BASE_IMAGE")
 fi
 
+# Not LABEL with an ARG: podman 4.3 takes such a step from its cache though the argument has another value, and the image
+# then names an old commit.
+labels=()
+for label in base.name="${BASE_IMAGE%%@*}" base.digest="$digest" version="$version" revision="$revision" \
+  source="${SOURCE:-$origin}"; do
+  labels+=(--label "org.opencontainers.image.$label")
+done
+
 for target in sampler pipeline; do
   image=localhost/pairmill-$target:$version
   # Without a network: whatever would not come out of the locked folders fails here.
   "$ENGINE" build --network=none --file images/Dockerfile --target "$target" --tag "$image" \
-    --build-arg BASE_IMAGE="$BASE_IMAGE" --build-arg RUST_IMAGE="$RUST_IMAGE" \
-    --build-arg BASE_NAME="${BASE_IMAGE%%@*}" --build-arg BASE_DIGEST="$digest" --build-arg VERSION="$version" \
-    --build-arg REVISION="$revision" --build-arg SOURCE="${SOURCE:-$origin}" . >"dist/$target.log" 2>&1 || {
+    --build-arg BASE_IMAGE="$BASE_IMAGE" --build-arg RUST_IMAGE="$RUST_IMAGE" "${labels[@]}" . >"dist/$target.log" 2>&1 || {
     tail -n 40 "dist/$target.log" >&2
     fail "$image was not built; all of it: dist/$target.log"
   }

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ def test_labels(image: str) -> None:
     assert labels["licenses"] == "Apache-2.0"
     assert image.endswith(f"{labels['title']}:{labels['version']}")
     assert labels["base.digest"].startswith("sha256:")
-    assert len(labels["revision"].removesuffix("-dirty")) == 40
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert labels["revision"].removesuffix("-dirty") == head.stdout.strip()
 
 
 @pytest.mark.parametrize("image", IMAGES)
