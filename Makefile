@@ -75,8 +75,8 @@ object-stores: build/object-stores/.built ## an S3 server and one of Google Clou
 # What takes long and depends on a lock file alone is kept here, beside what cargo, go and pip keep of their own.
 CACHE := $(or $(PAIRMILL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/pairmill)
 
-# Many wait for processes of their own: three at once keep two cores busy.
-JOBS ?= 3
+# Many wait for processes of their own, or for the disk: four at once keep two cores busy.
+JOBS ?= 4
 TESTS := $(addprefix tests/,integration unit property contract golden browser)
 
 # Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
