@@ -247,13 +247,13 @@ CLEAN: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "dmmath txt": ("dmmath/train-easy/add.txt", 500 * MB if FULL else 1000 * MB, dmmath_txt),
     "sudoku csv": ("sudoku/train.csv", 80 * MB, sudoku_csv),
     "scibench json": ("scibench/thermo.json", 100 * MB, scibench_json),
-    "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB if FULL else 200 * MB, flan_parquet),
+    "flan, 700 tasks": ("flan/niv2_zsopt_data/part.0.parquet", 400 * MB if FULL else 100 * MB, flan_parquet),
     "tasksource, 194 tasks": (
         "tasksource/data/train-00000-of-00001.parquet",
         400 * MB if FULL else 200 * MB,
         tasksource_parquet,
     ),
-    "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 500 * MB if FULL else 200 * MB, amps_tar),
+    "ampsmathematica tar, 909 tasks": ("ampsmathematica/amps.tar", 500 * MB if FULL else 100 * MB, amps_tar),
 }
 TOKENIZE: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
     "rows parquet, one row group": ("x.parquet", 100 * MB, rows_parquet),
