@@ -211,7 +211,7 @@ class _Rejects:
         self._file: Any = None
         self.count = self.refused = 0
         self.reasons: dict[str, dict[str, Any]] = {}
-        """By reason: how many, their weight, and the first one with what was found."""
+        """As in :class:`Cleaned`."""
 
     def add(self, piece: FileSlice, place: int | str, why: Malformed, record: Any) -> None:
         """Put a record aside."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from components.sample import analytics
 from components.sample.analytics import Stats
 from pairmill.engine.manifest import Manifest
+from pairmill.errors import did_you_mean
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.report.powers import bins
@@ -126,8 +126,8 @@ def _said(prefix: str | None) -> str:
 def _meant(prefix: str, tasks: Iterable[str]) -> str:
     """Return a prefix with the name that it may have been meant for."""
     names = sorted({name for task in tasks for name in (task, analytics.category(task))})
-    close = difflib.get_close_matches(prefix.rstrip("_"), names, n=1)
-    return f"{prefix!r} (did you mean {close[0]!r}?)" if close else repr(prefix)
+    hint = did_you_mean(prefix.rstrip("_"), names)
+    return f"{prefix!r} ({hint})" if hint else repr(prefix)
 
 
 def _rule(rule: dict[str, Any]) -> tuple[str, int, str, str]:
