@@ -149,7 +149,7 @@ def parse_record(source: Source, record: Any, context: Context) -> Parsed:
         return error.why
 
 
-def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], list[Drop]]:
+def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tuple[list[tuple[str, Row]], list[Drop]]:
     """The rows of a parsed record with their labels, and its drops, after the rules that hold for every source.
 
     The default profile writes no row without text: nobody can learn from an empty response, and the next stage reads
@@ -164,7 +164,7 @@ def checked(parsed: Parsed, profile: Profile) -> tuple[list[tuple[str, Row]], li
             drops.append(part)
             continue
         label, row = part if isinstance(part, Labelled) else ("", part)
-        problem = None if is_complete(row) else _problem(row, QUIRKS[profile])
+        problem = None if is_complete(row, documents=documents) else _problem(row, QUIRKS[profile], documents)
         if problem is None:
             found.append((label, row))
         elif isinstance(problem, Malformed):
@@ -179,9 +179,14 @@ def parts_of(parsed: Parsed) -> Sequence[Row | Labelled | Drop | Note]:
     return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
 
 
-def is_complete(row: Row) -> bool:
-    """Whether both texts are present, are more than white space, and are valid Unicode."""
+def is_complete(row: Row, *, documents: bool = False) -> bool:
+    """Whether both texts are present, are more than white space, and are valid Unicode.
+
+    A row of ``documents`` has an empty instruction, and its response is the document.
+    """
     _, instruction, response = row
+    if documents and instruction == "":
+        return bool(response and _has_text(response))
     return bool(instruction and response and _has_text(instruction) and _has_text(response))
 
 
@@ -207,8 +212,9 @@ def _has_text(text: str) -> bool:
     return True
 
 
-def _problem(row: Row, quirks: Quirks) -> Drop | None:
-    for name, text in (("instruction", row.instruction), ("response", row.response)):
+def _problem(row: Row, quirks: Quirks, documents: bool) -> Drop | None:
+    texts = (("instruction", row.instruction), ("response", row.response))
+    for name, text in texts[documents and row.instruction == "" :]:
         if text is None:
             if not quirks.write_nulls:
                 return Malformed(f"null_{name}")
@@ -253,6 +259,8 @@ class Source(ABC):
     """Paths that at least one record of the source must have."""
     lines_per_record: ClassVar[int] = 1
     """Of a file of lines: large files are cut between records."""
+    documents: ClassVar[bool] = False
+    """Whether its rows are documents: the response is the text, and the instruction is empty."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""

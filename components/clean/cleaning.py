@@ -172,19 +172,21 @@ def _clean(
     watch: Watch,
     rejects: _Rejects,
 ) -> None:
-    profile, add, measure = context.profile, sink.add, tally.add
+    profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
     look, sought = watch.look, watch.open
     for place, record in source.read(piece, profile):
         ledger.rows_in += 1
         if sought:
             look(record)
         parsed = parse_record(source, record, context)
-        if type(parsed) is Row and is_complete(parsed):  # most records: this is the inner loop of the stage
+        if type(parsed) is Row and is_complete(
+            parsed, documents=documents
+        ):  # most records: this is the inner loop of the stage
             ledger.rows_kept += 1
             ledger.rows_out += 1
             add("", parsed, measure(ledger.rows_out, parsed))
             continue
-        found, drops = checked(parsed, profile)
+        found, drops = checked(parsed, profile, documents=documents)
         if found:
             ledger.rows_kept += 1
             for label, row in found:
