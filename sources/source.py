@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -261,6 +261,12 @@ class Source(ABC):
     """Of a file of lines: large files are cut between records."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
+    limit: ClassVar[int] = 0
+    """The first this many records are read; 0 = all."""
+    by_name_only: ClassVar[bool] = False
+    """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
+    attributes: ClassVar[Mapping[str, str]] = {}
+    """What is kept of a record beside its rows: names and types (text, integer, number, boolean, date, texts)."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
@@ -278,6 +284,10 @@ class Source(ABC):
             MalformedRecord: as returning Malformed does; the functions of :mod:`sources.fields` raise it.
         """
 
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        """The attributes of a record that has rows, by name; what is missing is null. A pure function."""
+        return {}
+
     def explain(self, record: Any, why: Malformed) -> Finding:
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(record))
@@ -287,6 +297,10 @@ class Source(ABC):
         from sources.readers import read
 
         return read(piece, self)
+
+    def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
+        """What ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive ones."""
+        return records
 
     def file_name(self, label: str, profile: Profile) -> str:
         """What replaces ``{}`` in a unit's output."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from components.clean.config import CleanConfig
+from components.clean.limited import Beginning, count_of, records_of
 from components.clean.sink import SEGMENTS, Segments, Sink, task_of
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
@@ -18,7 +19,6 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources.card import suffix_of
 from sources.missing_paths import Watch
-from sources.readers import count
 from sources.source import (
     WITHHELD,
     Context,
@@ -93,7 +93,11 @@ class CleanPieces(Shard[Sources]):
 
     def random_access(self) -> Mapping[str, Content]:
         pieces = (*self.pieces, *self.withheld)
-        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
+        return {
+            piece.uri: piece.content
+            for piece in pieces
+            if suffix_of(piece.path) == ".parquet" or isinstance(piece, Beginning)
+        }
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
@@ -101,7 +105,7 @@ class CleanPieces(Shard[Sources]):
         ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
-            ledger.rows_in += count(piece, source, profile)
+            ledger.rows_in += count_of(piece, source, profile)
         if ledger.rows_in:
             ledger.drop(WITHHELD, ledger.rows_in)
         segments: list[tuple[str, Segments]] | None = None
@@ -174,7 +178,7 @@ def _clean(
 ) -> None:
     profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
     look, sought = watch.look, watch.open
-    for place, record in source.read(piece, profile):
+    for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
         if sought:
             look(record)
