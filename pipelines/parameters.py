@@ -34,6 +34,7 @@ class Parameters:
     root: str = _of(FetchConfig, "root")
     raw: str = _of(FetchConfig, "raw")
     sources: str = _of(FetchConfig, "sources")
+    limit: int = option(0, help="only the first this many records of each source, for a trial; 0 = all")
     source_options: str = _of(CleanConfig, "source_options")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")

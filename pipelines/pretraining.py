@@ -20,7 +20,7 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
-    "Data": ("raw", "sources", "source_options", "max_reject_fraction", "max_record_bytes"),
+    "Data": ("raw", "sources", "limit", "source_options", "max_reject_fraction", "max_record_bytes"),
     "Tokenizer": ("vocab_size",),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
