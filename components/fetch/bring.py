@@ -24,7 +24,7 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError
 from pairmill.log import event
-from pairmill.net import http, hub
+from pairmill.net import drive, http, hub
 from sources.card import CARD, CARD_BYTES
 from sources.extracts import extract_path, published_path
 from sources.origin import HubRows
@@ -261,8 +261,17 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
     local, note = folder / scratch.CONTENT / name, folder / "version"
     version = http.UNTOLD if work.version.startswith(http.UNTOLD) else work.version
     expected = "" if work.sha256 else version
+    address = drive.address_of(work.url)
     for again in (False, True):
-        http.download(work.url, local, note, expected=expected, hint=hint)
+        http.download(
+            address.url,
+            local,
+            note,
+            expected=expected,
+            headers=address.headers,
+            require=drive.require_file if address.version else None,
+            hint=hint,
+        )
         with local.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if not work.sha256 or sha256 == work.sha256:
@@ -292,8 +301,9 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
 
 
 def web_name(url: str, source: str) -> str:
-    """The name that a file over https gets."""
-    return _safe(storage.name_of(url.split("?")[0]) or source, url)
+    """The name that a file over https gets: the last part of its path, or what the link says after ``#``."""
+    address, _, name = url.partition("#")
+    return _safe(name or storage.name_of(address.split("?")[0]) or source, url)
 
 
 def _finished(local: Path) -> None:

@@ -19,7 +19,7 @@ from pairmill.formats import compressed, jsonstream
 from pairmill.formats.limits import BATCH_BYTES, RECORD_BYTES
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
-from pairmill.net import http, hub
+from pairmill.net import drive, http, hub
 from sources.card import COMPRESSED, suffix_of
 from sources.source import Source
 
@@ -80,7 +80,8 @@ class Place:
         if self.repo is not None and self.file is not None:
             raw = hub.opened(self.repo, self.commit, self.file)
         else:
-            raw = http.Ranged(self.url, expected=self.version, hint=self.hint)
+            address = drive.address_of(self.url)
+            raw = http.Ranged(address.url, expected=self.version, headers=address.headers, hint=self.hint)
         with raw, io.BufferedReader(raw, _BUFFER) as buffered:
             yield buffered
 
@@ -91,7 +92,10 @@ class Place:
             hub.download(self.repo, self.commit, self.file, local, note)
         else:
             expected = http.UNTOLD if self.version.startswith(http.UNTOLD) else self.version
-            http.download(self.url, local, note, expected=expected, hint=self.hint)
+            address = drive.address_of(self.url)
+            require = drive.require_file if address.version else None
+            headers = address.headers
+            http.download(address.url, local, note, expected=expected, headers=headers, require=require, hint=self.hint)
         return local
 
 
