@@ -124,7 +124,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             name: WorkerSlice.all(1 if stage in config.idle() else counts[number])
             for name, (stage, number) in SHARES.items()
         }
-        return {**{name: self._passed_on(name) for name in KINDS}, **shares}
+        return {**{f"given_{name}": self._passed_on(name) for name in KINDS}, **shares}
 
     def printed(self, config: FetchConfig, folder: str) -> list[str]:
         """The folder, if anything is to be cleaned, and a line for each option that gives finished data."""

@@ -37,7 +37,7 @@ class PassOn(Stage[Any, StagePlan[None]]):
             name=stage.name,
             folder=storage.join(stage.folder or stage.name, "given"),
             output_in_list=stage.output_in_list,
-            counts_rows=stage.counts_rows and given.rows is not None,
+            counts_rows=False,
         )
 
     def plan(self, config: Any) -> StagePlan[None]:
@@ -59,8 +59,15 @@ class PassOn(Stage[Any, StagePlan[None]]):
         yield []
 
     def ledger(self, plan: StagePlan[None], rounds: Rounds) -> Ledger:
-        rows = self._given.rows or 0
-        return Ledger(rows, rows, rows)
+        """Empty: this stage has read no row."""
+        return Ledger()
+
+    def rows_out(self, manifest: Manifest) -> int:
+        return int(manifest.data["given"].get("rows", 0))
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        given = manifest.data["given"]
+        return {"rows_out": given["rows"]} if "rows" in given else {}
 
     def finish(self, config: Any, plan: StagePlan[None], rounds: Rounds, out: Writer) -> dict[str, Any]:
         return {"given": plan.says}

@@ -217,6 +217,10 @@ class Stage(ABC, Generic[C, P]):
         """The output parameter that later Kubeflow tasks read: by default the URI of the finished folder."""
         return list_item(folder) if self.output_in_list else folder
 
+    def rows_out(self, manifest: Manifest) -> int:
+        """How many rows the result has, for later Kubeflow tasks."""
+        return manifest.ledger.rows_out
+
     def printed(self, config: C, folder: str) -> list[str]:
         """The lines of stdout: what the next stage takes. By default the URI of the finished folder."""
         return [folder]

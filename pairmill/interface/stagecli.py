@@ -38,13 +38,13 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         parameters={
             "output": stage.output(config, result.uri),
             "fingerprint": manifest.fingerprint,
-            "rows_out": ledger.rows_out,
+            "rows_out": stage.rows_out(manifest),
             **stage.parameters(config),
         },
         metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
         report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
         manifest=manifest.dump(),
-        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": stage.rows_out(manifest)},
         reused=result.reused,
         seconds=result.seconds,
     )
