@@ -107,6 +107,8 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
         sharing = "share" in inputs
         makers = {} if sharing else {task: name for name, task in reversed(made.items())}
         manifests = {launcher.lineage(name): task.outputs["manifest"] for task, name in makers.items()}
+        if STAGES[stage].passes_on and not sharing and fetched not in makers:
+            manifests[launcher.GIVEN] = fetched.outputs["manifest"]
         inputs |= {name: fetched.outputs[f"given_{name}"] for name in parameters.entries(stage)}
         taken = {name: getattr(given, name) for name in parameters.taken(stage)}
         task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)

@@ -32,8 +32,8 @@ STAGES = {
     for stage in (
         Component("fetch", FetchConfig, outputs=_FETCHED),
         Component("clean", CleanConfig, reads=("raw",)),
-        Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",)),
-        Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer")),
+        Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",), passes_on=True),
+        Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer"), passes_on=True),
         Component("sample", SampleConfig, reads=("tokenized_path",), required=_SAID),
     )
 }
