@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from pairmill import storage
+from pairmill.address import refuse
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef
@@ -88,6 +89,7 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
     refs: list[InputRef] = []
     rows: int | None = 0
     for given in uris:
+        refuse(given, option)
         uri = storage.normalise(given, option)
         found, ref, count = _discover_one(uri, endings, option, verify)
         if not found:

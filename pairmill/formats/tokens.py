@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,9 +260,24 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
         tasks = _promised(uri, manifest, verify)
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
         return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out, tokenizer)
-    tasks = []
-    read = [INFO]
     paths = {entry.path for entry in store.list(uri)}
+    names = names_in(uri, paths, tolerate_strays=tolerate_strays)
+    tasks = [Dataset(name, storage.join(uri, name)) for name in names]
+    read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
+    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
+    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
+    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
+    tasks = [_task(task.name, task.uri, contents) for task in tasks]
+    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+
+
+def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
+    """The data sets of a tokenized folder with these files, sorted.
+
+    Raises:
+        InputError: a data set lacks an array.
+    """
+    names = []
     for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
         files = [f"{name}/{array}.npy" for array in ARRAYS]
         missing = [path for path in files if path not in paths]
@@ -272,13 +287,8 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
             raise InputError(
                 "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
             )
-        tasks.append(Dataset(name, storage.join(uri, name)))
-        read += files
-    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
-    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
-    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
-    tasks = [_task(task.name, task.uri, contents) for task in tasks]
-    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+        names.append(name)
+    return names
 
 
 def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:
