@@ -16,8 +16,11 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef
 from pairmill.errors import InputError
 
-# How far a finished folder can be above one of its files: data_clustered/<set>/<file>.
-_DEPTH = 3
+HELD_OUT = "holdout/"
+"""How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
+
+# How far a finished folder can be above one of its files: holdout/data_clustered/<set>/<file>.
+_DEPTH = 4
 
 
 @dataclass(frozen=True)
