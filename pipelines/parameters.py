@@ -35,6 +35,7 @@ class Parameters:
     raw: str = _of(FetchConfig, "raw")
     sources: str = _of(FetchConfig, "sources")
     source_options: str = _of(CleanConfig, "source_options")
+    holdout: str = _of(CleanConfig, "holdout")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")

@@ -20,7 +20,7 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
-    "Data": ("raw", "sources", "source_options", "max_reject_fraction", "max_record_bytes"),
+    "Data": ("raw", "sources", "source_options", "holdout", "max_reject_fraction", "max_record_bytes"),
     "Tokenizer": ("vocab_size",),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
@@ -89,9 +89,9 @@ def _line(placement: Placement, image: str, given: Any) -> None:
     def placed(stage: str, made: dict[str, Any], **inputs: Any) -> Any:
         """A task of a stage: it reads the outputs of the tasks in ``made``, and takes the parameters that it has."""
         folders = {name: task.outputs["output"] for name, task in made.items()}
-        # A share gets no artifacts: no run of 2.17 that brought one into a loop is on record.
-        sharing = "share" in inputs
-        manifests = {} if sharing else {launcher.lineage(name): task.outputs["manifest"] for name, task in made.items()}
+        # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record.
+        sharing, inside = "share" in inputs, {"share", "held_out"} & inputs.keys()
+        manifests = {} if inside else {launcher.lineage(name): task.outputs["manifest"] for name, task in made.items()}
         taken = {name: getattr(given, name) for name in parameters.taken(stage)}
         task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)
         return task.set_display_name(
@@ -115,6 +115,8 @@ def _line(placement: Placement, image: str, given: Any) -> None:
     trained = shared("train_tokenizer", rows=cleaned)
     tokenized = shared("tokenize", rows=cleaned, tokenizer=trained)
     placed("sample", {"tokenized_path": tokenized})
+    with dsl.If(given.holdout != ""):
+        placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
 
 
 pretraining = build(Placement())
