@@ -38,6 +38,7 @@ class Parameters:
     sources: str = _of(FetchConfig, "sources")
     rows: str = _of(FetchConfig, "rows")
     source_options: str = _of(CleanConfig, "source_options")
+    holdout: str = _of(CleanConfig, "holdout")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
     tokenizer: str = _of(FetchConfig, "tokenizer")

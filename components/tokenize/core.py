@@ -18,6 +18,7 @@ from components.tokenize.encode import EncodeRows, Vocabulary
 from components.tokenize.merge import MergeArrays
 from components.tokenize.report import report_of, sums_of
 from pairmill.engine import inputs
+from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -63,7 +64,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         uri = locate(config.tokenizer, config.root)
         data = read(uri)
         digest = hashlib.sha256(data).hexdigest()
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
+        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
         refs = [*found.refs, InputRef("tokenizer", digest[:16])]
@@ -115,8 +116,15 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
-        out.write(tokens.INFO, json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode())
-        return {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
+        said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
+        out.write(tokens.INFO, said)
+        held_out = _held_out(plan, encoded)
+        if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
+            out.write(HELD_OUT + tokens.INFO, said)
+            if config.profile == "pairmill":
+                out.write(HELD_OUT + NAME, plan.context.text.encode())
+        data = {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
+        return {**data, **({"held_out": held_out} if held_out else {})}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sums, per_byte = sums_of(manifest)
@@ -127,14 +135,26 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         return report_of(manifest)
 
 
+def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, int]:
+    """Held-out rows by task."""
+    rows_of = {record.name: record.ledger.rows_kept for record in encoded}
+    return {
+        task: sum(rows_of[shard.name] for shard in shards)
+        for task, shards in plan.shards.items()
+        if task.startswith(HELD_OUT)
+    }
+
+
 def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
     slices = [FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes)]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
         slices = SLICING.cut(slices[0])
+    held_out = file.task.startswith(HELD_OUT)
+    identity = [*identity, file.sha256, file.kind, *(["held out"] if held_out else [])]
     if len(slices) == 1:
-        yield EncodeRows(file.task, content_key(*identity, file.sha256, file.kind), file.size, slices[0], False)
+        yield EncodeRows(file.task, content_key(*identity), file.size, slices[0], False, held_out)
         return
     for index, part in enumerate(slices):
-        key = content_key(*identity, file.sha256, file.kind, [part.start, part.stop])
-        yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True)
+        key = content_key(*identity, [part.start, part.stop])
+        yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True, held_out)

@@ -105,6 +105,7 @@ class EncodeRows(Shard[Vocabulary]):
 
     part: FileSlice
     is_piece: bool
+    held_out: bool = False
 
     def random_access(self) -> Mapping[str, Content]:
         return self.part.random_access
@@ -138,7 +139,11 @@ class EncodeRows(Shard[Vocabulary]):
                 totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
                 if context.native:
                     totals["dropped_bytes"] += dropped
-        ledger.rows_kept = ledger.rows_out = ledger.rows_in
+        ledger.rows_kept = ledger.rows_in
+        if self.held_out:  # no later stage trains on them
+            ledger.note("held_out", ledger.rows_in)
+        else:
+            ledger.rows_out = ledger.rows_in
         ledger.measures = totals
         return ShardResult(ledger)
 

@@ -37,7 +37,7 @@ class MergeArrays(Shard[object]):
             content_key("tokenize gather", [piece.key for piece in pieces]),
             sum(file.size for piece in pieces for file in piece.files),
             tuple((piece.folder, piece.ledger.measures["tokens"]) for piece in pieces),
-            sum(piece.ledger.rows_out for piece in pieces),
+            sum(piece.ledger.rows_kept for piece in pieces),
         )
 
     def run(self, context: object, out: Writer) -> ShardResult:

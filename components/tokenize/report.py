@@ -35,6 +35,7 @@ def report_of(manifest: Manifest) -> Report:
         "tokenize",
         {
             "Rows": ledger.rows_in,
+            **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
             "Tokens": sums["tokens"],
             "Response tokens": sums["response_tokens"],
             "Tokens per byte": per_byte,
