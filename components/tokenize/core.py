@@ -22,7 +22,7 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import rows, tokens
+from pairmill.formats import rows, tokens, window_files
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
@@ -59,6 +59,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
+        identity += [one for one in (config.window_options(),) if one]
         refs = [*found.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
@@ -68,6 +69,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             rows_expected=found.rows,
             build_context=lambda: Vocabulary.of(config, uri, data),
             shards={file.task: list(_shards(file, identity, config)) for file in found.files},
+            options=config.window_options(),
         )
 
     def rounds(
@@ -94,7 +96,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         for record in (*encoded, *merged):
             if record.name not in in_pieces:
                 for file in record.files:
-                    out.link(record.folder, file, task=record.name)
+                    if file.path != f"{window_files.NAME}.npy":
+                        out.link(record.folder, file, task=record.name)
+                    elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
+                        out.link(record.folder, file, path=window_files.path_of(record.name))
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
@@ -108,6 +113,9 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
+        if config.windows:
+            end = config.end_of_document
+            out.write(f"{window_files.FOLDER}/{window_files.INFO}", window_files.describe(end, plan.context.eod))
         out.write(tokens.INFO, json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode())
         return {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
 
