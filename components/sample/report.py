@@ -60,8 +60,8 @@ def report_of(manifest: Manifest) -> Report:
         )
     if split:
         look_at.append(
-            f"{split:,} rows are longer than the context and were split into {pieces:,}: {split_tokens:,} response tokens; "
-            f"{repeated:,} instruction tokens are repeated."
+            f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
+            f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
         )
     if idle:
         # All of them: the misspelt one may be the last of many.

@@ -2,11 +2,12 @@
 
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.sample.config import SampleConfig
@@ -111,7 +112,7 @@ def test_the_pieces_of_a_document_joined_are_its_tokens(given_case: dict[str, ob
     assert all(one in documents for one in joined)  # in their order
 
 
-@GATE
+@settings(GATE, max_examples=25)
 @given(CASES)
 def test_a_loader_gives_every_piece(given_case: dict[str, object]) -> None:
     case = Case.of(**given_case)  # type: ignore[arg-type]
@@ -135,7 +136,7 @@ def test_a_loader_gives_every_piece(given_case: dict[str, object]) -> None:
         with Loader(RowPlan(sampled, tail="keep", target_only=False), batch_tokens=64, threads=0) as loader:
             for batch in loader:
                 ends = batch["cu_seqlens"][: batch.scalars["numseqs"] + 1].tolist()
-                for number, (start, end) in enumerate(zip(ends, ends[1:], strict=False)):
+                for number, (start, end) in enumerate(pairwise(ends)):
                     tokens = (*batch["inputs"][start:end].tolist(), int(batch["labels"][end - 1]))
                     asked = int(batch["prefix_lens"][number])
                     found[tokens[:asked], tokens[asked:]] += 1
