@@ -23,7 +23,7 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import rows, tokens
+from pairmill.formats import rows, tokens, window_files
 from pairmill.formats.given import tokenized_at
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
@@ -67,6 +67,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
+        identity += [one for one in (config.window_options(),) if one]
         refs = [*found.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
@@ -76,6 +77,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             rows_expected=found.rows,
             build_context=lambda: Vocabulary.of(config, uri, data),
             shards={file.task: list(_shards(file, identity, config)) for file in found.files},
+            options=config.window_options(),
         )
 
     def rounds(
@@ -102,7 +104,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         for record in (*encoded, *merged):
             if record.name not in in_pieces:
                 for file in record.files:
-                    out.link(record.folder, file, task=record.name)
+                    if file.path != f"{window_files.NAME}.npy":
+                        out.link(record.folder, file, task=record.name)
+                    elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
+                        out.link(record.folder, file, path=window_files.path_of(record.name))
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
@@ -116,6 +121,9 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
+        if config.windows:
+            end = config.end_of_document
+            out.write(f"{window_files.FOLDER}/{window_files.INFO}", window_files.describe(end, plan.context.eod))
         said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
         out.write(tokens.INFO, said)
         held_out = _held_out(plan, encoded)
