@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
+from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
@@ -68,12 +69,16 @@ class Vocabulary:
         }
         missing = [token for token, number in ids.items() if number is None]
         if missing:
+            fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
+            hint = "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions="
+            if fit:
+                hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(missing),
+                got=", ".join(dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
+                hint=hint,
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
