@@ -305,9 +305,9 @@ def test_version_says_which_pairmill_this_is(capsys: pytest.CaptureFixture[str])
 
 
 def test_an_empty_token_is_refused_by_the_name_of_its_option() -> None:
-    with pytest.raises(UsageError, match="^conditions: cot: is empty; expected a token"):
-        given = ["rows=x", "tokenizer=y", "root=z", "conditions=direct=<a>,cot="]
-        cli.build(config_class("tokenize"), cli.split(given))
+    given = cli.split(["rows=x", "tokenizer=y", "root=z", "conditions=direct=<a>,cot="])
+    with pytest.raises(UsageError, match=r"^conditions: cot: is empty; expected a token"):
+        cli.build(config_class("tokenize"), given)
 
 
 # --- exit codes and streams -----------------------------------------------------------------------------------------
