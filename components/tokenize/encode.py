@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
@@ -70,12 +71,16 @@ class Vocabulary:
         ids = {token: encoder.token_to_id(token) for token in named}
         missing = [token for token, number in ids.items() if number is None]
         if missing:
+            fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
+            hint = "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions="
+            if fit:
+                hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(missing),
+                got=", ".join(dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
+                hint=hint,
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
