@@ -38,6 +38,7 @@ class Parameters:
     raw: str = _of(FetchConfig, "raw")
     sources: str = _of(FetchConfig, "sources")
     rows: str = _of(FetchConfig, "rows")
+    limit: int = option(0, help="only the first this many records of each source, for a trial; 0 = all")
     source_options: str = _of(CleanConfig, "source_options")
     holdout: str = _of(CleanConfig, "holdout")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")

@@ -94,6 +94,7 @@ class Mapped(Source):
             optional=tuple(column for column in optional if column not in needed),
             described_in=file.uri,
             attributes=self._attributes.types,
+            limit=file.number("limit"),
             watched=tuple(self._watched(file)),
             # Shards know a source by name and version, so another meaning is another version.
             version=int(hashlib.sha256(canonical([_MEANING, meaning])).hexdigest()[:12], 16),

@@ -53,8 +53,16 @@ class CleanConfig(StageConfig):
         help="largest fraction of malformed records in a source; they go to rejects/; more fail it (data_io: any)",
     )
 
+    limit: int = option(
+        0,
+        help="read only the first this many records of each source; 0 = all, or all of the extract that fetch made",
+        changes_bytes=False,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.limit < 0:
+            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(
                 "out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1"

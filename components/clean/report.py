@@ -32,9 +32,11 @@ def report_of(manifest: Manifest) -> Report:
     odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
     turns = {name: one.notes.get(FURTHER_TURNS, 0) for name, one in ledgers.items()}
     chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
+    parts = [f"{name} ({one['about']['extract']})" for name, one in sources.items() if "extract" in one["about"]]
     look_at = [
         said
         for names, said in (
+            (parts, f"Not all records were read: {describe_names(parts)}."),
             (empty, f"Nothing is kept of {describe_names(empty)}."),
             (few, f"Less than half is kept of {describe_names(few)}."),
             (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
@@ -160,7 +162,9 @@ def _licences(sources: Mapping[str, Mapping[str, Any]]) -> Table:
     about = {name: one["about"] for name, one in sources.items()}
     # Of raw files that were not fetched no revision is known.
     names = [
-        name for name in ("licence", "revision", "origin", "citation") if any(name in one for one in about.values())
+        name
+        for name in ("licence", "extract", "revision", "origin", "citation")
+        if any(name in one for one in about.values())
     ]
     return Table(
         "Licences and citations",
