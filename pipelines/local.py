@@ -42,6 +42,8 @@ class TaskRun:
     exit_code: int
     seconds: float
     output: dict[str, Any] = field(default_factory=dict)
+    held_out: bool = False
+    """Whether it sampled the held-out rows: the pipeline has two tasks of that stage."""
 
     def artifact(self, name: str) -> dict[str, Any]:
         """An output artifact: its uri and its metadata."""
@@ -120,6 +122,7 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
                 log.logger().error("task %s did not write %s", record.stage, ", ".join(missing) or "executor output")
                 return status.Status.FAILURE
             record.output = json.loads(task.output_file.read_text())
+            record.held_out = bool(task.parameters.get("held_out"))
             return status.Status.SUCCESS
 
     subprocess_task_handler.SubprocessTaskHandler = NativeTaskHandler
@@ -163,10 +166,13 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> 
     lines = []
     reused = True
     for task in runs:
-        final = task.artifact(launcher.MANIFEST)["metadata"]
-        state = "reused" if final["reused"] == "true" else "made"
+        made = task.artifact(launcher.MANIFEST)["metadata"]
+        state = "reused" if made["reused"] == "true" else "made"
         reused = reused and state == "reused"
-        lines.append(f"  {task.stage:16} {state:7} {task.seconds:6.1f} s  {final['data']}")
+        name = f"{task.stage}, held out" if task.held_out else task.stage
+        lines.append(f"  {name:16} {state:7} {task.seconds:6.1f} s  {made['data']}")
+        if not task.held_out:
+            final = made
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
     if arguments["output_path"]:
         lines.append(f"  arrays: {arguments['output_path'].replace(FINGERPRINT, final['fingerprint'])}")

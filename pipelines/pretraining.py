@@ -21,8 +21,11 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
-    "Data": ("raw", "sources", "rows", "tokenized", "source_options", "max_reject_fraction", "max_record_bytes"),
-    "Tokenizer": ("tokenizer", "vocab_size"),
+    "Data": (
+        *("raw", "sources", "rows", "tokenized", "source_options", "holdout"),
+        *("max_reject_fraction", "max_record_bytes"),
+    ),
+    "Tokenizer": ("tokenizer", "vocab_size", "template"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
 _GIVEN = {
@@ -103,11 +106,12 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
         # In place of the result of a stage that is left out, fetch has what was given.
         folders = {name: task.outputs["output"] for name, task in made.items() if task is not fetched}
         folders |= {name: task.outputs[_GIVEN[name]] for name, task in made.items() if task is fetched}
-        # A share gets no artifacts: no run of 2.17 that brought one into a loop is on record. No task gets one twice.
-        sharing = "share" in inputs
-        makers = {} if sharing else {task: name for name, task in reversed(made.items())}
+        # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record. No task
+        # gets one twice.
+        sharing, inside = "share" in inputs, {"share", "held_out"} & inputs.keys()
+        makers = {} if inside else {task: name for name, task in reversed(made.items())}
         manifests = {launcher.lineage(name): task.outputs["manifest"] for task, name in makers.items()}
-        if STAGES[stage].passes_on and not sharing and fetched not in makers:
+        if STAGES[stage].passes_on and not inside and fetched not in makers:
             manifests[launcher.GIVEN] = fetched.outputs["manifest"]
         inputs |= {name: fetched.outputs[f"given_{name}"] for name in parameters.entries(stage)}
         taken = {name: getattr(given, name) for name in parameters.taken(stage)}
@@ -136,6 +140,8 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
     trained = shared("train_tokenizer", rows=cleaned)
     tokenized = shared("tokenize", rows=cleaned, tokenizer=trained)
     placed("sample", {"tokenized_path": tokenized})
+    with dsl.If(given.holdout != ""):
+        placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
 
 
 pretraining = build(Placement())
