@@ -114,16 +114,25 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchPlan(StagePlan[FetchConfig]):
-    """Args: shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone."""
+    """What is fetched.
+
+    Args:
+        shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone.
+        sources: all of them, and finished data.
+        root: URI of the project folder.
+        passed_on: option and URI of finished data that is where it is.
+    """
 
     shards: list[FetchFiles]
     sources: list[PlannedSource]
     root: str
+    passed_on: list[list[str]]
 
     def described(self, sources: list[PlannedSource]) -> Self:
         """The plan with what its manifest will say about these sources; their order is not content."""
         ordered = sorted(sources, key=lambda one: one.source.name)
-        said = {one.source.name: one.about for one in ordered}
+        said: object = {one.source.name: one.about for one in ordered}
+        said = [said, self.passed_on] if self.passed_on else said
         return replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said)
 
 
@@ -141,6 +150,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def __init__(self) -> None:
         self._given: list[tuple[str, str, bool]] = []
         """What later stages are given: option, URI, and whether the files are there only once the stage has run."""
+        self._found: dict[str, str] = {}
 
     def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
         counts = {1: config.split, 2: later_shares(config.split)}
@@ -157,10 +167,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def _passed_on(self, option: str) -> str:
         """What later stages are given by this option, once the stage has run."""
+        if option in self._found:
+            return self._found[option]
         uris = [uri for name, uri, _ in self._given if name == option]
         distant = {uri for _, uri, later in self._given if later}
         found = [one for uri in uris for one in (places(option, uri, check=False) if uri in distant else [uri])]
-        return ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        self._found[option] = ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        return self._found[option]
 
     def plan(self, config: FetchConfig) -> FetchPlan:
         given = storage.normalise(config.raw, "raw") if config.raw else ""
@@ -182,7 +195,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if missing or distant:
             found += self._plan_locked([*missing, *distant], config)
         planned = {one.source.name: one for one, _ in found}
-        self._given = []
+        self._given, self._found = [], {}
         for name, items in asked.items():
             for item, address in items:
                 if address is not None:
@@ -201,6 +214,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             shards=[shard for _, shards in found for shard in shards],
             sources=[],
             root=config.root,
+            passed_on=[[name, uri] for name, uri, later in self._given if not later],
         )
         return plan.described([one for one, _ in found])
 
@@ -439,7 +453,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if seen:
             _lock_digests(lock_of(config), seen)
         _lock_tokenizer(lock_of(config), plan, config.root)
-        return {"sources": index, **({"given": given} if given else {})}
+        return {
+            "sources": index,
+            **({"given": given} if given else {}),
+            **({"passed_on": plan.passed_on} if plan.passed_on else {}),
+        }
 
     def _publish(self, one: PlannedSource, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
         """Finish the raw folder of a source and index it; return what the manifest says about it."""
