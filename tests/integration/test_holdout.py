@@ -325,7 +325,7 @@ def test_the_held_out_folder_is_a_tokenized_folder(line: tuple[Path, tools.Done]
     assert inner.code == 0, inner.err
     # A plan of held-out rows is carried out as any other, on another machine as well.
     plans = [
-        path for path in (top / "root" / "sample").iterdir() if "held_out" in str(tools.read_manifest(path)["inputs"])
+        path.parent for path in (top / "root" / "sample").glob("*/_MANIFEST.json") if '"held_out"' in path.read_text()
     ]
     (plan,) = plans
     assert tools.stage("sample", plan=plan, output_path=tmp_path / "b").code == 0
