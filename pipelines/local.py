@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from components.sample.node.config import FINGERPRINT
-from pairmill import log, storage
+from pairmill import log
 from pairmill.errors import PairmillError
-from pairmill.formats import prefixes
 from pairmill.interface import cli, launcher
 from pipelines import parameters
 
@@ -148,16 +147,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work() -> None:
         start = time.monotonic()
         arguments = dataclasses.asdict(cli.build(parameters.Parameters, cli.split(given)))
-        for name in parameters.PLACES:
-            # The default file may be absent. As an absolute path it would look like one that was given, which may not.
-            if arguments[name] and arguments[name] != prefixes.DEFAULT:
-                arguments[name] = storage.normalise(arguments[name], name)
+        arguments |= parameters.placed(arguments)
         parameters.stage_configs(arguments)
         from pipelines.placement import Placement
         from pipelines.pretraining import build
 
         # No fan-out: processes share the work here, and kfp's local loops replace the outputs of tasks before them.
-        pipeline = build(Placement(retries=0))
+        # It is built for this run alone, so a stage whose result is given is left out.
+        pipeline = build(Placement(retries=0), without=parameters.idle(arguments))
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))
         _show(runs, arguments, time.monotonic() - start)

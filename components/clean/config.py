@@ -27,8 +27,17 @@ class CleanConfig(StageConfig):
         changes_bytes=False,
     )
     sources: list[str] = option(
-        ["all"],
-        help="sources to clean, by name or as YAML files that describe one; all = every known one that is in raw",
+        [],
+        help="sources to clean, by name or as YAML files that describe one; all = every known one that is in raw; "
+        "empty = all, or none with rows= or tokenized=",
+    )
+    rows: list[str] = option(
+        [],
+        help="folders or URIs of finished rows, joined by commas: passed on beside what is cleaned, and not copied",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that a later stage passes on: there is nothing to clean", changes_bytes=False
     )
     source_options: list[str] = option(
         [], help="options of single sources, as <source>.<option>=<value>; listed at the end of --help"
@@ -50,8 +59,8 @@ class CleanConfig(StageConfig):
             raise UsageError(
                 "out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1"
             )
-        if not self.sources:
-            raise UsageError("is empty", where="sources", expected="all, or names joined by commas")
+        if not self.sources and not self.rows and not self.tokenized:
+            self.sources = ["all"]
         self.held_out()
         self.source_options = sorted(self.source_options)
         self.options_of("")

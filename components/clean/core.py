@@ -22,7 +22,8 @@ from components.clean.report import report_of
 from components.clean.sink import SCRATCH
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.options import list_item
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.slices import FileSlice, Slicing, grouped
@@ -59,6 +60,33 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         "revision, when CSV was read otherwise, and when a raw file changed while it was read",
     }
     config = CleanConfig
+
+    def given(self, config: CleanConfig) -> GivenResult | None:
+        if config.tokenized:
+            return GivenResult("tokenized")
+        if config.sources:
+            return None
+        from pairmill.formats import given
+
+        found = [given.rows_at(uri, check=False, count=True) for uri in given.list_of(config.rows, "rows")]
+        counts = [one.rows for one in found if one.rows is not None]
+        return GivenResult(
+            "rows",
+            tuple(uri for one in found for uri in one.uris),
+            sum(one.files for one in found),
+            sum(one.size for one in found),
+            sum(counts) if len(counts) == len(found) else None,
+        )
+
+    def output(self, config: CleanConfig, folder: str) -> str:
+        """The rows that were given, and the stage's own: the next stages read both."""
+        from pairmill.formats import given
+
+        places = [uri for place in given.list_of(config.rows, "rows") for uri in given.rows_at(place, check=False).uris]
+        return ",".join(map(list_item, [*places, folder]))
+
+    def printed(self, config: CleanConfig, folder: str) -> list[str]:
+        return [self.output(config, folder) if config.rows else folder]
 
     def plan(self, config: CleanConfig) -> CleanPlan:
         shards: list[CleanPieces] = []

@@ -17,7 +17,11 @@ class TokenizeConfig(StageConfig):
 
     rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
     tokenizer: str = option(
-        help="a tokenizer.json, a folder or URI that holds one, or owner/name@revision of the Hub", changes_bytes=False
+        help="a tokenizer.json, a folder or URI that holds one, or hf://owner/name@revision of the Hub",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that exists: passed on, and nothing is encoded", changes_bytes=False
     )
     boq: str = option("<|im_start|>", help="token before a question")
     eoq: str = option("<|im_end|>", help="token after a question")

@@ -20,10 +20,11 @@ from components.tokenize.report import report_of, sums_of
 from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows, tokens
+from pairmill.formats.given import tokenized_at
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
@@ -52,6 +53,12 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     version: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
     config = TokenizeConfig
+
+    def given(self, config: TokenizeConfig) -> GivenResult | None:
+        if not config.tokenized:
+            return None
+        found = tokenized_at(config.tokenized, "tokenized")
+        return GivenResult("tokenized", found.uris, found.files, found.size, found.rows)
 
     def plan(self, config: TokenizeConfig) -> TokenizePlan:
         uri = locate(config.tokenizer, config.root)

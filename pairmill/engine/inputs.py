@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from pairmill import storage
+from pairmill.address import refuse
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import File, InputRef
@@ -94,6 +95,7 @@ def discover(
     refs: list[InputRef] = []
     rows: int | None = 0
     for given in uris:
+        refuse(given, option)
         uri = storage.normalise(given, option)
         found, ref, count = _discover_one(uri, endings, option, verify, held_out)
         if not found:

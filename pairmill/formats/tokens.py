@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -267,16 +267,31 @@ def open_folder(
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
         rows = manifest.held_out if held_out else manifest.ledger.rows_out
         return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer)
-    tasks = []
-    read = [INFO]
     paths = {entry.path for entry in store.list(uri)}
     if held_out:
         if HELD_OUT + INFO not in paths:
             raise _nothing_held_out(option, uri)
         inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
         return replace(inner, uri=uri, tasks=[replace(one, name=HELD_OUT + one.name) for one in inner.tasks])
-    if HELD_OUT + INFO in paths:
-        paths = {path for path in paths if not path.startswith(HELD_OUT)}
+    names = names_in(uri, paths, tolerate_strays=tolerate_strays)
+    tasks = [Dataset(name, storage.join(uri, name)) for name in names]
+    read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
+    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
+    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
+    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
+    tasks = [_task(task.name, task.uri, contents) for task in tasks]
+    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+
+
+def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
+    """The data sets of a tokenized folder with these files, sorted.
+
+    Raises:
+        InputError: a data set lacks an array.
+    """
+    names = []
+    if HELD_OUT + INFO in paths:  # a tokenized folder of its own
+        paths = [path for path in paths if not path.startswith(HELD_OUT)]
     for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
         files = [f"{name}/{array}.npy" for array in ARRAYS]
         missing = [path for path in files if path not in paths]
@@ -286,13 +301,8 @@ def open_folder(
             raise InputError(
                 "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
             )
-        tasks.append(Dataset(name, storage.join(uri, name)))
-        read += files
-    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
-    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
-    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
-    tasks = [_task(task.name, task.uri, contents) for task in tasks]
-    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+        names.append(name)
+    return names
 
 
 def _nothing_held_out(option: str, uri: str) -> InputError:
