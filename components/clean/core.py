@@ -292,6 +292,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         if config.holdout:
             held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))
+            rows, tasks = sum(held_out.values()), len(held_out)
+            event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
         return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
