@@ -75,7 +75,8 @@ class Vocabulary:
                 where=uri,
                 got=", ".join(missing),
                 expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
+                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= "
+                f"{'eod= ' if config.windows else ''}conditions=",
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
