@@ -163,7 +163,7 @@ def test_windows_of_flat_files_are_windows_of_the_rows_tokens(line: Line) -> Non
     assert Windows.of_files(copied, seq_len=16).digest == made.digest
     damaged = writable(copied / "windows.json")
     damaged.write_text('{"eod": 5}')
-    with pytest.raises(InputError, match="windows.json: does not name the end of a document"):
+    with pytest.raises(InputError, match=r"windows.json: does not name the end of a document"):
         Windows.of_files(copied, seq_len=16)
 
 
@@ -187,7 +187,7 @@ def test_a_mixture_of_two_tasks_delivers_every_document(line: Line) -> None:
         )
         mine = Counter({row: count for row, count in seen.items() if row[0] == number})
         # Draws are dealt to sources by their sizes, plus or minus one or two.
-        assert sum((mine - expected).values()) + sum((expected - mine).values()) <= 2 < source.windows
+        assert sum((mine - expected).values()) + sum((expected - mine).values()) <= 4 < source.windows / 10
 
 
 def test_pieces_other_ends_and_defaults(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
