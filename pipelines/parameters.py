@@ -13,6 +13,7 @@ from typing import Any
 from components.clean.config import CleanConfig
 from components.fetch.config import FetchConfig
 from components.sample.config import SampleConfig
+from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
 from pairmill.engine.options import default_of, option
@@ -38,6 +39,7 @@ class Parameters:
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
+    windows: bool = _of(TokenizeConfig, "windows")
     prefix_config_path: str = _of(SampleConfig, "prefix_config_path")
     epochs: int = _of(SampleConfig, "epochs")
     context_size: int = _of(SampleConfig, "context_size")

@@ -21,7 +21,7 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
     "Data": ("raw", "sources", "source_options", "max_reject_fraction", "max_record_bytes"),
-    "Tokenizer": ("vocab_size",),
+    "Tokenizer": ("vocab_size", "windows"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
 _PAGES = {"Operating it": "docs/operations.md", "Sources": "docs/sources.md", "What it writes": "docs/format.md"}
