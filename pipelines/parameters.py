@@ -47,6 +47,7 @@ class Parameters:
     tokenized: str = _of(FetchConfig, "tokenized")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
     template: str = _of(TokenizeConfig, "template")
+    windows: bool = _of(TokenizeConfig, "windows")
     prefix_config_path: str = _of(SampleConfig, "prefix_config_path")
     epochs: int = _of(SampleConfig, "epochs")
     context_size: int = _of(SampleConfig, "context_size")

@@ -72,7 +72,8 @@ class Vocabulary:
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
-            hint = "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions="
+            others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
+            hint = f"train it with these special_tokens=, or choose others with {others}"
             if fit:
                 hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
