@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
+from sources.attributes import Attributes
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
 from sources.description import TAGS, Description, tags_of, wrong_tag
 from sources.expression import Expression, Failed
@@ -33,6 +34,7 @@ from sources.source import (
     Parsed,
     Source,
     Unit,
+    WrongAttribute,
     shown,
 )
 from sources.template import Template, print_number
@@ -68,6 +70,7 @@ class Mapped(Source):
         self._texts = {"instruction": self._instruction, "response": self._response}
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
+        self._attributes = Attributes(file)
         output = file.output(name)
         needed = [path.column for text in self._texts.values() for path in text.paths]
         optional = self._where.optional if self._where else ()
@@ -77,7 +80,9 @@ class Mapped(Source):
             # Which files, in which order: the files themselves are known by their content.
             [self._patterns, self._config, self._splits],
             [self._strip, output],
+            *([self._attributes.meaning] if self._attributes.types else []),
         ]
+        optional = (*optional, *(column for column in self._attributes.columns if column not in optional))
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
             name=name,
@@ -88,6 +93,7 @@ class Mapped(Source):
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(column for column in optional if column not in needed),
             described_in=file.uri,
+            attributes=self._attributes.types,
             watched=tuple(self._watched(file)),
             # Shards know a source by name and version, so another meaning is another version.
             version=int(hashlib.sha256(canonical([_MEANING, meaning])).hexdigest()[:12], 16),
@@ -103,6 +109,7 @@ class Mapped(Source):
                 known.add(path.steps)
                 below = tuple(one for one in asked if one.steps == path.steps[: len(one.steps)])
                 yield Watched(path, file.place(key), below)
+        yield from (one for one in self._attributes.watched() if one.path.steps not in known)
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         if self._patterns:
@@ -175,7 +182,12 @@ class Mapped(Source):
         further = self._chat.further_turns(record) if self._chat else 0
         return (row, Note(FURTHER_TURNS, further)) if further else row
 
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        return self._attributes.of(record)
+
     def explain(self, record: Any, why: Malformed) -> Finding:
+        if isinstance(why, WrongAttribute):
+            return self._attributes.explain(why)
         if why.reason == "not_an_object":
             return Finding(kind_of(record))
         if why.reason == "where_failed":

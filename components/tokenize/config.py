@@ -29,7 +29,11 @@ class TokenizeConfig(StageConfig):
         changes_bytes=False,
     )
     tokenizer: str = option(
-        help="a tokenizer.json, a folder or URI that holds one, or owner/name@revision of the Hub", changes_bytes=False
+        help="a tokenizer.json, a folder or URI that holds one, or hf://owner/name@revision of the Hub",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that exists: passed on, and nothing is encoded", changes_bytes=False
     )
     template: str = option(
         DEFAULT,
@@ -43,16 +47,32 @@ class TokenizeConfig(StageConfig):
         [],
         help="tag=token for each condition tag, joined by commas; none = tags get no token; empty = the template's",
     )
+    # Named in the manifest only if set: folders made without them keep their names and bytes.
+    windows: bool = option(
+        False, help="also write flat token files, windows/<task>.npy, that Windows reads", changes_bytes=False
+    )
+    eod: str = option(
+        "", help="with windows=true: token after a document, in place of eoa; empty = eoa", changes_bytes=False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.rows and not self.tokens:
+        if not self.rows and not self.tokens and not self.tokenized:
             raise UsageError("required option missing", where="rows", expected="rows=…, tokens=… or both")
         # Manifest and keys have the tokens, not the template's name: named or written out, they are the same work.
         chosen = template(self.template)
         self.boq, self.eoq, self.eoa = self.boq or chosen.boq, self.eoq or chosen.eoq, self.eoa or chosen.eoa
         named = [f"{tag}={token}" for tag, token in chosen.conditions.items()]
         self.conditions = self.conditions or named or [NONE]
+        if self.eod and not self.windows:
+            raise UsageError("only flat files have it", where="eod", got=self.eod, expected="windows=true with it")
+        if self.windows and self.profile == "data_io":
+            raise UsageError(
+                "the reference writes no flat files",
+                where="windows",
+                got="profile=data_io",
+                expected="profile=pairmill",
+            )
         for tag, token in self.condition_tokens().items():
             if not token:
                 raise UsageError("is empty", where=f"conditions: {tag}", expected="a token of the tokenizer")
@@ -62,6 +82,15 @@ class TokenizeConfig(StageConfig):
             raise UsageError(
                 "the reference has a token for each tag", where="conditions", got=NONE, expected="tag=token, …"
             )
+
+    @property
+    def end_of_document(self) -> str:
+        """The token that ends a document in flat files."""
+        return self.eod or self.eoa
+
+    def window_options(self) -> dict[str, object]:
+        """What keys and manifest say about flat files; nothing if there are none."""
+        return {"windows": True, "eod": self.end_of_document} if self.windows else {}
 
     def condition_tokens(self) -> dict[str, str]:
         """Token by condition tag; of two values for one tag the later wins, as in the reference.

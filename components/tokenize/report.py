@@ -39,10 +39,12 @@ def report_of(manifest: Manifest) -> Report:
         "tokenize",
         {
             "Rows": ledger.rows_in,
+            **({"Held-out rows": manifest.held_out} if manifest.held_out else {}),
             "Tokens": sums["tokens"],
             "Response tokens": sums["response_tokens"],
             "Tokens per byte": per_byte,
             "Bytes without symbol": measures.get("dropped_bytes", "not known"),
+            **({"Tokens in flat files": measures["window_tokens"]} if "window_tokens" in measures else {}),
             "Vocabulary": manifest.data["vocab_size"],
             "Fingerprint": manifest.fingerprint,
         },

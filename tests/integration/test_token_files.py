@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.tokenize import core, given
+from components.tokenize import core, token_inputs
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
-from components.tokenize.given import Rows
+from components.tokenize.token_inputs import Rows
 from pairmill.encoder import Encoder
 from pairmill.engine import runner, shards
 from pairmill.engine.manifest import Ledger, Manifest
@@ -144,7 +144,7 @@ def test_large_files_in_pieces_give_the_task_of_the_whole_file(
     assert "pieces" not in manifest.data
 
     monkeypatch.setattr(core, "SLICING", Slicing(4_000, 0, 8_000))
-    monkeypatch.setattr(given, "_BLOCK_BYTES", 500)
+    monkeypatch.setattr(token_inputs, "_BLOCK_BYTES", 500)
     cut, parts = tokenize(world, tmp_path / "cut", tokens=[str(tmp_path / "in")])
     assert {task: len(names) > 3 for task, names in parts.data["pieces"].items()} == {"a.parquet": True, "b.bin": True}
     assert parts.ledger == manifest.ledger
