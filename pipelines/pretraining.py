@@ -25,7 +25,7 @@ _GROUPS = {
         *("raw", "sources", "rows", "tokenized", "limit", "source_options", "holdout"),
         *("max_reject_fraction", "max_record_bytes"),
     ),
-    "Tokenizer": ("tokenizer", "vocab_size", "template", "windows"),
+    "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
 _GIVEN = {

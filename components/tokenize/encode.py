@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -142,6 +142,8 @@ class EncodeRows(Shard[Vocabulary]):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
+                if not context.conditions:
+                    batch = _untagged(batch)
                 with _rows_named(uri, batch.start, context):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
@@ -178,6 +180,12 @@ def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     texts = [getattr(batch, name) for name in rows.FIELDS]
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
+
+
+def _untagged(batch: rows.Batch) -> rows.Batch:
+    import pyarrow as pa
+
+    return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
 def _spans(
