@@ -81,8 +81,9 @@ class BookCorpus(Source):
             yield place, _block(block, empty)
 
     def parse(self, record: Any, context: Context) -> Parsed:
-        notes = [Note("sentences_joined", record["sentences"]), Note("empty_sentences", record["empty"])]
-        return [Row("", "", record["text"]), *(note for note in notes if note.times)]
+        row = Row("", "", text_of(record, "text"))
+        counts = {"sentences_joined": record.get("sentences"), "empty_sentences": record.get("empty")}
+        return [row, *(Note(what, times) for what, times in counts.items() if times)]
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
         return {"domain": "books"}
