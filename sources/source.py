@@ -65,6 +65,10 @@ FURTHER_TURNS = "further_turns"
 """The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
 
 
+ANSWERS = "answers"
+"""The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
+
+
 class Finding(NamedTuple):
     """What a person is told about a malformed record.
 
@@ -213,8 +217,10 @@ def _has_text(text: str) -> bool:
 
 
 def _problem(row: Row, quirks: Quirks, documents: bool) -> Drop | None:
-    texts = (("instruction", row.instruction), ("response", row.response))
-    for name, text in texts[documents and row.instruction == "" :]:
+    texts = [("instruction", row.instruction), ("response", row.response)]
+    if documents and row.instruction == "":
+        texts = [("text", row.response)]
+    for name, text in texts:
         if text is None:
             if not quirks.write_nulls:
                 return Malformed(f"null_{name}")
@@ -261,6 +267,10 @@ class Source(ABC):
     """Of a file of lines: large files are cut between records."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
+    whole_files: ClassVar[bool] = False
+    """Whether each file is one record, so that no file is cut."""
+    answers: ClassVar[str] = ""
+    """Of chats: which answers make rows, ``all`` or ``last``."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
@@ -281,6 +291,19 @@ class Source(ABC):
     def explain(self, record: Any, why: Malformed) -> Finding:
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(record))
+
+    def answering(self, answers: str) -> Source:
+        """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
+        return self
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        """What a record asks first, as far as all of its rows share it; of a document the text.
+
+        Args:
+            record: a raw record.
+            rows: its rows, at least one.
+        """
+        return rows[0].instruction or rows[0].response or ""
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from components.clean.answers import Answers
 from components.clean.config import CleanConfig
 from components.clean.sink import SEGMENTS, Segments, Sink, task_of
 from pairmill.engine.content import Content
@@ -20,6 +21,7 @@ from sources.card import suffix_of
 from sources.missing_paths import Watch
 from sources.readers import count
 from sources.source import (
+    ANSWERS,
     WITHHELD,
     Context,
     Finding,
@@ -62,6 +64,7 @@ class Cleaned:
         segments: where the rows of each label are, where several shards share outputs. Pairs, because a record's keys
             are sorted, and the order in which labels were first seen counts.
         outputs: rows by path of the output that the shard wrote itself.
+        answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
     """
 
     source: str
@@ -76,6 +79,7 @@ class Cleaned:
     response_bits: list[int]
     segments: list[tuple[str, Segments]] | None = None
     outputs: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class CleanPieces(Shard[Sources]):
         source, profile = context.by_name[self.source], context.config.profile
         of_rows = Context(profile, self.tag)
         ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
+        answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
             ledger.rows_in += count(piece, source, profile)
@@ -120,7 +125,7 @@ class CleanPieces(Shard[Sources]):
                     )
                 )
                 for piece in self.pieces:
-                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects)
+                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, answers)
         if self.output and self.segmented:
             segments = list(sink.segments.items())
         data = Cleaned(
@@ -136,8 +141,12 @@ class CleanPieces(Shard[Sources]):
             tally.response_bits,
             segments,
             {self.output: ledger.rows_out} if self.output and not self.segmented else {},
+            answers.summary(),
         )
-        return ShardResult(ledger, asdict(data))
+        said = asdict(data)
+        if not data.answers:
+            del said["answers"]  # the record of a source without chats is as it was before there were any
+        return ShardResult(ledger, said)
 
 
 @dataclass
@@ -171,6 +180,7 @@ def _clean(
     tally: _Tally,
     watch: Watch,
     rejects: _Rejects,
+    answers: Answers,
 ) -> None:
     profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
     look, sought = watch.look, watch.open
@@ -187,6 +197,8 @@ def _clean(
             add("", parsed, measure(ledger.rows_out, parsed))
             continue
         found, drops = checked(parsed, profile, documents=documents)
+        if source.answers:
+            answers.add(parsed, len(found), drops)
         if found:
             ledger.rows_kept += 1
             for label, row in found:
@@ -195,7 +207,7 @@ def _clean(
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
             for part in parts_of(parsed):
-                if isinstance(part, Note):
+                if isinstance(part, Note) and part.what != ANSWERS:
                     ledger.note(part.what, part.times)
         else:
             drop = drops[0]

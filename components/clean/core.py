@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from components.clean import merge
+from components.clean import answers, merge
 from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from components.clean.config import CleanConfig, build_options
 from components.clean.malformed import reasons_of, refuse_malformed
@@ -66,7 +66,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
         # Sorted: the order in which sources were named is not content.
-        for source, folder in sorted(_chosen(config), key=lambda pair: pair[0].name):
+        chosen_ones = [(source.answering(config.turns), folder) for source, folder in _chosen(config)]
+        for source, folder in sorted(chosen_ones, key=lambda pair: pair[0].name):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
                 options = named
@@ -110,7 +111,10 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             inputs=refs,
             build_context=lambda: Sources(config, sources),
             says=about,
-            options={"sources": list(sources)},  # by name: a YAML file's path is a place
+            options={
+                "sources": list(sources),  # by name: a YAML file's path is a place
+                **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
+            },
             shards=shards,
             about=about,
         )
@@ -127,6 +131,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 )
                 for path in paths
             ]
+            if source.whole_files:
+                return files
             return [one for file in files for one in SLICING.cut(file, source.lines_per_record)]
 
         groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
@@ -219,6 +225,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 ],
                 "about": plan.about[name],
             }
+            if of_chats := answers.total((one.answers for one in mine), name):
+                sources[name]["answers"] = of_chats
         return {"sources": sources, "outputs": dict(sorted(outputs.items()))}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
