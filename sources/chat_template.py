@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pairmill.errors import UsageError
 
@@ -222,7 +222,8 @@ class _Compiled:
                         "a template that is whole in itself",
                     )
             _paying_visitor().visit(tree)
-            code = environment.compile(tree.set_environment(environment))
+            tree.set_environment(environment)
+            code = environment.compile(tree)
             self._template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
         except jinja2.TemplateError as error:
             line = getattr(error, "lineno", None)
@@ -280,7 +281,7 @@ def _paying_visitor() -> Any:
         def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
             self.generic_visit(node)
             # Elements that a condition leaves out never get to the body; a recursive loop has other elements.
-            node.iter = paid(node.iter, _ITEMS)
+            node.iter = paid(cast(nodes.Expr, node.iter), _ITEMS)
             node.body.insert(0, step(node.lineno))
             return node
 
@@ -342,7 +343,7 @@ _FILTERS = (
 )
 _COMPARING_FILTERS = ("dictsort", "max", "min", "sort", "unique")
 _OF_LISTS = frozenset({"count", "index"})
-_METHODS = {
+_METHODS: dict[type[Any], frozenset[str]] = {
     str: frozenset(
         {
             *("capitalize", "casefold", "count", "endswith", "find", "index", "isalnum", "isalpha", "isdecimal"),
@@ -504,7 +505,7 @@ def _environment(account: _Account) -> jinja2.Environment:
     def replace(text: Any, old: Any, new: Any, count: Any = None) -> str:
         text, old, new = str(printable(text)), str(printable(old)), str(printable(new))
         _refuse_growth("replace", text, (old, new))
-        return text.replace(old, new, -1 if count is None else int(count))
+        return str(text.replace(old, new, -1 if count is None else int(count)))
 
     def items_of(value: Any) -> Any:
         if isinstance(value, types.GeneratorType):
@@ -540,7 +541,7 @@ def _environment(account: _Account) -> jinja2.Environment:
         name: environment.globals[name] for name in ("range", "dict", "namespace", "joiner", "cycler")
     }
     environment.globals["raise_exception"] = raise_exception
-    environment.concat = concat  # type: ignore[method-assign, assignment]
+    environment.concat = concat  # type: ignore[method-assign]
     return environment
 
 

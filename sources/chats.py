@@ -197,8 +197,11 @@ class Chats:
         left = MAX_CHARACTERS
         fault: Drop | None = None
         for one in answers:
-            if isinstance(one, Drop) or fault is not None:
-                found.append(one if isinstance(one, Drop) else fault or one)
+            if isinstance(one, Drop):
+                found.append(one)
+                continue
+            if fault is not None:
+                found.append(fault)
                 continue
             if self.answers == LAST and one != last:
                 found.append(Drop("not_the_last_answer"))
@@ -286,7 +289,9 @@ class Chats:
             if isinstance(turn, Drop) and turn == why:
                 return self._explain_message(message, why)
         if why.reason == "template_failed" and self.template is not None:
-            return Finding(self._failure(record))
+            failure = self._failure(record)
+            write = "template: tokenizer_config.json" if "_token' is undefined" in failure else ""
+            return Finding(failure, write)
         return Finding(shown(record))
 
     def _explain_message(self, message: Any, why: Malformed) -> Finding:
@@ -320,7 +325,7 @@ class Chats:
             turn = role if isinstance(role, Drop) else self._turn(role, message)
             if isinstance(turn, Drop):
                 break
-            if turn.role == ASSISTANT and turn.text:
+            if turn.role == ASSISTANT and turn.text and any(one.role == USER for one in history):
                 try:
                     self.template.render([_message(one) for one in history])
                 except TemplateFailed as error:

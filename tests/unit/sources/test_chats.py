@@ -385,7 +385,7 @@ def test_the_instructions_of_a_chat_do_not_grow_without_end(load: Load, monkeypa
     [
         (
             {"instruction": "question"},
-            "line 4, turns: .*pair, a document or a chat.*turns: messages' without instruction:",
+            "line 4, turns: .*a document or a chat.*turns: messages' without instruction:",
         ),
         ({"text": "body"}, "line 5, text: .*got text: and turns:.*'text: body' without turns:"),
         ({"turns": None, "text": "body", "role": "from"}, "line 5, role: needs turns:; write 'turns: messages'"),
@@ -523,13 +523,11 @@ def test_a_list_that_no_record_has_is_an_error_with_the_line_to_write(clean: Cle
 
 def test_the_examples_make_rows() -> None:
     sharegpt, openai = (mapped.load(str(EXAMPLES / f"{name}.yaml")) for name in ("sharegpt", "openai_messages"))
-    turns = said(("human", "Hi"), ("gpt", "Hello"), role="from", content="value")
-    assert parse(sharegpt, {"conversations": turns})[0] == Row("noisy,direct", "Hi", "Hello")
-    rendered = (
-        "<|im_start|>user\nOne?<|im_end|>\n<|im_start|>assistant\n1<|im_end|>\n<|im_start|>user\nTwo?<|im_end|>\n"
-    )
+    hello = said(("human", "Hi"), ("gpt", "Hello"), role="from", content="value")
+    assert parse(sharegpt, {"conversations": hello})[0] == Row("noisy,direct", "Hi", "Hello")
+    turns = [f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in ((U, "One?"), (A, "1"), (U, "Two?"))]
     rows = [part for part in parse(openai, {"messages": TWO}) if isinstance(part, Row)]
-    assert rows == [Row("direct", f"{rendered}<|im_start|>assistant\n", "2")]
+    assert rows == [Row("direct", "".join(turns) + "<|im_start|>assistant\n", "2")]
 
 
 def test_any_record_of_messages_adds_up(load: Load) -> None:
