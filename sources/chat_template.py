@@ -461,7 +461,7 @@ def _environment(account: _Account) -> jinja2.Environment:
 
         return paid
 
-    def comparing(function: Callable[..., Any]) -> Callable[..., Any]:
+    def comparing(function: Any) -> Callable[..., Any]:
         @functools.wraps(function)
         def paid(*args: Any, **kwargs: Any) -> Any:
             for one in (*args, *kwargs.values()):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pairmill.errors import did_you_mean
+from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.rows import Row
 from sources.missing_paths import kind_of
 from sources.paths import MISSING, Path
@@ -91,10 +91,11 @@ class Chats:
         if "turns" not in file:
             return None
         roles = {}
-        for name, meaning in file.mapping("roles").items():
+        for name, meaning, place in file.mapping("roles", "what roles mean, as {narrator: user}"):
             if meaning not in MEANINGS:
-                hint = did_you_mean(meaning, MEANINGS)
-                raise file.wrong("roles", "unknown role", got=repr(meaning), expected=", ".join(MEANINGS), hint=hint)
+                hint = did_you_mean(str(meaning), MEANINGS)
+                expected = ", ".join(MEANINGS)
+                raise UsageError("unknown role", where=place, got=shown(meaning), expected=expected, hint=hint)
             roles[name.strip().lower()] = meaning
         template = None
         if file.text("template", PLAIN) != PLAIN:

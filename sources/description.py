@@ -34,7 +34,7 @@ CHAT_KEYS = ("role", "content", "answers", "roles", "template")
 """Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "condition", "instruction", "response", "where", "strip", "format", "output"),
-    *("config", "split", "revision", "via", "licence", "citation"),
+    *("config", "split", "revision", "via", "licence", "citation", "attributes"),
     *("text", "each", "turns", *CHAT_KEYS),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
@@ -52,6 +52,7 @@ _EVERY_DATA_FILE = (
 class _Entry(NamedTuple):
     value: Any
     line: int
+    node: yaml.Node
 
 
 class Description:
@@ -145,13 +146,21 @@ class Description:
             raise self.wrong(key, "the text has an unpaired surrogate", got=ascii(value)) from error
         return value
 
-    def mapping(self, key: str) -> dict[str, str]:
-        """Texts by text."""
-        value = self._entries[key].value if key in self._entries else {}
-        expected = "texts by text, as {narrator: user}"
-        if not isinstance(value, dict) or (key in self._entries and not value):
-            raise self.wrong(key, "not a mapping", got=_shown(value), expected=expected)
-        return {self._text(key, name, expected): self._text(key, one, expected) for name, one in value.items()}
+    def mapping(self, key: str, expected: str) -> list[tuple[str, Any, str]]:
+        """Name, value and place of each item of a mapping; none without the key."""
+        if key not in self._entries:
+            return []
+        entry = self._entries[key]
+        if not isinstance(entry.node, yaml.MappingNode) or not entry.node.value:
+            raise self.wrong(key, "not a mapping", got=_shown(entry.value), expected=expected)
+        found: dict[str, tuple[str, Any, str]] = {}
+        for name_node, node in entry.node.value:
+            name = str(name_node.value) if isinstance(name_node, yaml.ScalarNode) else "…"
+            place = f"{self.uri} line {name_node.start_mark.line + 1}, {key}: {name}"
+            if name in found:
+                raise UsageError("the name occurs twice", where=place, expected="one value")
+            found[name] = name, yaml.SafeLoader("").construct_document(node), place
+        return list(found.values())
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
@@ -405,7 +414,7 @@ def _entries(uri: str, data: bytes) -> dict[str, _Entry]:
             if name in entries:
                 where = f"{uri} lines {entries[name].line} and {line}, {name}"
                 raise UsageError("the key occurs twice", where=where, expected="one value")
-            entries[name] = _Entry(loader.construct_document(value), line)
+            entries[name] = _Entry(loader.construct_document(value), line, value)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f" line {mark.line + 1}" if mark else ""

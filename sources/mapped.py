@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
+from sources.attributes import Attributes
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
 from sources.chats import Chats
 from sources.description import TAGS, Description, tags_of, wrong_tag
@@ -38,6 +39,7 @@ from sources.source import (
     Record,
     Source,
     Unit,
+    WrongAttribute,
     shown,
 )
 from sources.template import Template, print_number
@@ -75,6 +77,7 @@ class Mapped(Source):
         self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
+        self._attributes = Attributes(file)
         output = file.output(name)
         needed = [path.column for text in self._texts.values() for path in text.paths]
         if self._chats is not None:
@@ -86,11 +89,13 @@ class Mapped(Source):
             # Which files, in which order: the files themselves are known by their content.
             [self._patterns, self._config, self._splits],
             [self._strip, output],
+            *([self._attributes.meaning] if self._attributes.types else []),
         ]
         if "text" in file:
             meaning.append([file.text("text"), file.whole_files])
         # Shards know a source by name and version, so another meaning is another version.
         self._meaning = [_MEANING, meaning]
+        optional = (*optional, *(column for column in self._attributes.columns if column not in optional))
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
             name=name,
@@ -101,6 +106,7 @@ class Mapped(Source):
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(column for column in optional if column not in needed),
             described_in=file.uri,
+            attributes=self._attributes.types,
             watched=tuple(self._watched(file)),
             documents="text" in file,
             whole_files=file.whole_files,
@@ -131,6 +137,7 @@ class Mapped(Source):
                 known.add(path.steps)
                 below = tuple(one for one in asked if one.steps == path.steps[: len(one.steps)])
                 yield Watched(path, file.place(key), below)
+        yield from (one for one in self._attributes.watched() if one.path.steps not in known)
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         if self._patterns:
@@ -213,6 +220,9 @@ class Mapped(Source):
         further = self._chat.further_turns(record) if self._chat else 0
         return (row, Note(FURTHER_TURNS, further)) if further else row
 
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        return self._attributes.of(record)
+
     def first_question(self, record: Any, rows: Sequence[Row]) -> str:
         return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
 
@@ -220,6 +230,8 @@ class Mapped(Source):
         return whole_file(piece) if self.whole_files else super().read(piece, profile)
 
     def explain(self, record: Any, why: Malformed) -> Finding:
+        if isinstance(why, WrongAttribute):
+            return self._attributes.explain(why)
         if why.reason == "not_an_object":
             return Finding(kind_of(record))
         if why.reason == "where_failed":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -40,6 +40,19 @@ class Malformed(Drop):
     """
 
     weight: int = 1
+
+
+@dataclass(frozen=True)
+class WrongAttribute(Malformed):
+    """A record with an attribute of another type than its declaration says.
+
+    Args:
+        name: of the attribute.
+        value: what was found.
+    """
+
+    name: str = ""
+    value: Any = None
 
 
 class MalformedRecord(Exception):
@@ -271,6 +284,8 @@ class Source(ABC):
     """Whether each file is one record, so that no file is cut."""
     answers: ClassVar[str] = ""
     """Of chats: which answers make rows, ``all`` or ``last``."""
+    attributes: ClassVar[Mapping[str, str]] = {}
+    """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
@@ -288,22 +303,32 @@ class Source(ABC):
             MalformedRecord: as returning Malformed does; the functions of :mod:`sources.fields` raise it.
         """
 
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        """The values of ``attributes`` for all rows of a raw record; None or absent = no value. A pure function.
+
+        Values are converted as :mod:`sources.attributes` says; one that cannot be makes the record malformed.
+
+        Raises:
+            MalformedRecord: as in ``parse``.
+        """
+        return {}
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        """What decides whether a record is held out: the first question that is asked in it, or a document's text.
+
+        Args:
+            record: as ``parse`` takes it.
+            rows: all rows of the record, at least one.
+        """
+        return rows[0].instruction or rows[0].response or ""
+
     def explain(self, record: Any, why: Malformed) -> Finding:
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
-        return Finding(shown(record))
+        return Finding(shown(why.value if isinstance(why, WrongAttribute) else record))
 
     def answering(self, answers: str) -> Source:
         """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
         return self
-
-    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
-        """What a record asks first, as far as all of its rows share it; of a document the text.
-
-        Args:
-            record: a raw record.
-            rows: its rows, at least one.
-        """
-        return rows[0].instruction or rows[0].response or ""
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

@@ -13,7 +13,8 @@ def report_of(manifest: Manifest) -> Report:
     """The report of a finished folder."""
     # A manifest that was read again has its keys sorted; its report has to be the same.
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
-    count, size = (sum(one[what] for one in sources.values()) for what in ("files", "bytes"))
+    given: dict[str, dict[str, Any]] = dict(sorted(manifest.data.get("given", {}).items()))
+    count, size = (sum(one[what] for one in [*sources.values(), *given.values()]) for what in ("files", "bytes"))
     unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
     look_at = []
     if unlocked:
@@ -30,6 +31,20 @@ def report_of(manifest: Manifest) -> Report:
                     for name, one in sources.items()
                 ],
             ),
+            *(
+                [
+                    Table(
+                        "Finished data",
+                        ("Given as", "Revision", "Files", "Bytes", "Licence"),
+                        [
+                            (name, *(one[what] for what in ("revision", "files", "bytes", "licence")))
+                            for name, one in given.items()
+                        ],
+                    )
+                ]
+                if given
+                else []
+            ),
             Bars(
                 "Bytes by source",
                 sorted(((name, one["bytes"]) for name, one in sources.items()), key=lambda bar: -bar[1]),
@@ -37,6 +52,7 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Table("To cite", ("Source", "Citation"), [(name, one["citation"]) for name, one in sources.items()]),
         ],
-        verdict=f"{len(sources):,} sources are there: {count:,} files, {size:,} bytes.",
+        verdict=f"{len(sources):,} sources{f' and {len(given)} places of finished data' if given else ''} are there: "
+        f"{count:,} files, {size:,} bytes.",
         look_at=look_at,
     )

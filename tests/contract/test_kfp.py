@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from components.fetch.config import KINDS, SHARES, FetchConfig
+from components.fetch.core import Fetch
 from components.sample.node.carry_out import Made
 from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
@@ -224,7 +226,7 @@ def test_bulk_data_never_travels_as_an_artifact(spec: dict[str, Any]) -> None:
         for name, given in task["inputs"].get("artifacts", {}).items():
             assert name.endswith("_manifest")
             assert given["taskOutputArtifact"]["outputArtifactKey"] == launcher.MANIFEST
-    assert inspected == 5
+    assert inspected == 7
 
 
 def test_no_artifact_goes_into_two_inputs_of_one_task(spec: dict[str, Any]) -> None:
@@ -264,7 +266,7 @@ def test_a_task_whose_data_comes_from_another_takes_its_manifest_too(spec: dict[
         lineage = {item["taskOutputArtifact"]["producerTask"] for item in task["inputs"].get("artifacts", {}).values()}
         assert producers == lineage == set(task.get("dependentTasks", [])), name
         edges += len(producers)
-    assert edges == 5
+    assert edges == 7
 
 
 def test_values_stay_small(spec: dict[str, Any]) -> None:
@@ -317,12 +319,14 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
         if isinstance(key, ast.Constant)
     }
     assert sharded == {"output", "fingerprint", "rows_out"}
+    fetched = set(Fetch().parameters(FetchConfig(root="r", split=3)))
+    assert fetched == {*(f"given_{name}" for name in KINDS), *SHARES}
     declared = 0
     for stage in STAGES:
         outputs = component(spec, stage)["outputDefinitions"]
-        more = {"shares", "later_shares"} if stage == "fetch" else {"rows_out"}
+        more = fetched if stage == "fetch" else {"rows_out"}
         assert set(outputs["parameters"]) == {"output", "fingerprint"} | more
-        assert set(outputs["parameters"]) <= provided.get(stage, sharded | {"shares", "later_shares"})
+        assert set(outputs["parameters"]) <= provided.get(stage, sharded | fetched)
         assert set(outputs["artifacts"]) == {launcher.MANIFEST, launcher.METRICS, launcher.REPORT}
         assert {item["artifactType"]["schemaTitle"] for item in outputs["artifacts"].values()} == {
             "system.Dataset",
@@ -330,7 +334,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
             "system.HTML",
         }
         declared += len(outputs["parameters"])
-    assert declared == 3 * len(STAGES) + 1
+    assert declared == 3 * len(STAGES) + 7
 
 
 # --- shared out over pods -------------------------------------------------------------------------------------------
@@ -386,7 +390,8 @@ def test_a_share_is_given_what_the_finishing_task_is_given_but_lineage(parallel:
     for (stage, number), (_, loop, inner) in loops(parallel).items():
         assert loop["iteratorPolicy"] == {"parallelismLimit": 16}
         shares = loop["inputs"]["parameters"][loop["parameterIterator"]["items"]["inputParameter"]]
-        key = "shares" if number == 1 else "later_shares"
+        key = f"{stage}_shares" if number == 1 else f"{stage}_later_shares"
+        assert SHARES[key] == (stage, number)
         assert shares == {"taskOutputParameter": {"outputParameterKey": key, "producerTask": "fetch"}}
         item = loop["parameterIterator"]["itemInput"]
         whole = tasks(parallel)[stage.replace("_", "-")]["inputs"]["parameters"]
