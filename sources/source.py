@@ -78,6 +78,10 @@ FURTHER_TURNS = "further_turns"
 """The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
 
 
+ANSWERS = "answers"
+"""The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
+
+
 class Finding(NamedTuple):
     """What a person is told about a malformed record.
 
@@ -226,8 +230,10 @@ def _has_text(text: str) -> bool:
 
 
 def _problem(row: Row, quirks: Quirks, documents: bool) -> Drop | None:
-    texts = (("instruction", row.instruction), ("response", row.response))
-    for name, text in texts[documents and row.instruction == "" :]:
+    texts = [("instruction", row.instruction), ("response", row.response)]
+    if documents and row.instruction == "":
+        texts = [("text", row.response)]
+    for name, text in texts:
         if text is None:
             if not quirks.write_nulls:
                 return Malformed(f"null_{name}")
@@ -274,6 +280,10 @@ class Source(ABC):
     """Of a file of lines: large files are cut between records."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
+    whole_files: ClassVar[bool] = False
+    """Whether each file is one record, so that no file is cut."""
+    answers: ClassVar[str] = ""
+    """Of chats: which answers make rows, ``all`` or ``last``."""
     attributes: ClassVar[Mapping[str, str]] = {}
     """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
     limit: ClassVar[int] = 0
@@ -319,6 +329,10 @@ class Source(ABC):
     def explain(self, record: Any, why: Malformed) -> Finding:
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(why.value if isinstance(why, WrongAttribute) else record))
+
+    def answering(self, answers: str) -> Source:
+        """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
+        return self
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from components.clean.answers import Answers
 from components.clean.config import CleanConfig
 from components.clean.holdout import hash_of
 from components.clean.limited import Beginning, count_of, records_of
@@ -24,6 +25,7 @@ from sources.attributes import size_of, values_of
 from sources.card import suffix_of
 from sources.missing_paths import Watch
 from sources.source import (
+    ANSWERS,
     WITHHELD,
     Context,
     Finding,
@@ -70,6 +72,7 @@ class Cleaned:
         attributes: segments of the attributes by label; one for each segment of rows.
         hashes: the same of the hashes that decide which rows are held out, 8 bytes a row.
         said: what :class:`components.clean.tally.AttributesTally` says of the attributes.
+        answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
     """
 
     source: str
@@ -87,6 +90,7 @@ class Cleaned:
     attributes: list[tuple[str, Segments]] | None = None
     hashes: list[tuple[str, Segments]] | None = None
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class CleanPieces(Shard[Sources]):
         source, profile = context.by_name[self.source], context.config.profile
         of_rows = Context(profile, self.tag)
         ledger, tally, watch = Ledger(), _Tally(source), Watch(source.watched)
+        answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
             ledger.rows_in += count_of(piece, source, profile)
@@ -143,7 +148,7 @@ class CleanPieces(Shard[Sources]):
                     )
                 )
                 for piece in self.pieces:
-                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, hashed=self.hashed)
+                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, answers, hashed=self.hashed)
         segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
         data = Cleaned(
             self.source,
@@ -161,6 +166,7 @@ class CleanPieces(Shard[Sources]):
             of_attributes,
             hashes,
             tally.attributes.said(),
+            answers.summary(),
         )
         return ShardResult(ledger, asdict(data))
 
@@ -200,6 +206,7 @@ def _clean(
     tally: _Tally,
     watch: Watch,
     rejects: _Rejects,
+    answers: Answers,
     *,
     hashed: bool,
 ) -> None:
@@ -223,6 +230,8 @@ def _clean(
             values = _values_of(source, record, context)
             if isinstance(values, Malformed):
                 found, drops = [], [values]
+        if source.answers:
+            answers.add(parsed, len(found), drops)
         if found:
             assert not isinstance(values, Malformed)
             more = size_of(values) if values else 0
@@ -235,7 +244,7 @@ def _clean(
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
             for part in parts_of(parsed):
-                if isinstance(part, Note):
+                if isinstance(part, Note) and part.what != ANSWERS:
                     ledger.note(part.what, part.times)
         else:
             drop = drops[0]

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from components.clean import merge, tally
+from components.clean import answers, merge, tally
 from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from components.clean.config import CleanConfig, build_options
 from components.clean.holdout import NOTE
@@ -97,7 +97,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
         # Sorted: the order in which sources were named is not content.
-        for source, folder in sorted(_chosen(config), key=lambda pair: pair[0].name):
+        chosen_ones = [(source.answering(config.turns), folder) for source, folder in _chosen(config)]
+        for source, folder in sorted(chosen_ones, key=lambda pair: pair[0].name):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
                 options = named
@@ -147,6 +148,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             says=about,
             options={
                 "sources": list(sources),  # by name: a YAML file's path is a place
+                **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
                 **({"holdout": config.holdout} if config.holdout else {}),
             },
             shards=shards,
@@ -173,6 +175,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 for one in (
                     [Beginning(**vars(file), records=firsts[file.path])]
                     if firsts.get(file.path)
+                    else [file]
+                    if source.whole_files
                     else SLICING.cut(file, source.lines_per_record)
                 )
             ]
@@ -285,6 +289,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 ],
                 "about": plan.about[name],
             }
+            if of_chats := answers.total((one.answers for one in mine), name):
+                sources[name]["answers"] = of_chats
             types = plan.context.by_name[name].attributes
             if types:
                 sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])

@@ -45,7 +45,8 @@ def report_of(manifest: Manifest) -> Report:
             (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
             (
                 chats,
-                f"Further turns of conversations are left out: {describe_names(chats)}. A row is made of the first.",
+                f"Further turns of conversations are left out: {describe_names(chats)}. A row is made of the first. "
+                "With turns: in a YAML source, each answer makes a row.",
             ),
         )
         if names
@@ -94,6 +95,7 @@ def report_of(manifest: Manifest) -> Report:
             ),
             *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
             *_notes(ledger),
+            *_answers(sources),
             *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
             _licences(sources),
             _files(outputs),
@@ -147,6 +149,24 @@ def _notes(ledger: Ledger) -> list[Block]:
         *_counts("Noted of records that were kept", records),
         *_counts("Further turns of conversations", turns, unit="turns"),
     ]
+
+
+def _answers(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    """What became of each answer of the chats."""
+    found = {name: one["answers"] for name, one in sources.items() if "answers" in one}
+    if not found:
+        return []
+    rows = [
+        (name, one["found"], one["rows"], sum(one["skipped"].values()), _joined(one["skipped"]))
+        for name, one in found.items()
+    ]
+    note = "Every answer is a row, or is skipped for a reason. Those of records that where: leaves out are not counted."
+    return [Table("Answers of chats", ("Source", "Answers", "Rows", "Skipped", "By reason"), rows, note)]
+
+
+def _joined(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {reason}" for reason, count in ordered) or "–"
 
 
 def _counts(title: str, counts: Mapping[str, int], colour: int = 0, unit: str = "records") -> list[Block]:
