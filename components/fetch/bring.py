@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from components.fetch import archive, hub_rows, scratch
 from components.fetch.config import FetchConfig
 from components.fetch.extract import Place, extract
+from components.fetch.given import FILES, GivenData
 from pairmill import storage
 from pairmill.engine.content import Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File, Ledger
@@ -74,15 +75,19 @@ class FetchFiles(Shard[FetchConfig]):
 class HubFile(FetchFiles):
     """A file of the Hub."""
 
-    repo: str
+    repository: hub.Repository
     commit: str
     file: hub.RemoteFile
+    given: GivenData | None = None
+    check: bool = False
 
     def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
         with scratch.folder(config.root, self.key) as folder:
-            path = _safe(self.file.path, self.repo)
+            path = _safe(f"{FILES}/{self.file.path}" if self.given else self.file.path, self.repository.name)
             content = folder / scratch.CONTENT / path
-            sha256 = hub.download(data_set(self.repo, self.source), self.commit, self.file, content, folder / "version")
+            sha256 = hub.download(self.repository, self.commit, self.file, content, folder / "version")
+            if self.given is not None and self.check:
+                self.given.check(str(content), self.file.path)
             _finished(content)
             out.link(str(folder / scratch.CONTENT), File(path, self.file.size, sha256, self.source))
             out.flush()
@@ -116,7 +121,7 @@ class FirstRows(FetchFiles):
 
     def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
         repo, left = self.origin.repo, self.limit
-        create = _creator(out, self.source, repo, self.limit)
+        create = _creator(out, self.source, repo, limit=self.limit)
         repository = data_set(repo, self.source)
         for split in self.origin.splits:
             if left:
@@ -176,6 +181,8 @@ class FirstRecords(FetchFiles):
 class Archive(FetchFiles):
     """A file over https (``url``) or in storage (``uri``): kept as it is, or unpacked by ``patterns``.
 
+    ``prefix`` goes before the members' names.
+
     ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known, only the digest
     decides: after a move servers report other versions for the same bytes.
 
@@ -189,6 +196,7 @@ class Archive(FetchFiles):
     uri: str = ""
     version: str = ""
     sha256: str = ""
+    prefix: str = ""
     limit: int = 0
     reads: Source | None = None
 
@@ -313,13 +321,16 @@ def _finished(local: Path) -> None:
 
 
 def _unpack(file: BinaryIO, where: str, work: Archive, out: Writer) -> None:
-    if not archive.unpack(file, where, work.patterns, work.strip, _creator(out, work.source, where)):
+    create = _creator(out, work.source, where, prefix=work.prefix)
+    if not archive.unpack(file, where, work.patterns, work.strip, create):
         raise InputError(f"no file of {work.source} in it", where=where, expected=", ".join(work.patterns))
 
 
-def _creator(out: Writer, source: str, where: str, limit: int = 0) -> Callable[[str], AbstractContextManager[Path]]:
+def _creator(
+    out: Writer, source: str, where: str, *, prefix: str = "", limit: int = 0
+) -> Callable[[str], AbstractContextManager[Path]]:
     def create(path: str) -> AbstractContextManager[Path]:
-        named = _safe(path, where)
+        named = _safe(prefix + path, where)
         return out.create(extract_path(named, limit) if limit else named, task=source)
 
     return create

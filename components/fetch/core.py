@@ -27,14 +27,15 @@ from components.fetch.bring import (
     first_records,
     web_name,
 )
-from components.fetch.config import FetchConfig
+from components.fetch.config import KINDS, SHARES, FetchConfig
 from components.fetch.extract import Place
+from components.fetch.given import FILES, GivenData, places
 from components.fetch.lock import Pin
 from components.fetch.report import report_of
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import MANIFEST, File, InputRef, Ledger, Manifest, canonical, content_key
-from pairmill.engine.options import Profile, WorkerSlice, later_shares
+from pairmill.engine.options import Profile, WorkerSlice, later_shares, list_item
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
@@ -79,6 +80,8 @@ class PlannedSource:
     @property
     def path(self) -> str:
         """Its folder below the root."""
+        if isinstance(self.source, GivenData):
+            return self.source.folder(self.revision)
         folder = self.revision if len(self.revision) == 40 else self.revision[:16]
         return f"{_RAW}/{self.source.name}/{folder}" + (f"-first-{self.limit}" if self.limit else "")
 
@@ -104,23 +107,32 @@ class PlannedSource:
             **self.known,
             **(self.given.about if self.given is not None else {}),  # what an earlier fetch knew
             **({"extract": described(self.limit)} if self.limit else {}),
-            "licence": self.source.licence,
+            "licence": (self.pin.licence if self.pin else "") or self.source.licence,
             "citation": self.source.citation,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class FetchPlan(StagePlan[FetchConfig]):
-    """Args: shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone."""
+    """What is fetched.
+
+    Args:
+        shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone.
+        sources: all of them, and finished data.
+        root: URI of the project folder.
+        passed_on: option and URI of finished data that is where it is.
+    """
 
     shards: list[FetchFiles]
     sources: list[PlannedSource]
     root: str
+    passed_on: list[list[str]]
 
     def described(self, sources: list[PlannedSource]) -> Self:
         """The plan with what its manifest will say about these sources; their order is not content."""
         ordered = sorted(sources, key=lambda one: one.source.name)
-        said = {one.source.name: one.about for one in ordered}
+        said: object = {one.source.name: one.about for one in ordered}
+        said = [said, self.passed_on] if self.passed_on else said
         return replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said)
 
 
@@ -135,30 +147,66 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     }
     config = FetchConfig
 
-    def parameters(self, config: FetchConfig) -> dict[str, list[str]]:
-        later = later_shares(config.split)
-        return {"shares": WorkerSlice.all(config.split), "later_shares": WorkerSlice.all(later)}
+    def __init__(self) -> None:
+        self._given: list[tuple[str, str, bool]] = []
+        """What later stages are given: option, URI, and whether the files are there only once the stage has run."""
+        self._found: dict[str, str] = {}
+
+    def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
+        counts = {1: config.split, 2: later_shares(config.split)}
+        # A stage that has nothing to do needs no pods to share it.
+        shares = {
+            name: WorkerSlice.all(1 if stage in config.idle() else counts[number])
+            for name, (stage, number) in SHARES.items()
+        }
+        return {**{f"given_{name}": self._passed_on(name) for name in KINDS}, **shares}
+
+    def printed(self, config: FetchConfig, folder: str) -> list[str]:
+        """The folder, if anything is to be cleaned, and a line for each option that gives finished data."""
+        return [*([folder] if config.sources else []), *filter(None, map(self._passed_on, KINDS))]
+
+    def _passed_on(self, option: str) -> str:
+        """What later stages are given by this option, once the stage has run."""
+        if option in self._found:
+            return self._found[option]
+        uris = [uri for name, uri, _ in self._given if name == option]
+        distant = {uri for _, uri, later in self._given if later}
+        found = [one for uri in uris for one in (places(option, uri, check=False) if uri in distant else [uri])]
+        self._found[option] = ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        return self._found[option]
 
     def plan(self, config: FetchConfig) -> FetchPlan:
         given = storage.normalise(config.raw, "raw") if config.raw else ""
         lock_of(config)  # a place that no storage serves is refused, needed or not
         there = raw.folders(given) if given else set()
-        sources = chosen(config.sources, there if given else None, f"raw={given}", given)
+        sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
+        asked = config.addresses()
+        distant = [GivenData(name, one) for name, items in asked.items() for _, one in items if one]
         _refuse_manual(sources, there, "all" in config.sources)
         have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
         missing = [source for source in sources if source not in have]
-        unknown = [name for name in config.update if name not in {"all", *(source.name for source in missing)}]
+        movable = {"all", *(source.name for source in missing), *(one.option for one in distant)}
+        unknown = [name for name in config.update if name not in movable]
         if unknown:
             known = {source.name for source in have}
             what = "is taken from raw=, not from a lock" if unknown[0] in known else "not one of sources="
             raise UsageError(what, where="update", got=unknown[0])
         found = [self._plan_given(source, given if source.name in there else "", config) for source in have]
-        if missing:
-            found += self._plan_locked(missing, config)
+        if missing or distant:
+            found += self._plan_locked([*missing, *distant], config)
+        planned = {one.source.name: one for one, _ in found}
+        self._given, self._found = [], {}
+        for name, items in asked.items():
+            for item, address in items:
+                if address is not None:
+                    self._given.append((name, place_of(planned[f"{name}={address.text}"], config.root), True))
+                else:
+                    self._given += [(name, uri, False) for uri in places(name, storage.normalise(item, name))]
         for one, _ in found if config.verify else ():
             if one.pin is None and one.given is None:
                 _raw_manifest(one, config.root, verify=True)
-        found.sort(key=lambda pair: sources.index(pair[0].source))
+        order = [*sources, *distant]
+        found.sort(key=lambda pair: order.index(pair[0].source))
         plan = FetchPlan(
             inputs=[],
             build_context=lambda: config,
@@ -166,6 +214,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             shards=[shard for _, shards in found for shard in shards],
             sources=[],
             root=config.root,
+            passed_on=[[name, uri] for name, uri, later in self._given if not later],
         )
         return plan.described([one for one, _ in found])
 
@@ -270,8 +319,10 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             pins = lock.read(uri)
             new: dict[str, Pin] = {}
             for source in sources:
-                old = pins.get(source.name)
-                moved = source.name in config.update or "all" in config.update
+                name = source.address.locked if isinstance(source, GivenData) else source.name
+                option = source.option if isinstance(source, GivenData) else source.name
+                old = new.get(name) or pins.get(name)
+                moved = name not in new and bool({option, "all"} & set(config.update))
                 pin = old if old is not None and not moved else _resolved(source, old)
                 if pin.origin != describe(source):
                     raise InputError(
@@ -279,11 +330,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                         where=uri,
                         got=pin.origin,
                         expected=describe(source),
-                        hint=f"update={source.name} locks it again",
+                        hint=f"update={option} locks it again",
                     )
                 if pin != old:
-                    new[source.name] = pin
-                limit = least(config.limit, source.limit)
+                    new[name] = pin
+                limit = 0 if isinstance(source, GivenData) else least(config.limit, source.limit)
                 identity = content_key(pin.origin, pin.revision, *_declared(source))[:16]
                 one = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
                 if limit:
@@ -318,8 +369,10 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 for split in origin.splits
             ]
         if isinstance(origin, Hub):
-            files = hub.files(data_set(origin.repo, source.name), pin.revision)
-            wanted = matching(origin.files, sorted(files))
+            finished = source if isinstance(source, GivenData) else None
+            repository = finished.repository if finished else data_set(origin.repo, source.name)
+            files = hub.files(repository, pin.revision)
+            wanted = tuple(finished.chosen(sorted(files))) if finished else matching(origin.files, sorted(files))
             if not wanted:
                 raise InputError(
                     f"no file of {source.name} at this revision",
@@ -339,7 +392,14 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 named = self._named(source, described(limit), [pin.revision, known, *_declared(source), *of_extract])
                 return [first_records(*named[:3], source, _card_of(places), places, limit)]
             return [
-                HubFile(*self._named(source, path, asdict(file), max(file.size, 1)), origin.repo, pin.revision, file)
+                HubFile(
+                    *self._named(source, path, asdict(file), max(file.size, 1)),
+                    repository,
+                    pin.revision,
+                    file,
+                    finished,
+                    finished is not None and not any(path.endswith(MANIFEST) for path in wanted),
+                )
                 for path, file in ((path, files[path]) for path in dict.fromkeys((*wanted, *card)))
             ]
         patterns, strip = _members(source)
@@ -354,8 +414,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 places = {name: Place(name, source.name, url=url, version=version)}
                 return [first_records(*named[:3], source, "", places, limit)]
         named = self._named(source, url, [pin.origin, pin.revision, patterns, strip, *of_extract])
+        if isinstance(source, GivenData):  # the digest in its pin is that of the tokenizer
+            return [Archive(*named, patterns, strip, url=url, prefix=f"{FILES}/")]
         reads = source if limit else None
-        return [Archive(*named, patterns, strip, url, "", version, pin.sha256, limit, reads)]
+        work = Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256, limit=limit, reads=reads)
+        return [work]
 
     def _named(self, source: Source, name: str, identity: object, size: int = 1) -> tuple[str, str, int, str]:
         """Name, key, size and source of a shard."""
@@ -375,9 +438,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def finish(self, config: FetchConfig, plan: FetchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         scratch.clear(config.root, [shard.key for shard in plan.shards])
-        index = {
-            one.source.name: self._publish(one, config.root, _of_source(one, rounds[0]), out) for one in plan.sources
-        }
+        index, given = {}, {}
+        for one in plan.sources:
+            records = _of_source(one, rounds[0])
+            if isinstance(one.source, GivenData):
+                given[one.source.name] = _finish_given(one, config.root, records)
+            else:
+                index[one.source.name] = self._publish(one, config.root, records, out)
         seen = {
             one.source.name: one
             for one in plan.sources
@@ -385,7 +452,12 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         }
         if seen:
             _lock_digests(lock_of(config), seen)
-        return {"sources": index}
+        _lock_tokenizer(lock_of(config), plan, config.root)
+        return {
+            "sources": index,
+            **({"given": given} if given else {}),
+            **({"passed_on": plan.passed_on} if plan.passed_on else {}),
+        }
 
     def _publish(self, one: PlannedSource, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
         """Finish the raw folder of a source and index it; return what the manifest says about it."""
@@ -409,7 +481,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()
-        sums = {what: sum(one[what] for one in sources) for what in ("files", "bytes")}
+        every = [*sources, *manifest.data.get("given", {}).values()]
+        sums = {what: sum(one[what] for one in every) for what in ("files", "bytes")}
         return {"sources": len(sources), **sums}
 
     def report(self, manifest: Manifest) -> Report:
@@ -419,6 +492,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 def describe(source: Source) -> str:
     """A source's origin as one text: what a lock entry is for."""
     origin = source.origin
+    if isinstance(source, GivenData):
+        return source.address.locked
     if isinstance(origin, Hub):
         return f"hub:{origin.repo}@{origin.revision}"
     if isinstance(origin, HubRows):
@@ -486,7 +561,10 @@ def _files(one: PlannedSource, root: str, records: Sequence[ShardRecord]) -> Seq
 def _resolved(source: Source, old: Pin | None) -> Pin:
     """The pin of what is published now; the old pin, with its digest, if that has not changed."""
     origin, name = source.origin, describe(source)
-    if isinstance(origin, Hub | HubRows):
+    if isinstance(source, GivenData) and isinstance(origin, Hub):
+        commit = hub.commit_of(source.repository, origin.revision)
+        pin = Pin(name, commit, licence=hub.licence_of(source.repository, commit))
+    elif isinstance(origin, Hub | HubRows):
         pin = Pin(name, hub.commit_of(data_set(origin.repo, source.name), origin.revision))
     elif isinstance(origin, Git):
         pin = Pin(name, http.commit_of(origin.repository, origin.revision))
@@ -513,6 +591,43 @@ def _lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:
         }
         if new:
             lock.write(uri, new)
+
+
+def _finish_given(one: PlannedSource, root: str, records: Sequence[ShardRecord]) -> dict[str, Any]:
+    """Finish the folder of finished data; return what the manifest says about it."""
+    files = _finish_raw(one, root, one.about, records).files
+    return {**one.about, "path": one.path, "files": len(files), "bytes": sum(file.size for file in files)}
+
+
+def _lock_tokenizer(uri: str, plan: FetchPlan, root: str) -> None:
+    """Compare the tokenizer of a git repository with the digest in the lock, or add the digest to it.
+
+    A forge makes its archive anew, so the archive has no digest that can be locked.
+    """
+    for one in plan.sources:
+        if not isinstance(one.source, GivenData) or not isinstance(one.source.origin, Git) or one.pin is None:
+            continue
+        found = _raw_manifest(one, root)
+        digests = [file.sha256 for file in found.files] if found else []
+        if one.pin.sha256 and digests != [one.pin.sha256]:
+            raise InputError(
+                "the file is not the one that the lock names",
+                where=one.source.name,
+                got=f"sha256 {', '.join(digests)}",
+                expected=f"sha256 {one.pin.sha256}",
+                hint="update=tokenizer locks what is published now",
+            )
+        if not one.pin.sha256 and len(digests) == 1:
+            with lock.held(uri):
+                name = one.source.address.locked
+                if lock.read(uri).get(name) == one.pin:
+                    lock.write(uri, {name: replace(one.pin, sha256=digests[0])})
+
+
+def place_of(one: PlannedSource, root: str) -> str:
+    """URI of finished data, once it is fetched."""
+    assert isinstance(one.source, GivenData)
+    return one.source.place(root, one.revision)
 
 
 def _members(source: Source) -> tuple[tuple[str, ...], int]:

@@ -70,6 +70,17 @@ def commit_of(repository: Repository, revision: str) -> str:
     return found
 
 
+def licence_of(repository: Repository, commit: str) -> str:
+    """What a repository's card says of its licence; empty if it says nothing. Raises as ``commit_of``."""
+
+    def ask(api: Any) -> Any:
+        card = api.repo_info(repository.name, revision=commit, repo_type=repository.kind).card_data
+        return card.get("license") if card else ""
+
+    found = _asked(repository, ask) or ""
+    return ", ".join(map(str, found)) if isinstance(found, list) else str(found)
+
+
 def files(repository: Repository, commit: str) -> dict[str, RemoteFile]:
     """Every file at a commit by path. Raises as ``commit_of``."""
 
