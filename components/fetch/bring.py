@@ -158,22 +158,24 @@ class FirstRecords(FetchFiles):
 
     def write(self, out: Writer, folder: Path) -> int:
         """Write the extracts; return how many records of ``wanted`` they have."""
-        if self.card is not None:
+        if self.card is not None and self.card not in (*self.wanted, *self.aside):
             with self.card.opened() as card:
                 out.write(CARD, card.read(CARD_BYTES), task=self.source)
         self._first(self.aside, out, folder)
         return self._first(self.wanted, out, folder)
 
     def _first(self, places: Sequence[Place], out: Writer, folder: Path) -> int:
-        left = self.limit
-        for number, place in enumerate(places):
-            if not left:
-                break
+        left, files = self.limit, 0
+        for place in places:
             path = extract_path(_safe(place.path, place.where), self.limit)
             below = folder / f"{hashlib.sha256(place.path.encode()).hexdigest()[:16]}"
             with out.create(path, task=self.source) as target:
                 left -= extract(place, left, target, below, self.reads)
-            event(f"fetch: {self.source}: {self.limit - left} of the first {self.limit} records, {number + 1} files")
+            files += 1
+            if not left:
+                break
+        if places:
+            event(f"fetch: {self.source}: the first {self.limit - left} records are in {files} files")
         return self.limit - left
 
 

@@ -119,6 +119,8 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
     cut = {".parquet": _parquet, ".jsonl": _lines, ".csv": _csv, ".json": _json}.get(kind)
     if kind == ".txt" and source.lines_per_record > 1:
         cut = _lines
+    if source.whole_files:
+        cut = None
     with suppress(_Whole):
         try:
             if cut is not None:
