@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.card import hub_split
+from sources.dialect import Dialect
 from sources.names import safe_name
 from sources.origin import Origin
 from sources.quirks import QUIRKS, Quirks
@@ -259,6 +260,10 @@ class Source(ABC):
     """Paths that at least one record of the source must have."""
     lines_per_record: ClassVar[int] = 1
     """Of a file of lines: large files are cut between records."""
+    dialect: ClassVar[Dialect] = Dialect()
+    """How its text files are written."""
+    tags: ClassVar[Mapping[str, str]] = {}
+    """Its own condition tags, beside those that every tokenizer has, and their tokens."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
 
@@ -281,6 +286,10 @@ class Source(ABC):
     def explain(self, record: Any, why: Malformed) -> Finding:
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(record))
+
+    def explain_unread(self, why: Malformed) -> Finding:
+        """The same of a record that could not be read."""
+        return Finding("")
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

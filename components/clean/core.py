@@ -20,6 +20,7 @@ from components.clean.merge import Merged
 from components.clean.report import report_of
 from components.clean.sink import SEGMENTS
 from pairmill import storage
+from pairmill.engine import conditions
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -32,6 +33,7 @@ from sources.origin import Given, HubRows
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
 from sources.source import Source, Unit
+from sources.tags import asked_for
 
 _FILES_PER_SHARD = 4096
 # A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
@@ -40,10 +42,11 @@ SLICING = Slicing(64 << 20, open_from=128 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class CleanPlan(StagePlan[Sources]):
-    """Args: about: what manifests say of each source."""
+    """Args: about: what manifests say of each source; conditions: their own tags, as the manifest's data has them."""
 
     shards: list[CleanPieces]
     about: dict[str, dict[str, Any]]
+    conditions: dict[str, Any]
 
 
 class Clean(Stage[CleanConfig, CleanPlan]):
@@ -106,13 +109,15 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+        own = conditions.to_data(asked_for(sources.values()))
         return CleanPlan(
             inputs=refs,
             build_context=lambda: Sources(config, sources),
-            says=about,
+            says=[about, own] if own else about,
             options={"sources": list(sources)},  # by name: a YAML file's path is a place
             shards=shards,
             about=about,
+            conditions=own,
         )
 
     def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[CleanPieces]:
@@ -219,7 +224,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 ],
                 "about": plan.about[name],
             }
-        return {"sources": sources, "outputs": dict(sorted(outputs.items()))}
+        return {"sources": sources, "outputs": dict(sorted(outputs.items())), **plan.conditions}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()

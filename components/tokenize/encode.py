@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from components.tokenize.config import TokenizeConfig
@@ -22,6 +23,7 @@ from pairmill.log import event
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pairmill.engine.conditions import Tag
     from pairmill.engine.content import Content
 
 
@@ -50,8 +52,10 @@ class Vocabulary:
     native: bool
 
     @classmethod
-    def of(cls, config: TokenizeConfig, uri: str, data: bytes) -> Self:
+    def of(cls, config: TokenizeConfig, uri: str, data: bytes, own: Mapping[str, Tag] = MappingProxyType({})) -> Self:
         """Load the tokenizer, and have the library check it: a third of a second.
+
+        ``own`` are the tags that the rows brought along.
 
         Raises:
             InputError: not a tokenizer, or it lacks a token that the options name.
@@ -68,12 +72,16 @@ class Vocabulary:
         }
         missing = [token for token, number in ids.items() if number is None]
         if missing:
+            asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
+            said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(missing),
+                got=", ".join(token + said.get(token, "") for token in missing),
                 expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
+                hint=_tokens_for(asked, config)
+                if asked
+                else "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
@@ -97,6 +105,15 @@ class Vocabulary:
     def encoder(self) -> Encoder:
         """Each worker builds its own, without the check that :meth:`of` made."""
         return Encoder.from_json(self.text, where=self.uri, checked=self.native)
+
+
+def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
+    """What to do about tags of one's own that a tokenizer has no token for."""
+    others = [item for item in config.conditions if item.partition("=")[0] not in tags]
+    return (
+        "train a tokenizer on these rows, which adds the tokens; or name tokens that this one has: conditions="
+        + ",".join([*others, *(f"{name}=…" for name in tags)])
+    )
 
 
 @dataclass(frozen=True)

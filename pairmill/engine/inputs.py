@@ -7,11 +7,13 @@ taken, as in the reference: hidden files too, and links are not followed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from pairmill import storage
+from pairmill.engine import conditions
 from pairmill.engine import manifest as manifests
+from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef
 from pairmill.errors import InputError
@@ -64,6 +66,8 @@ class Inputs:
     refs: list[InputRef]
     rows: int | None
     """Rows according to the manifests; None if a folder has no manifest."""
+    conditions: dict[str, Tag] = field(default_factory=dict)
+    """The tags of one's own that the rows have, according to the manifests, by name."""
 
 
 def task_name(path: str) -> str:
@@ -87,9 +91,10 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
     files: list[InputFile] = []
     refs: list[InputRef] = []
     rows: int | None = 0
+    own: dict[str, dict[str, Tag]] = {}
     for given in uris:
         uri = storage.normalise(given, option)
-        found, ref, count = _discover_one(uri, endings, option, verify)
+        found, ref, count, own[uri] = _discover_one(uri, endings, option, verify)
         if not found:
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
@@ -98,17 +103,19 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
         refs.append(ref)
         rows = None if rows is None or count is None else rows + count
     _refuse_collisions(files, option)
-    return Inputs(files, refs, rows)
+    return Inputs(files, refs, rows, conditions.joined(own, option))
 
 
-def _discover_one(uri: str, endings: set[str], role: str, verify: bool) -> tuple[list[InputFile], InputRef, int | None]:
+def _discover_one(
+    uri: str, endings: set[str], role: str, verify: bool
+) -> tuple[list[InputFile], InputRef, int | None, dict[str, Tag]]:
     store = storage.store_for(uri)
     if store.exists(uri):
         if PurePosixPath(storage.name_of(uri)).suffix not in endings:
-            return [], InputRef(role, ""), None
-        promises = _promises_above(uri)
+            return [], InputRef(role, ""), None, {}
+        promises, own = _promises_above(uri)
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
-        return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None
+        return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None, own
     manifest = manifests.read_intact(uri)
     if manifest is not None:
         chosen = [file for file in manifest.files if file.task and PurePosixPath(file.path).suffix in endings]
@@ -126,11 +133,12 @@ def _discover_one(uri: str, endings: set[str], role: str, verify: bool) -> tuple
                 files = [
                     replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
                 ]
-        return files, InputRef(role, manifest.fingerprint), manifest.ledger.rows_out
-    promises = _promises_above(uri)
+        own = conditions.of_data(manifest.data)
+        return files, InputRef(role, manifest.fingerprint), manifest.ledger.rows_out, own
+    promises, own = _promises_above(uri)
     paths = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
-    return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None
+    return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None, own
 
 
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
@@ -144,8 +152,8 @@ def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> 
     return found
 
 
-def _promises_above(uri: str) -> dict[str, str]:
-    """The digests, by URI, of the files of the finished folder that this URI is in; empty if there is none.
+def _promises_above(uri: str) -> tuple[dict[str, str], dict[str, Tag]]:
+    """The digests, by URI, of the files of the finished folder that this URI is in, and its tags; empty without one.
 
     Raises:
         InputError: the URI is within a folder that is not finished.
@@ -157,8 +165,9 @@ def _promises_above(uri: str) -> dict[str, str]:
             break
         manifest = manifests.read(folder)
         if manifest is not None:
-            return {storage.join(folder, file.path): file.sha256 for file in manifest.files}
-    return {}
+            promises = {storage.join(folder, file.path): file.sha256 for file in manifest.files}
+            return promises, conditions.of_data(manifest.data)
+    return {}, {}
 
 
 def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:
