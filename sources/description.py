@@ -111,7 +111,7 @@ class Description:
             if isinstance(value, bool | int | float):
                 hint = f"quote a text that looks like one: '{value}'"
             raise self.wrong(key, "not a text", got=_shown(value), expected=expected, hint=hint)
-        if not value.strip():
+        if not value.strip() and (not value or key != "delimiter"):
             raise self.wrong(key, "the text is empty", expected=expected)
         try:
             value.encode()

@@ -156,10 +156,13 @@ def described(file: Description, patterns: Sequence[str]) -> Dialect:
             raise file.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
     if file.has("encoding") and kinds == {".parquet"}:
         raise file.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
-    return Dialect(
+    made = Dialect(
         encoding=file.parsed("encoding", encoding_of) if file.has("encoding") else UTF8,
         delimiter=file.parsed("delimiter", delimiter_of) if file.has("delimiter") else "",
         quote=file.parsed("quote", quote_of) if file.has("quote") else '"',
         header=file.texts("header"),
         records=file.parsed("records", Records.parse) if file.has("records") else None,
     )
+    if file.has("quote") and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
+        raise file.wrong("quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters")
+    return made

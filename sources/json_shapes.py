@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairmill.errors import InputError
 from pairmill.formats.jsonstream import Outline
 from sources.paths import Path
-from sources.source import Source
+from sources.source import Context, Malformed, Source, parse_record
 
 HEAD = 8 << 20
 """Bytes of a file that are looked at."""
@@ -27,7 +27,7 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
     if outline.end == "broken" or (outline.end == "cut" and len(head) < HEAD):
         return  # each line says what is wrong with it
     names = outline.names
-    if outline is first and set(source.fields) <= set(names):
+    if outline is first and set(source.fields) <= set(names) and not _is_columns(outline, source):
         return
     if outline.end == "more":
         raise InputError("an object spans several lines", where=uri, expected=_EXPECTED, hint=_ONE_A_LINE)
@@ -51,12 +51,21 @@ def hint_of(outline: Outline, source: Source) -> str:
     if objects:
         largest = max(objects, key=lambda way: objects[way])
         return _records(source, ".".join([*filter(None, [Path("", largest).up_to(len(largest))]), "*"]))
-    if len([way for way in outline.lists if len(way) == 1 and way[0] in source.fields]) > 1:
+    if _is_columns(outline, source):
         return (
             "each field holds a list, one value a record; write one record a line: python -c 'import json,sys; "
             "d=json.load(sys.stdin); [print(json.dumps(dict(zip(d,r)))) for r in zip(*d.values())]'"
         )
     return _ONE_A_LINE
+
+
+def _is_columns(outline: Outline, source: Source) -> bool:
+    """Whether the fields of the source are lists of the same length, and none that it takes as a record."""
+    lengths = {outline.lists[(name,)][0] if (name,) in outline.lists else 0 for name in source.fields}
+    if len(source.fields) < 2 or len(lengths) != 1 or lengths == {0}:
+        return False
+    record = {name: [outline.lists[(name,)][1]] for name in source.fields}
+    return isinstance(parse_record(source, record, Context("pairmill")), Malformed)
 
 
 def _records(source: Source, way: str) -> str:
