@@ -265,6 +265,31 @@ KINDS = {
 }
 
 
+DIALECTS = {
+    "table.tsv": (b"a\t0\nb\t1\n'c\n'\t2\n", 'quote: "\'"\nheader: [question, answer]'),
+    "wide.csv": (("question;answer\n" + "é;0\né;1\né;2\n").encode("utf-16"), "delimiter: ';'\nencoding: utf-16"),
+    "inside.json": (b'{"data": {"items": [' + b",".join(lines(3).splitlines()) + b"]}}", "records: data.items"),
+    "array.json.gz": (gzip.compress(b"[" + b",".join(lines(3).splitlines()) + b"]"), ""),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects(name: str, tmp_path: Path) -> None:
+    folder, (content, said) = tmp_path / "data", DIALECTS[name]
+    folder.mkdir()
+    (folder / name).write_bytes(content)
+    description = tmp_path / "set.yaml"
+    description.write_text(
+        f"name: set\nfiles: data/{name}\ncondition: direct\ninstruction: question\nresponse: answer\n{said}\n"
+    )
+    config = FetchConfig(root=str(tmp_path / "root"), sources=[str(description)], workers=1, limit=2)
+    result = runner.run(Fetch(), config)
+    data = cleaned(tmp_path / "root", result.uri, str(description))
+    assert data["texts"] == {"data/set.jsonl": ["0", "1"]}
+    assert index(result, "set")["extract"]["records"] == 2
+    assert cleaned(tmp_path / "root", "", str(description), limit=2)["texts"] == data["texts"]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_each_kind_of_file_is_cut_after_a_record(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
