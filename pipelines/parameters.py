@@ -13,6 +13,7 @@ from typing import Any
 from components.clean.config import CleanConfig
 from components.fetch.config import KINDS, FetchConfig
 from components.sample.config import SampleConfig
+from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
 from pairmill.address import is_address
@@ -37,6 +38,7 @@ class Parameters:
     raw: str = _of(FetchConfig, "raw")
     sources: str = _of(FetchConfig, "sources")
     rows: str = _of(FetchConfig, "rows")
+    limit: int = option(0, help="only the first this many records of each source, for a trial; 0 = all")
     source_options: str = _of(CleanConfig, "source_options")
     holdout: str = _of(CleanConfig, "holdout")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
@@ -44,6 +46,8 @@ class Parameters:
     tokenizer: str = _of(FetchConfig, "tokenizer")
     tokenized: str = _of(FetchConfig, "tokenized")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
+    template: str = _of(TokenizeConfig, "template")
+    windows: bool = _of(TokenizeConfig, "windows")
     prefix_config_path: str = _of(SampleConfig, "prefix_config_path")
     epochs: int = _of(SampleConfig, "epochs")
     context_size: int = _of(SampleConfig, "context_size")
@@ -128,4 +132,19 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
         results = dict.fromkeys(stage.reads, f"{given['root']}/{name}")
         options = {item: given[item] for item in _options(name)}
         made[name] = cli.build(stage.config, {**options, **results})
+    if not given["tokenizer"] and not given["tokenized"]:
+        _refuse_untrained(given["template"], made["tokenize"], made["train_tokenizer"])
     return made
+
+
+def _refuse_untrained(template: str, wanted: TokenizeConfig, trained: TrainTokenizerConfig) -> None:
+    """Raise UsageError if the template has tokens that the tokenizer of this run will not have."""
+    tokens = [wanted.boq, wanted.eoq, wanted.eoa, *wanted.condition_tokens().values()]
+    missing = [token for token in dict.fromkeys(tokens) if token not in trained.special_tokens]
+    if missing:
+        raise UsageError(
+            "the tokenizer that this run trains lacks tokens of the template",
+            where="template",
+            got=f"{template}: {', '.join(missing)}",
+            hint="leave template= out; it names the tokens of a tokenizer that exists",
+        )

@@ -22,10 +22,10 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
     "Data": (
-        *("raw", "sources", "rows", "tokenized"),
-        *("source_options", "holdout", "max_reject_fraction", "max_record_bytes"),
+        *("raw", "sources", "rows", "tokenized", "limit", "source_options", "holdout"),
+        *("max_reject_fraction", "max_record_bytes"),
     ),
-    "Tokenizer": ("tokenizer", "vocab_size"),
+    "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
 _GIVEN = {

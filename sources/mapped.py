@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
@@ -15,14 +16,17 @@ from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
 from sources.attributes import Attributes
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
+from sources.chats import Chats
 from sources.description import TAGS, Description, tags_of, wrong_tag
 from sources.expression import Expression, Failed
 from sources.missing_paths import Watched, kind_of, names_at, nearest
 from sources.origin import HubRows
 from sources.paths import First, Path, Step
 from sources.patterns import matching
+from sources.readers import whole_file
 from sources.source import (
     FURTHER_TURNS,
     Context,
@@ -32,6 +36,7 @@ from sources.source import (
     MalformedRecord,
     Note,
     Parsed,
+    Record,
     Source,
     Unit,
     WrongAttribute,
@@ -62,17 +67,21 @@ class Mapped(Source):
         self._config = file.text("config")
         origin, self._patterns = file.origin(self._config, self._splits)
         self._condition = file.condition()
-        self._instruction = file.parsed("instruction", Template.parse)
-        self._response = file.parsed("response", Template.parse)
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
-        self._chat = _Chat.of(self._instruction, self._response)
-        self._texts = {"instruction": self._instruction, "response": self._response}
+        self._chats = Chats.of(file, strip=self._strip)
+        keys = [key for key in ("instruction", "response", "text") if key in file]
+        self._texts = {key: file.parsed(key, Template.parse) for key in keys}
+        self._instruction = self._texts.get("instruction")
+        self._response = self._texts.get("response") or self._texts.get("text")
+        self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
         self._attributes = Attributes(file)
         output = file.output(name)
         needed = [path.column for text in self._texts.values() for path in text.paths]
+        if self._chats is not None:
+            needed.append(self._chats.turns.column)
         optional = self._where.optional if self._where else ()
         needed += [column for column in (self._where.columns if self._where else ()) if column not in optional]
         meaning = [
@@ -82,6 +91,10 @@ class Mapped(Source):
             [self._strip, output],
             *([self._attributes.meaning] if self._attributes.types else []),
         ]
+        if "text" in file:
+            meaning.append([file.text("text"), file.whole_files])
+        # Shards know a source by name and version, so another meaning is another version.
+        self._meaning = [_MEANING, meaning]
         optional = (*optional, *(column for column in self._attributes.columns if column not in optional))
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
@@ -94,15 +107,31 @@ class Mapped(Source):
             optional=tuple(column for column in optional if column not in needed),
             described_in=file.uri,
             attributes=self._attributes.types,
+            limit=file.number("limit"),
             watched=tuple(self._watched(file)),
-            # Shards know a source by name and version, so another meaning is another version.
-            version=int(hashlib.sha256(canonical([_MEANING, meaning])).hexdigest()[:12], 16),
+            documents="text" in file,
+            whole_files=file.whole_files,
         )
+        self._set_version()
+
+    def _set_version(self) -> None:
+        chats = [self._chats.meaning()] if self._chats else []
+        version = int(hashlib.sha256(canonical([*self._meaning, *chats])).hexdigest()[:12], 16)
+        vars(self).update(version=version, answers=self._chats.answers if self._chats else "")
+
+    def answering(self, answers: str) -> Source:
+        if self._chats is None or answers in ("", self._chats.answers):
+            return self
+        other = copy.copy(self)
+        other._chats = self._chats.answering(answers)
+        other._set_version()
+        return other
 
     def _watched(self, file: Description) -> Iterator[Watched]:
         asked = self._where.asked if self._where else ()
         read = [("where", path) for path in (self._where.paths if self._where else ())]
         read += [(key, path) for key, text in self._texts.items() for path in text.paths]
+        read += [("turns", self._chats.turns)] if self._chats else []
         known: set[tuple[Step, ...]] = {path.steps for path in asked}
         for key, path in read:
             if path.steps not in known:
@@ -117,13 +146,18 @@ class Mapped(Source):
             self._refuse_none(found, files, ", ".join(self._patterns))
         else:
             found = tuple(dict.fromkeys(path for split in self._splits for path in self._split(split, files, card)))
+        if self.whole_files:
+            # A file of any kind may be a key or a password, and those are hidden.
+            found = tuple(path for path in found if "/." not in f"/{path}")
+            self._refuse_none(found, files, f"files that are not hidden: {', '.join(self._patterns)}")
+            return [Unit(self.output, found)]
         unreadable = [path for path in found if suffix_of(path) not in READABLE]
         if unreadable:
             raise InputError(
                 "no reader for this kind of file",
                 where=f"{self.name}: {unreadable[0]}",
                 expected=", ".join(READABLE),
-                hint="name the files to read with files:",
+                hint="name the files to read with files:" + (", and write 'each: file'" if self.documents else ""),
             )
         return [Unit(self.output, found)]
 
@@ -172,18 +206,29 @@ class Mapped(Source):
                     return Drop("filtered_by_where")
             except Failed:
                 return Malformed("where_failed")
-        instruction, response = self._instruction.of(record), self._response.of(record)
+        turns = self._chats.rows(record) if self._chats is not None else ()
+        instruction = self._instruction.of(record) if self._instruction is not None else ""
+        response = self._response.of(record) if self._response is not None else ""
         if self._strip:
             instruction, response = instruction.strip(), response.strip()
         tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
-        if wrong_tag(tags) is not None:
+        if self._condition and wrong_tag(tags) is not None:
             return Malformed("unknown_condition")
+        if turns:
+            condition = ",".join(tags)
+            return [Row(condition, *part[1:]) if isinstance(part, Row) else part for part in turns]
         row = Row(",".join(tags), instruction, response)
         further = self._chat.further_turns(record) if self._chat else 0
         return (row, Note(FURTHER_TURNS, further)) if further else row
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
         return self._attributes.of(record)
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
+
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
+        return whole_file(piece) if self.whole_files else super().read(piece, profile)
 
     def explain(self, record: Any, why: Malformed) -> Finding:
         if isinstance(why, WrongAttribute):
@@ -192,6 +237,10 @@ class Mapped(Source):
             return Finding(kind_of(record))
         if why.reason == "where_failed":
             return self._explain_where(record)
+        if self._chats is not None and why.reason != "unknown_condition":
+            found = self._chats.explain(record, why)
+            if found.found:
+                return found
         for key, text in self._texts.items():
             for path in text.paths:
                 try:

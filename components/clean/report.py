@@ -35,15 +35,18 @@ def report_of(manifest: Manifest) -> Report:
     odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
     turns = {name: one.notes.get(FURTHER_TURNS, 0) for name, one in ledgers.items()}
     chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
+    parts = [f"{name} ({one['about']['extract']})" for name, one in sources.items() if "extract" in one["about"]]
     look_at = [
         said
         for names, said in (
+            (parts, f"Not all records were read: {describe_names(parts)}."),
             (empty, f"Nothing is kept of {describe_names(empty)}."),
             (few, f"Less than half is kept of {describe_names(few)}."),
             (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
             (
                 chats,
-                f"Further turns of conversations are left out: {describe_names(chats)}. A row is made of the first.",
+                f"Further turns of conversations are left out: {describe_names(chats)}. A row is made of the first. "
+                "With turns: in a YAML source, each answer makes a row.",
             ),
         )
         if names
@@ -92,6 +95,7 @@ def report_of(manifest: Manifest) -> Report:
             ),
             *_counts("Dropped, by reason", ledger.dropped, _DROPPED),
             *_notes(ledger),
+            *_answers(sources),
             *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
             _licences(sources),
             _files(outputs),
@@ -145,6 +149,24 @@ def _notes(ledger: Ledger) -> list[Block]:
         *_counts("Noted of records that were kept", records),
         *_counts("Further turns of conversations", turns, unit="turns"),
     ]
+
+
+def _answers(sources: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    """What became of each answer of the chats."""
+    found = {name: one["answers"] for name, one in sources.items() if "answers" in one}
+    if not found:
+        return []
+    rows = [
+        (name, one["found"], one["rows"], sum(one["skipped"].values()), _joined(one["skipped"]))
+        for name, one in found.items()
+    ]
+    note = "Every answer is a row, or is skipped for a reason. Those of records that where: leaves out are not counted."
+    return [Table("Answers of chats", ("Source", "Answers", "Rows", "Skipped", "By reason"), rows, note)]
+
+
+def _joined(counts: Mapping[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {reason}" for reason, count in ordered) or "–"
 
 
 def _counts(title: str, counts: Mapping[str, int], colour: int = 0, unit: str = "records") -> list[Block]:
@@ -213,7 +235,9 @@ def _licences(sources: Mapping[str, Mapping[str, Any]]) -> Table:
     about = {name: one["about"] for name, one in sources.items()}
     # Of raw files that were not fetched no revision is known.
     names = [
-        name for name in ("licence", "revision", "origin", "citation") if any(name in one for one in about.values())
+        name
+        for name in ("licence", "extract", "revision", "origin", "citation")
+        if any(name in one for one in about.values())
     ]
     return Table(
         "Licences and citations",

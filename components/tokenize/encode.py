@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
@@ -15,7 +17,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
-from pairmill.formats import rows, tokens
+from pairmill.formats import rows, tokens, window_files
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 
@@ -34,6 +36,7 @@ class Vocabulary:
         uri: of the tokenizer, for messages.
         text: the tokenizer.json.
         boq: id of the token before a question; ``eoq`` and ``eoa`` of those after a question and an answer.
+        eod: id of the token after a document in flat files.
         conditions: id by condition tag.
         size: number of tokens.
         native: whether our own encoder takes this tokenizer; if not, the library does the work.
@@ -45,6 +48,7 @@ class Vocabulary:
     boq: int
     eoq: int
     eoa: int
+    eod: int
     conditions: dict[str, int]
     size: int
     native: bool
@@ -63,17 +67,21 @@ class Vocabulary:
         encoder = Encoder.from_json(text, where=uri)
         event(f"tokenize: {uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
         conditions = config.condition_tokens()
-        ids = {
-            token: encoder.token_to_id(token) for token in (config.boq, config.eoq, config.eoa, *conditions.values())
-        }
+        named = (config.boq, config.eoq, config.eoa, config.end_of_document, *conditions.values())
+        ids = {token: encoder.token_to_id(token) for token in named}
         missing = [token for token, number in ids.items() if number is None]
         if missing:
+            fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
+            others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
+            hint = f"train it with these special_tokens=, or choose others with {others}"
+            if fit:
+                hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(missing),
+                got=", ".join(dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
+                hint=hint,
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
@@ -83,6 +91,7 @@ class Vocabulary:
             number[config.boq],
             number[config.eoq],
             number[config.eoa],
+            number[config.end_of_document],
             {tag: number[token] for tag, token in conditions.items()},
             encoder.vocab_size,
             encoder.native is not None,
@@ -113,12 +122,16 @@ class EncodeRows(Shard[Vocabulary]):
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
         config, uri = context.config, self.part.uri
         encoder = context.encoder
-        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions)
+        untagged = config.profile == "pairmill"  # the reference fails on an empty condition
+        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=untagged)
         ledger = Ledger()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
-        with tokens.writers(partial(out.create, scratch=self.is_piece)) as arrays:
+        if config.windows:
+            totals["window_tokens"] = 0
+        create = partial(out.create, scratch=self.is_piece)
+        with tokens.writers(create) as arrays, _flat(create, config.windows) as flat:
             for batch in rows.read(
                 uri,
                 self.part,
@@ -129,10 +142,16 @@ class EncodeRows(Shard[Vocabulary]):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
+                if not context.conditions:
+                    batch = _untagged(batch)
                 with _rows_named(uri, batch.start, context):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
                     array.append(values)
+                if flat is not None:
+                    values = window_files.flat(made, rows.is_empty(batch.instruction), context.eod)
+                    flat.append(values)
+                    totals["window_tokens"] += len(values)
                 ledger.rows_in += len(batch)
                 totals["tokens"] += len(made[0])
                 totals["response_tokens"] += int(made[-1].sum())
@@ -148,9 +167,25 @@ class EncodeRows(Shard[Vocabulary]):
         return ShardResult(ledger)
 
 
+@contextmanager
+def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
+    """The writer of the flat file, if it is wanted."""
+    if not wanted:
+        yield None
+        return
+    with create(f"{window_files.NAME}.npy") as path, tokens.NpyWriter(path, window_files.DTYPE) as writer:
+        yield writer
+
+
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     texts = [getattr(batch, name) for name in rows.FIELDS]
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
+
+
+def _untagged(batch: rows.Batch) -> rows.Batch:
+    import pyarrow as pa
+
+    return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
 def _spans(

@@ -318,7 +318,7 @@ def test_every_input_of_every_component_and_of_the_pipeline_is_described(spec: d
 def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, Any]) -> None:
     # A cluster fails a task whose declared output is missing.
     measures = dict.fromkeys(("epochs", "tokens_sampled", "unique_tokens", "response_tokens_sampled", "bytes"), 1)
-    manifest = Manifest("sample", 1, "f", {}, [], Ledger(measures=measures), [])
+    manifest = Manifest("sample", 1, "f", {"context_size": 1}, [], Ledger(measures=measures), [])
     manifest.data = {"analytics": "", "stats": {}, "lengths": [], "cuts": [], "rules": {}, "layout": "compact"}
     provided = {"sample": set(sample_outcome(Made(manifest, "x")).parameters)}
     source = ast.parse(inspect.getsource(stagecli.run))

@@ -26,8 +26,9 @@ pub(crate) struct Layout(Arc<Core>);
 #[pymethods]
 impl Layout {
     #[new]
-    fn new(boq: u32, eoq: u32, eoa: u32, tags: HashMap<String, u32>) -> Self {
-        Self(Arc::new(Core { boq, eoq, eoa, tags: tags.into_iter().collect() }))
+    #[pyo3(signature = (boq, eoq, eoa, tags, *, untagged = false))]
+    fn new(boq: u32, eoq: u32, eoa: u32, tags: HashMap<String, u32>, untagged: bool) -> Self {
+        Self(Arc::new(Core { boq, eoq, eoa, tags: tags.into_iter().collect(), untagged }))
     }
 
     /// The spans of rows whose texts `encoder` encodes.
