@@ -80,8 +80,16 @@ class FetchConfig(RunConfig):
         changes_bytes=False,
     )
 
+    limit: int = option(
+        0,
+        help="fetch an extract instead: the first this many records of each source; 0 = everything",
+        changes_bytes=False,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.limit < 0:
+            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if not 1 <= self.split <= MAX_SHARES:
             raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
         if self.tokenized:

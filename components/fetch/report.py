@@ -20,6 +20,9 @@ def report_of(manifest: Manifest) -> Report:
     look_at = []
     if unlocked:
         look_at.append(f"No revision is known of {describe_names(unlocked)}: the files were given, not fetched.")
+    parts = [f"{name} ({one['extract']})" for name, one in sources.items() if "extract" in one]
+    if parts:
+        look_at.append(f"Not the published files, but extracts of them: {describe_names(parts)}.")
     return Report(
         "fetch",
         {"Sources": len(sources), "Files": count, "Bytes": size, "Fingerprint": manifest.fingerprint},

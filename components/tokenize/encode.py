@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from components.tokenize import templates
@@ -24,6 +25,7 @@ from pairmill.log import event
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pairmill.engine.conditions import Tag
     from pairmill.engine.content import Content
 
 
@@ -54,8 +56,10 @@ class Vocabulary:
     native: bool
 
     @classmethod
-    def of(cls, config: TokenizeConfig, uri: str, data: bytes) -> Self:
+    def of(cls, config: TokenizeConfig, uri: str, data: bytes, own: Mapping[str, Tag] = MappingProxyType({})) -> Self:
         """Load the tokenizer, and have the library check it: a third of a second.
+
+        ``own`` are the tags that the rows brought along.
 
         Raises:
             InputError: not a tokenizer, or it lacks a token that the options name.
@@ -72,13 +76,18 @@ class Vocabulary:
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
-            hint = "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions="
-            if fit:
+            others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
+            hint = f"train it with these special_tokens=, or choose others with {others}"
+            asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
+            said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
+            if asked:
+                hint = _tokens_for(asked, config)
+            elif fit:
                 hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(dict.fromkeys(missing)),
+                got=", ".join(token + said.get(token, "") for token in dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
                 hint=hint,
             )
@@ -105,6 +114,15 @@ class Vocabulary:
     def encoder(self) -> Encoder:
         """Each worker builds its own, without the check that :meth:`of` made."""
         return Encoder.from_json(self.text, where=self.uri, checked=self.native)
+
+
+def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
+    """What to do about tags of one's own that a tokenizer has no token for."""
+    others = [item for item in config.conditions if item.partition("=")[0] not in tags]
+    return (
+        "train a tokenizer on these rows, which adds the tokens; or name tokens that this one has: conditions="
+        + ",".join([*others, *(f"{name}=…" for name in tags)])
+    )
 
 
 @dataclass(frozen=True)
@@ -141,6 +159,8 @@ class EncodeRows(Shard[Vocabulary]):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
+                if not context.conditions:
+                    batch = _untagged(batch)
                 with _rows_named(uri, batch.start, context):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
@@ -177,6 +197,12 @@ def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     texts = [getattr(batch, name) for name in rows.FIELDS]
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
+
+
+def _untagged(batch: rows.Batch) -> rows.Batch:
+    import pyarrow as pa
+
+    return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
 def _spans(
