@@ -112,7 +112,7 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
     [
         ("fetch", {"workers": -1}, "workers: must not be negative; got -1"),
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
-        ("fetch", {"sources": ""}, "sources: is empty"),
+        ("fetch", {"tokenized": "t", "tokenizer": "k"}, "write tokenized=t alone"),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
         ("fetch", {"update": "sudoko"}, "update: not one of sources=; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
