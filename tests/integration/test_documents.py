@@ -22,6 +22,7 @@ from pairmill.formats.tokens import ARRAYS, INDEX
 from pairmill.loader import Loader, MixturePlan, RowPlan, Windows
 from tests.support import tools
 from tests.support.helpers import writable
+from tests.support.results import upload
 from tests.support.tools import RowTuple
 
 CONTEXT = 49
@@ -292,3 +293,14 @@ def test_pairs_chats_and_documents_in_one_run_and_a_batch_of_each(line: Line, tm
                 joined += piece
             assert joined == answer
     assert next(spans, None) is None
+
+
+def test_a_folder_in_a_bucket_is_split_as_on_files(line: Line, s3: str, tmp_path: Path) -> None:
+    upload(line.tokenized, f"{s3}/tokenize/{line.tokenized.name}")
+    rules = tools.rules(tmp_path / "rules.yaml", "- prefix: ''\n  long_context: split\n")
+    made = []
+    for tokenized, name in ((str(line.tokenized), "files"), (f"{s3}/tokenize/{line.tokenized.name}", "bucket")):
+        options = {"prefix_config_path": rules, "epochs": 1, "context_size": CONTEXT, "root": tmp_path / f"{name}-root"}
+        tools.ended(tools.stage("sample", tokenized_path=tokenized, output_path=tmp_path / name, **options))
+        made.append(tools.digests(tmp_path / name))
+    assert made[0] == made[1]
