@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
+from pairmill.compat.hrm import HrmDataset
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import Slicing
@@ -293,6 +294,15 @@ def test_pairs_chats_and_documents_in_one_run_and_a_batch_of_each(line: Line, tm
                 joined += piece
             assert joined == answer
     assert next(spans, None) is None
+
+    # The trainer that expects the reference's loader gets the same batches.
+    theirs = [arrays for arrays, _ in HrmDataset(sampled, batch_max_length=480)]
+    with Loader(RowPlan(sampled), batch_tokens=480, threads=0) as loader:
+        ours = list(loader)
+    assert len(ours) == len(theirs) > 20
+    assert all(
+        np.array_equal(mine[name], other[name]) for mine, other in zip(ours, theirs, strict=True) for name in other
+    )
 
 
 def test_a_folder_in_a_bucket_is_split_as_on_files(line: Line, s3: str, tmp_path: Path) -> None:
