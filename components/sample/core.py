@@ -18,7 +18,7 @@ from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import owned
-from components.sample.node.carry_out import Made, PlannedSample, carry_out, threads
+from components.sample.node.carry_out import HELD_OUT, Made, PlannedSample, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, DatasetRows, rows_of
@@ -113,10 +113,17 @@ class Draft:
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
-        rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
+        if config.held_out:
+            rules = Rules([], config.profile, "held_out")
+        else:
+            rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         strays = config.profile == "pairmill"
         folder = tokens.open_folder(
-            config.tokenized_path, "tokenized_path", tolerate_strays=strays, verify=config.verify
+            config.tokenized_path,
+            "tokenized_path",
+            tolerate_strays=strays,
+            verify=config.verify,
+            held_out=config.held_out,
         )
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
         return cls(config, folder, rules, _tokenizer_of(folder) if split else b"")
@@ -126,7 +133,7 @@ class Draft:
         refs = [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
         if self.tokenizer:
             refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
-        return refs
+        return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
 
     @cached_property
     def continuing(self) -> bytes:

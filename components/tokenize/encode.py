@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
@@ -23,6 +25,7 @@ from pairmill.log import event
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pairmill.engine.conditions import Tag
     from pairmill.engine.content import Content
 
 
@@ -53,8 +56,10 @@ class Vocabulary:
     native: bool
 
     @classmethod
-    def of(cls, config: TokenizeConfig, uri: str, data: bytes) -> Self:
+    def of(cls, config: TokenizeConfig, uri: str, data: bytes, own: Mapping[str, Tag] = MappingProxyType({})) -> Self:
         """Load the tokenizer, and have the library check it: a third of a second.
+
+        ``own`` are the tags that the rows brought along.
 
         Raises:
             InputError: not a tokenizer, or it lacks a token that the options name.
@@ -70,13 +75,21 @@ class Vocabulary:
         ids = {token: encoder.token_to_id(token) for token in named}
         missing = [token for token, number in ids.items() if number is None]
         if missing:
+            fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
+            others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
+            hint = f"train it with these special_tokens=, or choose others with {others}"
+            asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
+            said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
+            if asked:
+                hint = _tokens_for(asked, config)
+            elif fit:
+                hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(missing),
+                got=", ".join(token + said.get(token, "") for token in dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
-                hint="train it with these special_tokens=, or choose others with boq= eoq= eoa= "
-                f"{'eod= ' if config.windows else ''}conditions=",
+                hint=hint,
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
@@ -103,12 +116,22 @@ class Vocabulary:
         return Encoder.from_json(self.text, where=self.uri, checked=self.native)
 
 
+def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
+    """What to do about tags of one's own that a tokenizer has no token for."""
+    others = [item for item in config.conditions if item.partition("=")[0] not in tags]
+    return (
+        "train a tokenizer on these rows, which adds the tokens; or name tokens that this one has: conditions="
+        + ",".join([*others, *(f"{name}=…" for name in tags)])
+    )
+
+
 @dataclass(frozen=True)
 class EncodeRows(Shard[Vocabulary]):
     """Makes the arrays of a row file, or of some of its row groups."""
 
     part: FileSlice
     is_piece: bool
+    held_out: bool = False
 
     def random_access(self) -> Mapping[str, Content]:
         return self.part.random_access
@@ -136,6 +159,8 @@ class EncodeRows(Shard[Vocabulary]):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
+                if not context.conditions:
+                    batch = _untagged(batch)
                 with _rows_named(uri, batch.start, context):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
@@ -150,7 +175,11 @@ class EncodeRows(Shard[Vocabulary]):
                 totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
                 if context.native:
                     totals["dropped_bytes"] += dropped
-        ledger.rows_kept = ledger.rows_out = ledger.rows_in
+        ledger.rows_kept = ledger.rows_in
+        if self.held_out:  # no later stage trains on them
+            ledger.note("held_out", ledger.rows_in)
+        else:
+            ledger.rows_out = ledger.rows_in
         ledger.measures = totals
         return ShardResult(ledger)
 
@@ -168,6 +197,12 @@ def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     texts = [getattr(batch, name) for name in rows.FIELDS]
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
+
+
+def _untagged(batch: rows.Batch) -> rows.Batch:
+    import pyarrow as pa
+
+    return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
 def _spans(
