@@ -84,7 +84,7 @@ test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test
 test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
-	cd rust && $(CARGO) test --quiet
+	cd rust && $(CARGO) test --quiet --package pairmill-core
 	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
 	$(BIN)/pytest -m serial $$(grep --recursive --files-with-matches --include='test_*.py' mark.serial $(TESTS))
 

@@ -126,9 +126,10 @@ class Layout:
         eoq: id that ends a question.
         eoa: id that ends an answer.
         tags: id by tag; the tags of a condition are joined by commas.
+        untagged: whether an empty condition has no tags; otherwise, and if "" is a tag, it is the tag "".
     """
 
-    def __new__(cls, boq: int, eoq: int, eoa: int, tags: Mapping[str, int]) -> Layout: ...
+    def __new__(cls, boq: int, eoq: int, eoa: int, tags: Mapping[str, int], *, untagged: bool = False) -> Layout: ...
     def encode(
         self, encoder: Encoder, condition: _Arrow, instruction: _Arrow, response: _Arrow, start: int
     ) -> tuple[_Spans, int]:

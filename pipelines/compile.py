@@ -16,7 +16,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -77,10 +77,10 @@ class CompileConfig(ImageConfig):
             raise UsageError("is empty", where="output", expected="a file, because one of several forms is requested")
 
 
-def run(config: CompileConfig) -> list[Path]:
-    """Compile; returns the files."""
+def run(config: CompileConfig, without: Collection[str] = ()) -> list[Path]:
+    """Compile, with ``output`` a pipeline without these stages; returns the files."""
     if config.output:
-        return [_written(Path(config.output), config)]
+        return [_written(Path(config.output), config, without)]
     return [_written(Path(one.output), one) for one in _committed(config)]
 
 
@@ -92,7 +92,7 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
         yield dataclasses.replace(config, output=f"{COMPILED}/components/{stage}.yaml", component=stage)
 
 
-def _written(target: Path, config: CompileConfig) -> Path:
+def _written(target: Path, config: CompileConfig, without: Collection[str] = ()) -> Path:
     made: Any
     if config.component:
         from pairmill.interface import kfp
@@ -101,7 +101,7 @@ def _written(target: Path, config: CompileConfig) -> Path:
     else:
         from pipelines.pretraining import build
 
-        made = build(config.placement(), image=config.image, fan_out=config.fan_out, docs=config.docs)
+        made = build(config.placement(), image=config.image, fan_out=config.fan_out, docs=config.docs, without=without)
     content = _compiled(made)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content if config.form == "ir" else _manifests(made, content, config))

@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from components.sample.node.config import FINGERPRINT
-from pairmill import log, storage
+from pairmill import log
 from pairmill.errors import PairmillError
-from pairmill.formats import prefixes
 from pairmill.interface import cli, launcher
 from pipelines import parameters
 
@@ -43,6 +42,8 @@ class TaskRun:
     exit_code: int
     seconds: float
     output: dict[str, Any] = field(default_factory=dict)
+    held_out: bool = False
+    """Whether it sampled the held-out rows: the pipeline has two tasks of that stage."""
 
     def artifact(self, name: str) -> dict[str, Any]:
         """An output artifact: its uri and its metadata."""
@@ -121,6 +122,7 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
                 log.logger().error("task %s did not write %s", record.stage, ", ".join(missing) or "executor output")
                 return status.Status.FAILURE
             record.output = json.loads(task.output_file.read_text())
+            record.held_out = bool(task.parameters.get("held_out"))
             return status.Status.SUCCESS
 
     subprocess_task_handler.SubprocessTaskHandler = NativeTaskHandler
@@ -145,16 +147,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     def work() -> None:
         start = time.monotonic()
         arguments = dataclasses.asdict(cli.build(parameters.Parameters, cli.split(given)))
-        for name in parameters.PLACES:
-            # The default file may be absent. As an absolute path it would look like one that was given, which may not.
-            if arguments[name] and arguments[name] != prefixes.DEFAULT:
-                arguments[name] = storage.normalise(arguments[name], name)
+        arguments |= parameters.placed(arguments)
         parameters.stage_configs(arguments)
         from pipelines.placement import Placement
         from pipelines.pretraining import build
 
         # No fan-out: processes share the work here, and kfp's local loops replace the outputs of tasks before them.
-        pipeline = build(Placement(retries=0))
+        # It is built for this run alone, so a stage whose result is given is left out.
+        pipeline = build(Placement(retries=0), without=parameters.idle(arguments))
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))
         _show(runs, arguments, time.monotonic() - start)
@@ -166,10 +166,13 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> 
     lines = []
     reused = True
     for task in runs:
-        final = task.artifact(launcher.MANIFEST)["metadata"]
-        state = "reused" if final["reused"] == "true" else "made"
+        made = task.artifact(launcher.MANIFEST)["metadata"]
+        state = "reused" if made["reused"] == "true" else "made"
         reused = reused and state == "reused"
-        lines.append(f"  {task.stage:16} {state:7} {task.seconds:6.1f} s  {final['data']}")
+        name = f"{task.stage}, held out" if task.held_out else task.stage
+        lines.append(f"  {name:16} {state:7} {task.seconds:6.1f} s  {made['data']}")
+        if not task.held_out:
+            final = made
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
     if arguments["output_path"]:
         lines.append(f"  arrays: {arguments['output_path'].replace(FINGERPRINT, final['fingerprint'])}")

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.clean.config import CleanConfig
-from components.fetch.config import FetchConfig
+from components.fetch.config import KINDS, FetchConfig
 from components.sample.config import SampleConfig
+from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
-from pairmill.engine.options import default_of, option
+from pairmill.address import is_address
+from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
+from pairmill.formats import prefixes
 from pairmill.interface import cli
 from pipelines.stages import STAGES
 
@@ -34,10 +37,17 @@ class Parameters:
     root: str = _of(FetchConfig, "root")
     raw: str = _of(FetchConfig, "raw")
     sources: str = _of(FetchConfig, "sources")
+    rows: str = _of(FetchConfig, "rows")
+    limit: int = option(0, help="only the first this many records of each source, for a trial; 0 = all")
     source_options: str = _of(CleanConfig, "source_options")
+    holdout: str = _of(CleanConfig, "holdout")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
+    tokenizer: str = _of(FetchConfig, "tokenizer")
+    tokenized: str = _of(FetchConfig, "tokenized")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
+    template: str = _of(TokenizeConfig, "template")
+    windows: bool = _of(TokenizeConfig, "windows")
     prefix_config_path: str = _of(SampleConfig, "prefix_config_path")
     epochs: int = _of(SampleConfig, "epochs")
     context_size: int = _of(SampleConfig, "context_size")
@@ -59,13 +69,49 @@ def of(fan_out: bool) -> type[Parameters]:
     return SharedParameters if fan_out else Parameters
 
 
-def taken(stage: str) -> list[str]:
-    """The parameters that a stage takes: those that are options of it and not the result of another stage."""
+def _options(stage: str) -> list[str]:
+    """The parameters that are options of a stage and not the result of another one."""
     options = {item.name for item in dataclasses.fields(STAGES[stage].config)} - set(STAGES[stage].reads)
     return [item.name for item in dataclasses.fields(Parameters) if item.name in options]
 
 
+def taken(stage: str) -> list[str]:
+    """The parameters that a stage takes as they are."""
+    return [name for name in _options(stage) if stage == "fetch" or name not in KINDS]
+
+
+def entries(stage: str) -> list[str]:
+    """The parameters that name finished data, which a stage is given as fetch found them."""
+    return [name for name in _options(stage) if stage != "fetch" and name in KINDS]
+
+
 PLACES = ("root", "raw", "output_path", "prefix_config_path")
+
+
+def placed(given: Mapping[str, Any]) -> dict[str, str]:
+    """The places among these parameters, for the processes of this machine: relative paths are made absolute.
+
+    Raises:
+        UsageError: no storage serves one, or an address is not valid.
+    """
+    found = {}
+    for name in PLACES:
+        # The default file may be absent. As an absolute path it would look like one that was given, which may not.
+        if given[name] and given[name] != prefixes.DEFAULT:
+            found[name] = storage.normalise(given[name], name)
+    for name in KINDS:
+        items = cli.split_list(given[name]) if name == "rows" else [given[name]]
+        items = [item if is_address(item) else storage.normalise(item, name) for item in filter(None, items)]
+        found[name] = ",".join(map(list_item, items)) if name == "rows" else "".join(items)
+    return found
+
+
+def idle(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The stages whose result these parameters give: a pipeline that is built for one run leaves them out."""
+    fetch = cli.build(
+        FetchConfig, {"root": given["root"], **{name: given[name] for name in ("sources", "raw", *KINDS)}}
+    )
+    return fetch.idle()
 
 
 def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,5 +130,21 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, stage in STAGES.items():
         # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(stage.reads, f"{given['root']}/{name}")
-        made[name] = cli.build(stage.config, {**{item: given[item] for item in taken(name)}, **results})
+        options = {item: given[item] for item in _options(name)}
+        made[name] = cli.build(stage.config, {**options, **results})
+    if not given["tokenizer"] and not given["tokenized"]:
+        _refuse_untrained(given["template"], made["tokenize"], made["train_tokenizer"])
     return made
+
+
+def _refuse_untrained(template: str, wanted: TokenizeConfig, trained: TrainTokenizerConfig) -> None:
+    """Raise UsageError if the template has tokens that the tokenizer of this run will not have."""
+    tokens = [wanted.boq, wanted.eoq, wanted.eoa, *wanted.condition_tokens().values()]
+    missing = [token for token in dict.fromkeys(tokens) if token not in trained.special_tokens]
+    if missing:
+        raise UsageError(
+            "the tokenizer that this run trains lacks tokens of the template",
+            where="template",
+            got=f"{template}: {', '.join(missing)}",
+            hint="leave template= out; it names the tokens of a tokenizer that exists",
+        )

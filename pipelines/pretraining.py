@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -20,14 +21,26 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
-    "Data": ("raw", "sources", "source_options", "max_reject_fraction", "max_record_bytes"),
-    "Tokenizer": ("vocab_size",),
+    "Data": (
+        *("raw", "sources", "rows", "tokenized", "limit", "source_options", "holdout"),
+        *("max_reject_fraction", "max_record_bytes"),
+    ),
+    "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
+_GIVEN = {
+    "raw": "output",
+    "rows": "given_rows",
+    "tokenizer": "given_tokenizer",
+    "tokenized_path": "given_tokenized",
+}
+"""By an option that reads a result: the output of fetch that takes its place."""
 _PAGES = {"Operating it": "docs/operations.md", "Sources": "docs/sources.md", "What it writes": "docs/format.md"}
 
 
-def build(placement: Placement, *, image: str = "", fan_out: bool = False, docs: str = "") -> Any:
+def build(
+    placement: Placement, *, image: str = "", fan_out: bool = False, docs: str = "", without: Collection[str] = ()
+) -> Any:
     """The pipeline as kfp knows it.
 
     Args:
@@ -36,6 +49,8 @@ def build(placement: Placement, *, image: str = "", fan_out: bool = False, docs:
         fan_out: whether the run has a parameter ``workers``, the number of pods that share the work of a stage. It is
             a pipeline of its own, because Kubeflow cannot leave a loop out of a run, and an empty one costs a pod.
         docs: address below which the repository's files can be read, for links; empty = their paths alone.
+        without: stages to leave out, because every run of this pipeline is given their result (``rows=``,
+            ``tokenizer=``, ``tokenized=``). A pipeline for any run has them all: they pass on what is given.
     """
     given = parameters.of(fan_out)
     hints = get_type_hints(given)
@@ -52,7 +67,7 @@ def build(placement: Placement, *, image: str = "", fan_out: bool = False, docs:
     )
 
     def line(*values: Any) -> None:
-        _line(placement, image, SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments}))
+        _line(placement, image, SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments}), without)
 
     # kfp reads both.
     line.__signature__ = signature  # type: ignore[attr-defined]
@@ -80,7 +95,7 @@ def _description(given: type[Any], docs: str) -> str:
     return "\n".join([*lines, "", ", ".join(pages)])
 
 
-def _line(placement: Placement, image: str, given: Any) -> None:
+def _line(placement: Placement, image: str, given: Any, without: Collection[str]) -> None:
     """Every stage; ``given`` has the parameters."""
     components = {name: kfp.component(stage, image) for name, stage in STAGES.items()}
     # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
@@ -88,24 +103,34 @@ def _line(placement: Placement, image: str, given: Any) -> None:
 
     def placed(stage: str, made: dict[str, Any], **inputs: Any) -> Any:
         """A task of a stage: it reads the outputs of the tasks in ``made``, and takes the parameters that it has."""
-        folders = {name: task.outputs["output"] for name, task in made.items()}
-        # A share gets no artifacts: no run of 2.17 that brought one into a loop is on record.
-        sharing = "share" in inputs
-        manifests = {} if sharing else {launcher.lineage(name): task.outputs["manifest"] for name, task in made.items()}
+        # In place of the result of a stage that is left out, fetch has what was given.
+        folders = {name: task.outputs["output"] for name, task in made.items() if task is not fetched}
+        folders |= {name: task.outputs[_GIVEN[name]] for name, task in made.items() if task is fetched}
+        # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record.
+        # No task gets one twice.
+        sharing, inside = "share" in inputs, bool({"share", "held_out"} & inputs.keys())
+        makers = {} if inside else {task: name for name, task in reversed(made.items())}
+        manifests = {launcher.lineage(name): task.outputs["manifest"] for task, name in makers.items()}
+        if STAGES[stage].passes_on and not inside and fetched not in makers:
+            manifests[launcher.GIVEN] = fetched.outputs["manifest"]
+        inputs |= {name: fetched.outputs[f"given_{name}"] for name in parameters.entries(stage)}
         taken = {name: getattr(given, name) for name in parameters.taken(stage)}
         task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)
         return task.set_display_name(
             stage.replace("_", " ").capitalize() + (f": a share of round {inputs['round']}" if sharing else "")
         )
 
+    fetched: Any = None
     fetched = placed("fetch", {}, split=given.workers)
 
     def shared(stage: str, **made: Any) -> Any:
+        if stage in without:
+            return fetched
         # It uses the shards that the shares finished, and runs the rest.
         task = placed(stage, made)
         workers: list[Any] = []
         for number in () if alone else STAGES[stage].config.shared_rounds:
-            shares = fetched.outputs["shares" if number == 1 else "later_shares"]
+            shares = fetched.outputs[f"{stage}_shares" if number == 1 else f"{stage}_later_shares"]
             with dsl.ParallelFor(shares, parallelism=placement.parallelism) as share:
                 worker = placed(stage, made, share=share, round=number)
             workers.append(worker.after(*workers[-1:]))
@@ -115,6 +140,8 @@ def _line(placement: Placement, image: str, given: Any) -> None:
     trained = shared("train_tokenizer", rows=cleaned)
     tokenized = shared("tokenize", rows=cleaned, tokenizer=trained)
     placed("sample", {"tokenized_path": tokenized})
+    with dsl.If(given.holdout != ""):
+        placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
 
 
 pretraining = build(Placement())

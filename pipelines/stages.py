@@ -6,15 +6,23 @@ The compiler, the pipeline's parameters, the documents and the tests take them f
 from __future__ import annotations
 
 from components.clean.config import CleanConfig
-from components.fetch.config import FetchConfig
+from components.fetch.config import SHARES, FetchConfig
 from components.sample.config import SampleConfig
 from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.interface.launcher import Component
 
-_SHARES = {
-    "shares": (list, "shares of the first round of later stages, for a loop over pods; empty for one"),
-    "later_shares": (list, "shares of their later rounds: as many as a run still has room for"),
+_FETCHED = {
+    "given_rows": (
+        str,
+        "finished rows that were given, where later stages read them; joined by commas, empty for none",
+    ),
+    "given_tokenizer": (str, "the tokenizer that was given, where later stages read it; empty for none"),
+    "given_tokenized": (str, "the tokenized folder that was given, where later stages read it; empty for none"),
+    **{
+        name: (list, f"shares of round {number} of {stage}, for a loop over pods; empty for one, or nothing to do")
+        for name, (stage, number) in SHARES.items()
+    },
 }
 # On a cluster each node makes the arrays: whether a pod makes some, and where, must be said.
 _SAID = ("root", "output_path", "tokenized_path")
@@ -22,10 +30,10 @@ _SAID = ("root", "output_path", "tokenized_path")
 STAGES = {
     stage.name: stage
     for stage in (
-        Component("fetch", FetchConfig, outputs=_SHARES),
+        Component("fetch", FetchConfig, outputs=_FETCHED),
         Component("clean", CleanConfig, reads=("raw",)),
-        Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",)),
-        Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer")),
+        Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",), passes_on=True),
+        Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer"), passes_on=True),
         Component("sample", SampleConfig, reads=("tokenized_path",), required=_SAID),
     )
 }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,10 @@ from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.rows import Row
+from pairmill.formats.slices import FileSlice
+from sources.attributes import Attributes
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
+from sources.chats import Chats
 from sources.description import Description, tags_of, wrong_tag
 from sources.dialect import described
 from sources.expression import Expression, Failed
@@ -24,6 +28,7 @@ from sources.missing_paths import Watched, kind_of, names_at, nearest
 from sources.origin import HubRows
 from sources.paths import MISSING, First, Path, Step
 from sources.patterns import matching
+from sources.readers import whole_file
 from sources.source import (
     FURTHER_TURNS,
     Context,
@@ -32,8 +37,10 @@ from sources.source import (
     Malformed,
     Note,
     Parsed,
+    Record,
     Source,
     Unit,
+    WrongAttribute,
     shown,
 )
 from sources.tags import TAGS, own_tags
@@ -65,20 +72,25 @@ class Mapped(Source):
         dialect, tags = described(file, self._patterns), own_tags(file)
         self._known_tags = (*TAGS, *tags)
         self._condition = file.condition(tags)
-        self._instruction = file.parsed("instruction", Template.parse)
-        self._response = file.parsed("response", Template.parse)
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
-        self._chat = _Chat.of(self._instruction, self._response)
-        self._texts = {"instruction": self._instruction, "response": self._response}
+        self._chats = Chats.of(file, strip=self._strip)
+        keys = [key for key in ("instruction", "response", "text") if key in file]
+        self._texts = {key: file.parsed(key, Template.parse) for key in keys}
+        self._instruction = self._texts.get("instruction")
+        self._response = self._texts.get("response") or self._texts.get("text")
+        self._chat = _Chat.of(self._instruction, self._response) if self._instruction and self._response else None
         if isinstance(self._condition, Template):
             self._texts["condition"] = self._condition
+        self._attributes = Attributes(file)
         output = file.output(name)
         needed = [path.column for text in self._texts.values() for path in text.needed]
         optional = [path.column for text in self._texts.values() for path in text.paths if path.column not in needed]
-        optional += self._where.optional if self._where else ()
+        if self._chats is not None:
+            needed.append(self._chats.turns.column)
         asked = self._where.optional if self._where else ()
         needed += [column for column in (self._where.columns if self._where else ()) if column not in asked]
+        optional += [*asked, *self._attributes.columns]
         unnamed = [column for column in needed if dialect.header and column not in dialect.header]
         if unnamed:
             got, hint = ", ".join(dialect.header), did_you_mean(unnamed[0], dialect.header)
@@ -88,12 +100,17 @@ class Mapped(Source):
             # Which files, in which order: the files themselves are known by their content.
             [self._patterns, self._config, self._splits],
             [self._strip, output],
+            *([self._attributes.meaning] if self._attributes.types else []),
         ]
+        if "text" in file:
+            meaning.append([file.text("text"), file.whole_files])
         if any(text.braces for text in self._texts.values()):
             meaning.append(_MEANING_OF_TEMPLATES)
         # Entries of their own, so that a description without them keeps its version.
         meaning += [dialect.meaning] if dialect.meaning else []
         meaning += [sorted(tags)] if tags else []
+        # Shards know a source by name and version, so another meaning is another version.
+        self._meaning = [_MEANING, meaning]
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
             name=name,
@@ -107,21 +124,39 @@ class Mapped(Source):
             lines_per_record=1 if dialect.is_cut else 0,
             tags=tags,
             described_in=file.uri,
+            attributes=self._attributes.types,
+            limit=file.number("limit"),
             watched=tuple(self._watched(file)),
-            # Shards know a source by name and version, so another meaning is another version.
-            version=int(hashlib.sha256(canonical([_MEANING, meaning])).hexdigest()[:12], 16),
+            documents="text" in file,
+            whole_files=file.whole_files,
         )
+        self._set_version()
+
+    def _set_version(self) -> None:
+        chats = [self._chats.meaning()] if self._chats else []
+        version = int(hashlib.sha256(canonical([*self._meaning, *chats])).hexdigest()[:12], 16)
+        vars(self).update(version=version, answers=self._chats.answers if self._chats else "")
+
+    def answering(self, answers: str) -> Source:
+        if self._chats is None or answers in ("", self._chats.answers):
+            return self
+        other = copy.copy(self)
+        other._chats = self._chats.answering(answers)
+        other._set_version()
+        return other
 
     def _watched(self, file: Description) -> Iterator[Watched]:
         asked = self._where.asked if self._where else ()
         read = [("where", path) for path in (self._where.paths if self._where else ())]
         read += [(key, path) for key, text in self._texts.items() for path in text.needed]
+        read += [("turns", self._chats.turns)] if self._chats else []
         known: set[tuple[Step, ...]] = {path.steps for path in asked}
         for key, path in read:
             if path.steps not in known:
                 known.add(path.steps)
                 below = tuple(one for one in asked if one.steps == path.steps[: len(one.steps)])
                 yield Watched(path, file.place(key), below)
+        yield from (one for one in self._attributes.watched() if one.path.steps not in known)
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         if self._patterns:
@@ -129,13 +164,18 @@ class Mapped(Source):
             self._refuse_none(found, files, ", ".join(self._patterns))
         else:
             found = tuple(dict.fromkeys(path for split in self._splits for path in self._split(split, files, card)))
+        if self.whole_files:
+            # A file of any kind may be a key or a password, and those are hidden.
+            found = tuple(path for path in found if "/." not in f"/{path}")
+            self._refuse_none(found, files, f"files that are not hidden: {', '.join(self._patterns)}")
+            return [Unit(self.output, found)]
         unreadable = [path for path in found if suffix_of(path) not in READABLE]
         if unreadable:
             raise InputError(
                 "no reader for this kind of file",
                 where=f"{self.name}: {unreadable[0]}",
                 expected=", ".join(READABLE),
-                hint="name the files to read with files:",
+                hint="name the files to read with files:" + (", and write 'each: file'" if self.documents else ""),
             )
         return [Unit(self.output, found)]
 
@@ -184,21 +224,41 @@ class Mapped(Source):
                     return Drop("filtered_by_where")
             except Failed:
                 return Malformed("where_failed")
-        instruction, response = self._instruction.of(record), self._response.of(record)
+        turns = self._chats.rows(record) if self._chats is not None else ()
+        instruction = self._instruction.of(record) if self._instruction is not None else ""
+        response = self._response.of(record) if self._response is not None else ""
         if self._strip:
             instruction, response = instruction.strip(), response.strip()
         tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
-        if wrong_tag(tags, self._known_tags) is not None:
+        if self._condition and wrong_tag(tags, self._known_tags) is not None:
             return Malformed("unknown_condition")
+        if turns:
+            condition = ",".join(tags)
+            return [Row(condition, *part[1:]) if isinstance(part, Row) else part for part in turns]
         row = Row(",".join(tags), instruction, response)
         further = self._chat.further_turns(record) if self._chat else 0
         return (row, Note(FURTHER_TURNS, further)) if further else row
 
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        return self._attributes.of(record)
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
+
+    def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
+        return whole_file(piece) if self.whole_files else super().read(piece, profile)
+
     def explain(self, record: Any, why: Malformed) -> Finding:
+        if isinstance(why, WrongAttribute):
+            return self._attributes.explain(why)
         if why.reason == "not_an_object":
             return Finding(kind_of(record))
         if why.reason == "where_failed":
             return self._explain_where(record)
+        if self._chats is not None and why.reason != "unknown_condition":
+            found = self._chats.explain(record, why)
+            if found.found:
+                return found
         for key, text in self._texts.items():
             for value, error in text.wrong(record):
                 if error.why == why:

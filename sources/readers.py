@@ -11,7 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -187,6 +187,29 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
             yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
         else:
             yield from _json_values(*_watched(file, piece), piece)
+
+
+def whole_file(piece: FileSlice) -> Iterator[Record]:
+    """The whole file as one record of its path below the raw folder, name, extension (both unpacked) and text.
+
+    Raises:
+        InputError: the file, unpacked, is longer than a record may be.
+    """
+    name = PurePosixPath(piece.path)
+    packed = name.suffix if name.suffix in COMPRESSED else ""
+    with piece.opened() as raw, compressed.damage(piece.uri):
+        with compressed.decompressed(raw, packed) if packed else nullcontext(raw) as file:
+            data = file.read(piece.longest + 1)
+        if len(data) > piece.longest:
+            raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
+    if packed:
+        name = name.with_suffix("")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        yield 0, Malformed("not_utf8")
+        return
+    yield 0, {"path": piece.path, "name": name.name, "extension": name.suffix.removeprefix("."), "text": text}
 
 
 def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:

@@ -43,6 +43,19 @@ class Malformed(Drop):
     weight: int = 1
 
 
+@dataclass(frozen=True)
+class WrongAttribute(Malformed):
+    """A record with an attribute of another type than its declaration says.
+
+    Args:
+        name: of the attribute.
+        value: what was found.
+    """
+
+    name: str = ""
+    value: Any = None
+
+
 class MalformedRecord(Exception):
     """Raised within ``parse`` for a malformed record, instead of returning :class:`Malformed`."""
 
@@ -64,6 +77,10 @@ class Note(NamedTuple):
 
 FURTHER_TURNS = "further_turns"
 """The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
+
+
+ANSWERS = "answers"
+"""The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
 
 
 class Finding(NamedTuple):
@@ -214,8 +231,10 @@ def _has_text(text: str) -> bool:
 
 
 def _problem(row: Row, quirks: Quirks, documents: bool) -> Drop | None:
-    texts = (("instruction", row.instruction), ("response", row.response))
-    for name, text in texts[documents and row.instruction == "" :]:
+    texts = [("instruction", row.instruction), ("response", row.response)]
+    if documents and row.instruction == "":
+        texts = [("text", row.response)]
+    for name, text in texts:
         if text is None:
             if not quirks.write_nulls:
                 return Malformed(f"null_{name}")
@@ -266,6 +285,16 @@ class Source(ABC):
     """Its own condition tags, beside those that every tokenizer has, and their tokens."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
+    whole_files: ClassVar[bool] = False
+    """Whether each file is one record, so that no file is cut."""
+    answers: ClassVar[str] = ""
+    """Of chats: which answers make rows, ``all`` or ``last``."""
+    attributes: ClassVar[Mapping[str, str]] = {}
+    """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
+    limit: ClassVar[int] = 0
+    """The first this many records are read; 0 = all."""
+    by_name_only: ClassVar[bool] = False
+    """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
@@ -283,9 +312,32 @@ class Source(ABC):
             MalformedRecord: as returning Malformed does; the functions of :mod:`sources.fields` raise it.
         """
 
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        """The values of ``attributes`` for all rows of a raw record; None or absent = no value. A pure function.
+
+        Values are converted as :mod:`sources.attributes` says; one that cannot be makes the record malformed.
+
+        Raises:
+            MalformedRecord: as in ``parse``.
+        """
+        return {}
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        """What decides whether a record is held out: the first question that is asked in it, or a document's text.
+
+        Args:
+            record: as ``parse`` takes it.
+            rows: all rows of the record, at least one.
+        """
+        return rows[0].instruction or rows[0].response or ""
+
     def explain(self, record: Any, why: Malformed) -> Finding:
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
-        return Finding(shown(record))
+        return Finding(shown(why.value if isinstance(why, WrongAttribute) else record))
+
+    def answering(self, answers: str) -> Source:
+        """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
+        return self
 
     def explain_unread(self, why: Malformed) -> Finding:
         """The same of a record that could not be read."""
@@ -296,6 +348,10 @@ class Source(ABC):
         from sources.readers import read
 
         return read(piece, self)
+
+    def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
+        """What ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive ones."""
+        return records
 
     def file_name(self, label: str, profile: Profile) -> str:
         """What replaces ``{}`` in a unit's output."""

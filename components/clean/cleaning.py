@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from components.clean.answers import Answers
 from components.clean.config import CleanConfig
-from components.clean.sink import SEGMENTS, Segments, Sink, task_of
+from components.clean.holdout import hash_of
+from components.clean.limited import Beginning, count_of, records_of
+from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
+from components.clean.tally import AttributesTally
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
+from pairmill.formats import attributes
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
+from sources.attributes import size_of, values_of
 from sources.card import suffix_of
 from sources.missing_paths import Watch
-from sources.readers import count
 from sources.source import (
+    ANSWERS,
     WITHHELD,
     Context,
     Malformed,
+    MalformedRecord,
     Note,
     Source,
     checked,
@@ -61,6 +68,10 @@ class Cleaned:
         segments: where the rows of each label are, where several shards share outputs. Pairs, because a record's keys
             are sorted, and the order in which labels were first seen counts.
         outputs: rows by path of the output that the shard wrote itself.
+        attributes: segments of the attributes by label; one for each segment of rows.
+        hashes: the same of the hashes that decide which rows are held out, 8 bytes a row.
+        said: what :class:`components.clean.tally.AttributesTally` says of the attributes.
+        answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
     """
 
     source: str
@@ -75,6 +86,10 @@ class Cleaned:
     response_bits: list[int]
     segments: list[tuple[str, Segments]] | None = None
     outputs: dict[str, int] = field(default_factory=dict)
+    attributes: list[tuple[str, Segments]] | None = None
+    hashes: list[tuple[str, Segments]] | None = None
+    said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,25 +104,37 @@ class CleanPieces(Shard[Sources]):
     segmented: bool
     rejects: str
     labels: tuple[str, ...]
+    hashed: bool = False
 
     def random_access(self) -> Mapping[str, Content]:
         pieces = (*self.pieces, *self.withheld)
-        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
+        return {
+            piece.uri: piece.content
+            for piece in pieces
+            if suffix_of(piece.path) == ".parquet" or isinstance(piece, Beginning)
+        }
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
         of_rows = Context(profile, self.tag)
-        ledger, tally, watch = Ledger(), _Tally(), Watch(source.watched)
+        ledger, tally, watch = Ledger(), _Tally(source), Watch(source.watched)
+        answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
-            ledger.rows_in += count(piece, source, profile)
+            ledger.rows_in += count_of(piece, source, profile)
         if ledger.rows_in:
             ledger.drop(WITHHELD, ledger.rows_in)
-        segments: list[tuple[str, Segments]] | None = None
         with ExitStack() as stack:
             stack.enter_context(rejects)
             if self.output:
                 path, task = (SEGMENTS, "") if self.segmented else (self.output, task_of(self.output))
+                beside = Beside(source.attributes)
+                if source.attributes:
+                    place = ATTRIBUTES if self.segmented else attributes.path_of(task)
+                    made = stack.enter_context(out.create(place, scratch=self.segmented))
+                    beside = replace(beside, attributes=made)
+                if self.hashed:
+                    beside = replace(beside, hashes=stack.enter_context(out.create(HASHES, scratch=True)))
                 sink = stack.enter_context(
                     Sink(
                         stack.enter_context(out.create(path, task=task, scratch=self.segmented)),
@@ -116,12 +143,12 @@ class CleanPieces(Shard[Sources]):
                         segmented=self.segmented,
                         null_type_if_empty=of_rows.quirks.null_type_columns and not source.format.large,
                         labels=self.labels,
+                        beside=beside,
                     )
                 )
                 for piece in self.pieces:
-                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects)
-        if self.output and self.segmented:
-            segments = list(sink.segments.items())
+                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, answers, hashed=self.hashed)
+        segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
         data = Cleaned(
             self.source,
             self.output,
@@ -135,6 +162,10 @@ class CleanPieces(Shard[Sources]):
             tally.response_bits,
             segments,
             {self.output: ledger.rows_out} if self.output and not self.segmented else {},
+            of_attributes,
+            hashes,
+            tally.attributes.said(),
+            answers.summary(),
         )
         return ShardResult(ledger, asdict(data))
 
@@ -143,10 +174,14 @@ class CleanPieces(Shard[Sources]):
 class _Tally:
     """Statistics of a shard's rows: lengths in characters by power of two, and a few rows as samples."""
 
+    source: Source
     instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
     response_bits: list[int] = field(default_factory=lambda: [0] * 40)
     samples: list[dict[str, str]] = field(default_factory=list)
     _next_sample: int = 1
+
+    def __post_init__(self) -> None:
+        self.attributes = AttributesTally(self.source.attributes)
 
     def add(self, number: int, row: Row) -> int:
         """Count the ``number``-th row; returns its characters."""
@@ -170,37 +205,58 @@ def _clean(
     tally: _Tally,
     watch: Watch,
     rejects: _Rejects,
+    answers: Answers,
+    *,
+    hashed: bool,
 ) -> None:
     profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
+    plain = not source.attributes and not hashed
     look, sought = watch.look, watch.open
-    for place, record in source.read(piece, profile):
+    for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
         if sought:
             look(record)
         parsed = parse_record(source, record, context)
-        if type(parsed) is Row and is_complete(
-            parsed, documents=documents
-        ):  # most records: this is the inner loop of the stage
+        # Most records: this is the inner loop of the stage.
+        if plain and type(parsed) is Row and is_complete(parsed, documents=documents):
             ledger.rows_kept += 1
             ledger.rows_out += 1
             add("", parsed, measure(ledger.rows_out, parsed))
             continue
         found, drops = checked(parsed, profile, documents=documents)
+        values: tuple[Any, ...] | Malformed = ()
+        if found and source.attributes:
+            values = _values_of(source, record, context)
+            if isinstance(values, Malformed):
+                found, drops = [], [values]
+        if source.answers:
+            answers.add(parsed, len(found), drops)
         if found:
+            assert not isinstance(values, Malformed)
+            more = size_of(values) if values else 0
+            draw = hash_of(source, record, [row for _, row in found]) if hashed else 0
+            tally.attributes.add(values, len(found))
             ledger.rows_kept += 1
             for label, row in found:
                 ledger.rows_out += 1
-                add(label, row, measure(ledger.rows_out, row))
+                add(label, row, measure(ledger.rows_out, row) + more, values, draw)
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
             for part in parts_of(parsed):
-                if isinstance(part, Note):
+                if isinstance(part, Note) and part.what != ANSWERS:
                     ledger.note(part.what, part.times)
         else:
             drop = drops[0]
             ledger.drop(drop.reason)
             if isinstance(drop, Malformed):
                 rejects.add(piece, place, drop, record)
+
+
+def _values_of(source: Source, record: Any, context: Context) -> tuple[Any, ...] | Malformed:
+    try:
+        return values_of(source, record, context)
+    except MalformedRecord as error:
+        return error.why
 
 
 class _Rejects:

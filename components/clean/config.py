@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 from pairmill.engine.options import StageConfig, default_of, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
+
+if TYPE_CHECKING:
+    from components.clean.holdout import Holdout
 
 
 @dataclass(kw_only=True)
@@ -24,27 +27,64 @@ class CleanConfig(StageConfig):
         changes_bytes=False,
     )
     sources: list[str] = option(
-        ["all"],
-        help="sources to clean, by name or as YAML files that describe one; all = every known one that is in raw",
+        [],
+        help="sources to clean, by name or as YAML files that describe one; all = every known one that is in raw; "
+        "empty = all, or none with rows= or tokenized=",
+    )
+    rows: list[str] = option(
+        [],
+        help="folders or URIs of finished rows, joined by commas: passed on beside what is cleaned, and not copied",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that a later stage passes on: there is nothing to clean", changes_bytes=False
     )
     source_options: list[str] = option(
         [], help="options of single sources, as <source>.<option>=<value>; listed at the end of --help"
+    )
+    holdout: str = option(
+        "",
+        help="rows for evaluation, kept apart from training: a fraction of the questions (0.01) or rows of each task "
+        "(500); empty = none",
+        changes_bytes=False,  # without it manifests are those of before; with it the plan names it
     )
     max_reject_fraction: float = option(
         0.001,
         help="largest fraction of malformed records in a source; they go to rejects/; more fail it (data_io: any)",
     )
 
+    limit: int = option(
+        0,
+        help="read only the first this many records of each source; 0 = all, or all of the extract that fetch made",
+        changes_bytes=False,
+    )
+    turns: str = option(
+        "",
+        help="of chats: all or last, the answers that make rows, whatever the YAML files say; empty = what they say",
+        changes_bytes=False,  # it is in the keys of the shards that it concerns
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.limit < 0:
+            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
+        if self.turns not in {"", "all", "last"}:
+            raise UsageError("unknown value", where="turns", got=repr(self.turns), expected="all or last")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(
                 "out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1"
             )
-        if not self.sources:
-            raise UsageError("is empty", where="sources", expected="all, or names joined by commas")
+        if not self.sources and not self.rows and not self.tokenized:
+            self.sources = ["all"]
+        self.held_out()
         self.source_options = sorted(self.source_options)
         self.options_of("")
+
+    def held_out(self) -> Holdout | None:
+        """How much of each task is held out. Raises UsageError if ``holdout`` does not say it."""
+        from components.clean.holdout import Holdout
+
+        return Holdout.parse(self.holdout)
 
     def options_of(self, source: str) -> dict[str, str]:
         """The options given for one source.

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from components.clean import merge
+from components.clean import answers, merge, tally
 from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from components.clean.config import CleanConfig, build_options
+from components.clean.holdout import NOTE
+from components.clean.limited import Beginning, first_of
 from components.clean.malformed import reasons_of, refuse_malformed
 from components.clean.merge import Merged
 from components.clean.report import report_of
-from components.clean.sink import SEGMENTS
+from components.clean.sink import SCRATCH
 from pairmill import storage
 from pairmill.engine import conditions
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.options import list_item
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
 from sources import raw
+from sources.extracts import described, least
 from sources.origin import Given, HubRows
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
@@ -62,6 +66,33 @@ class Clean(Stage[CleanConfig, CleanPlan]):
     }
     config = CleanConfig
 
+    def given(self, config: CleanConfig) -> GivenResult | None:
+        if config.tokenized:
+            return GivenResult("tokenized")
+        if config.sources:
+            return None
+        from pairmill.formats import given
+
+        found = [given.rows_at(uri, check=False, count=True) for uri in given.list_of(config.rows, "rows")]
+        counts = [one.rows for one in found if one.rows is not None]
+        return GivenResult(
+            "rows",
+            tuple(uri for one in found for uri in one.uris),
+            sum(one.files for one in found),
+            sum(one.size for one in found),
+            sum(counts) if len(counts) == len(found) else None,
+        )
+
+    def output(self, config: CleanConfig, folder: str) -> str:
+        """The rows that were given, and the stage's own: the next stages read both."""
+        from pairmill.formats import given
+
+        places = [uri for place in given.list_of(config.rows, "rows") for uri in given.rows_at(place, check=False).uris]
+        return ",".join(map(list_item, [*places, folder]))
+
+    def printed(self, config: CleanConfig, folder: str) -> list[str]:
+        return [self.output(config, folder) if config.rows else folder]
+
     def plan(self, config: CleanConfig) -> CleanPlan:
         shards: list[CleanPieces] = []
         refs: list[InputRef] = []
@@ -69,7 +100,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
         # Sorted: the order in which sources were named is not content.
-        for source, folder in sorted(_chosen(config), key=lambda pair: pair[0].name):
+        chosen_ones = [(source.answering(config.turns), folder) for source, folder in _chosen(config)]
+        for source, folder in sorted(chosen_ones, key=lambda pair: pair[0].name):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
                 options = named
@@ -79,11 +111,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     level=logging.WARNING,
                     source=source.name,
                 )
-            units = [
-                unit
-                for unit in source.units(sorted(folder.sizes), folder.card(), config.profile, options)
-                if unit.files or unit.withheld
-            ]
+            units = source.units(folder.listed(), folder.card(), config.profile, options)
+            firsts: Mapping[str, int] = {}
+            limit = least(config.limit, source.limit, folder.extract.limit if folder.extract else 0)
+            if limit:
+                units, firsts = first_of(units, folder, source, config.profile, limit)
+                event(f"clean: {described(limit)} of {source.name}", source=source.name, limit=limit)
+            units = [unit for unit in units if unit.files or unit.withheld]
             if not units:
                 raise InputError(
                     f"no file of {source.name}",
@@ -103,10 +137,12 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 )
             folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
             for unit in units:
-                shards += self._shards(config, source, folder, unit)
+                shards += self._shards(config, source, folder, unit, firsts)
             sources[source.name] = source
             # The declaration may have been corrected since the fetch.
             about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
+            if limit:
+                about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
         own = conditions.to_data(asked_for(sources.values()))
@@ -114,36 +150,56 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             inputs=refs,
             build_context=lambda: Sources(config, sources),
             says=[about, own] if own else about,
-            options={"sources": list(sources)},  # by name: a YAML file's path is a place
+            options={
+                "sources": list(sources),  # by name: a YAML file's path is a place
+                **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
+                **({"holdout": config.holdout} if config.holdout else {}),
+            },
             shards=shards,
             about=about,
             conditions=own,
         )
 
-    def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[CleanPieces]:
+    def _shards(
+        self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit, firsts: Mapping[str, int]
+    ) -> Iterator[CleanPieces]:
         def slices(paths: Iterable[str]) -> list[FileSlice]:
             files = [
                 FileSlice(
                     path,
-                    storage.join(folder.uri, *path.split("/")),
+                    folder.uri_of(path),
                     size=folder.sizes[path],
                     content=folder.content(path),
                     longest=config.max_record_bytes,
                 )
                 for path in paths
             ]
-            return [one for file in files for one in SLICING.cut(file, source.lines_per_record)]
+            return [
+                one
+                for file in files
+                for one in (
+                    [Beginning(**vars(file), records=firsts[file.path])]
+                    if firsts.get(file.path)
+                    else [file]
+                    if source.whole_files
+                    else SLICING.cut(file, source.lines_per_record)
+                )
+            ]
 
         groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
         withheld = tuple(slices(unit.withheld))
-        segmented = len(groups) > 1 or "{}" in unit.output
+        hashed = bool(config.holdout)
+        segmented = len(groups) > 1 or "{}" in unit.output or hashed
         name = unit.output.replace("{}", "*")
         for index, group in enumerate(groups or [()]):
             aside = withheld if index == 0 else ()
             part = f"{index:05}" if len(groups) > 1 else ""
             rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
             identity = [
-                [piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first]
+                [
+                    *(piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first),
+                    *([piece.records] if isinstance(piece, Beginning) else []),
+                ]
                 for piece in (*group, *aside)
             ]
             key = content_key(
@@ -153,6 +209,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 [config.profile, unicodedata.unidata_version],
                 [unit.output, unit.tag, segmented, rejects, len(aside), unit.labels],
                 identity,
+                *([list(source.attributes.items()), hashed] if source.attributes or hashed else []),
             )
             size = sum(piece.size for piece in (*group, *aside))
             yield CleanPieces(
@@ -167,6 +224,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 segmented,
                 rejects,
                 unit.labels,
+                hashed,
             )
 
     def rounds(
@@ -175,13 +233,22 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         cleaned = yield plan.shards
         sources = plan.context.by_name
         refuse_malformed(config, sources, cleaned)
-        yield merge.shards(cleaned, sources, config.profile, self.version)
+        held_out = config.held_out()
+        merged = yield merge.shards(cleaned, sources, config.profile, self.version, held_out)
+        if held_out is not None and not any(record.read(Merged).held_out for record in merged):
+            raise InputError(
+                "no row is held out",
+                where="holdout",
+                got=f"{config.holdout} of {sum(record.ledger.rows_in for record in merged):,} rows",
+                expected="at least one row",
+                hint="raise holdout=, or leave it out",
+            )
 
     def ledger(self, plan: CleanPlan, rounds: Rounds) -> Ledger:
         cleaned, merged = (Ledger.sum(record.ledger for record in records) for records in rounds)
         # A merge drops rows of records that were kept, so they are notes.
         cleaned.rows_out += merged.rows_out - merged.rows_in
-        for reason, count in merged.dropped.items():
+        for reason, count in (*merged.dropped.items(), *merged.notes.items()):
             cleaned.note(reason, count)
         return cleaned
 
@@ -193,12 +260,15 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         outputs = {path: rows for rows_by_path in made for path, rows in rows_by_path.items()}
         for record in (*cleaned, *merged):
             for file in record.files:
-                if file.path != SEGMENTS:
+                if file.path not in SCRATCH:
                     out.link(record.folder, file)
         ledgers = by_source(cleaned)
         for merged_one in merges:
             for name, lost in merged_one.overwritten.items():
                 ledgers[name].rows_out -= lost
+            for name, held in merged_one.held_out_of.items():
+                ledgers[name].rows_out -= held
+                ledgers[name].note(NOTE, held)
         written = sum(ledger.rows_out for ledger in ledgers.values())
         if written != sum(outputs.values()):
             raise InternalError(
@@ -224,7 +294,18 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 ],
                 "about": plan.about[name],
             }
-        return {"sources": sources, "outputs": dict(sorted(outputs.items())), **plan.conditions}
+            if of_chats := answers.total((one.answers for one in mine), name):
+                sources[name]["answers"] = of_chats
+            types = plan.context.by_name[name].attributes
+            if types:
+                sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])
+        data = {"sources": sources, "outputs": dict(sorted(outputs.items())), **plan.conditions}
+        if config.holdout:
+            held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
+            data["held_out"] = dict(sorted(held_out.items()))
+            rows, tasks = sum(held_out.values()), len(held_out)
+            event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
+        return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
 
 from components.clean.cleaning import Cleaned
-from components.clean.sink import SEGMENTS, Segment, task_of
+from components.clean.holdout import NOTE, Hashes, Holdout, held_out_path
+from components.clean.sides import Side, opened
+from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segment, task_of
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.options import Profile
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
-from pairmill.formats.parquet import number_row_groups
-from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter
+from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS
 from sources.quirks import QUIRKS
 from sources.source import OutputFormat, Source
 
@@ -40,6 +43,23 @@ class _Part(NamedTuple):
     folder: str
     key: str
     segments: tuple[Segment, ...]
+    attributes: tuple[Segment, ...] = ()
+    """Those of the rows of each segment, if there are any."""
+    hashes: tuple[Segment, ...] = ()
+    """8 bytes for each row of each segment, if rows are held out."""
+
+
+class _Piece(NamedTuple):
+    """The rows of one segment as bytes, and what is beside them."""
+
+    rows: bytes
+    number: int
+    attributes: bytes | None
+    hashes: Hashes | None
+
+    @property
+    def size(self) -> int:
+        return len(self.rows) + len(self.attributes or b"")
 
 
 @dataclass(frozen=True)
@@ -50,16 +70,25 @@ class _Output:
     parts: tuple[_Part, ...]
     overwritten: int = 0
     """Rows of other labels that the reference loses to this one."""
+    types: tuple[tuple[str, str], ...] = ()
+    """Names and types of attributes."""
+    holdout: Holdout | None = None
 
     @property
     def identity(self) -> list[object]:
         """What its bytes follow from: the segments' bytes, whichever shard wrote them."""
         digests = [one.sha256 or [part.key, *one] for part in self.parts for one in part.segments]
-        return [self.source, self.path, asdict(self.format), digests, self.overwritten]
+        more: list[object] = []
+        if self.types or self.holdout:
+            more = [
+                [self.types, [one.sha256 for part in self.parts for one in part.attributes]],
+                [self.holdout and self.holdout.identity, [one.sha256 for part in self.parts for one in part.hashes]],
+            ]
+        return [self.source, self.path, asdict(self.format), digests, self.overwritten, *more]
 
     @property
     def size(self) -> int:
-        return sum(segment.size for part in self.parts for segment in part.segments)
+        return sum(segment.size for part in self.parts for segment in (*part.segments, *part.attributes))
 
     @property
     def rows(self) -> int:
@@ -73,10 +102,14 @@ class Merged:
     Args:
         outputs: rows by path of the output.
         overwritten: rows by source that the reference loses, because two labels have the same file name.
+        held_out: rows by path of the file with those that are held out.
+        held_out_of: the same by source.
     """
 
     outputs: dict[str, int]
     overwritten: dict[str, int]
+    held_out: dict[str, int] = field(default_factory=dict)
+    held_out_of: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,37 +121,50 @@ class MergeSegments(Shard[object]):
     def run(self, context: object, out: Writer) -> ShardResult:
         ledger = Ledger()
         overwritten: dict[str, int] = {}
+        rows: dict[str, int] = {}
+        held_out: dict[str, int] = {}
+        held_out_of: dict[str, int] = {}
         for output in self.outputs:
-            with out.create(output.path, task=task_of(output.path)) as local:
-                write = _write_lines if output.path.endswith(".jsonl") else _write_parquet
-                write(output, local)
+            held = _merge(output, out)
             ledger.rows_in += output.rows + output.overwritten
             ledger.rows_kept += output.rows
-            ledger.rows_out += output.rows
+            ledger.rows_out += output.rows - held
             if output.overwritten:
                 ledger.drop("overwritten_by_a_task_of_the_same_file_name", output.overwritten)
             overwritten[output.source] = overwritten.get(output.source, 0) + output.overwritten
-        rows = {output.path: output.rows for output in self.outputs}
-        return ShardResult(ledger, asdict(Merged(rows, overwritten)))
+            rows[output.path] = output.rows - held
+            if held:
+                ledger.note(NOTE, held)
+                held_out[held_out_path(output.path)] = held
+                held_out_of[output.source] = held_out_of.get(output.source, 0) + held
+        return ShardResult(ledger, asdict(Merged(rows, overwritten, held_out, held_out_of)))
 
 
 def shards(
-    records: list[ShardRecord], sources: Mapping[str, Source], profile: Profile, version: int
+    records: list[ShardRecord],
+    sources: Mapping[str, Source],
+    profile: Profile,
+    version: int,
+    holdout: Holdout | None = None,
 ) -> list[MergeSegments]:
-    """The shards that merge the segments of these records."""
+    """The shards that merge the segments of these records, and hold out rows if that is asked for."""
     found: dict[tuple[str, str], dict[str, list[_Part]]] = {}
     for record in records:
         cleaned = record.read(Cleaned)
         if cleaned.segments is not None:
             labels = found.setdefault((cleaned.source, cleaned.output), {})
+            attributes, hashes = dict(cleaned.attributes or ()), dict(cleaned.hashes or ())
             for label, segments in cleaned.segments:
-                part = _Part(record.folder, record.key, tuple(Segment(*one) for one in segments))
+                beside = (segments, attributes.get(label, ()), hashes.get(label, ()))
+                part = _Part(record.folder, record.key, *(tuple(Segment(*one) for one in some) for some in beside))
                 labels.setdefault(label, []).append(part)
     made = []
     for (name, output), labels in found.items():
         outputs = list(_outputs(sources[name], output, labels, profile))
         if not outputs and "{}" not in output:  # several shards, and not one row
             outputs = [_Output(name, output, sources[name].format, ())]
+        types = tuple(sources[name].attributes.items())
+        outputs = [replace(one, types=types, holdout=holdout) for one in outputs]
         for group_name, group in _groups(output.replace("{}", "*"), outputs):
             key = content_key("clean merge", version, [item.identity for item in group])
             made.append(MergeSegments(group_name, key, sum(item.size for item in group), tuple(group)))
@@ -176,52 +222,74 @@ def _digest(label: str) -> str:
     return hashlib.sha256(label.encode()).hexdigest()[:8]
 
 
-def _segments(output: _Output) -> Iterator[tuple[Segment, bytes]]:
+def _merge(output: _Output, out: Writer) -> int:
+    """Write an output, and what of it is held out; returns the rows of that."""
+    types, task = dict(output.types), task_of(output.path)
+    with ExitStack() as stack:
+        training = stack.enter_context(opened(out, output.path, task, output.format, types))
+        held: Side | None = None
+        limit = output.holdout.limit(_hashes(output), output.rows) if output.holdout else None
+        for group in _groups_of_pieces(output):
+            rows, attributes = training.joined(
+                [one.rows for one in group], [one.attributes for one in group if one.attributes is not None]
+            )
+            if limit is None:
+                training.add(rows, attributes, sum(one.number for one in group))
+                continue
+            chosen = np.concatenate([one.hashes for one in group if one.hashes is not None]) < limit
+            training.add(*training.filtered(rows, attributes, ~chosen))
+            if chosen.any():
+                if held is None:
+                    path = held_out_path(output.path)
+                    held = stack.enter_context(opened(out, path, held_out_path(task), output.format, types, few=True))
+                held.add(*held.filtered(rows, attributes, chosen))
+    return held.rows if held is not None else 0
+
+
+def _groups_of_pieces(output: _Output) -> Iterator[list[_Piece]]:
+    """The pieces that share a row group."""
+    run: list[_Piece] = []
+    size = rows = 0
+    for piece in _pieces(output):
+        if run and (piece.size >= _SMALL or size + piece.size > BATCH_BYTES or rows + piece.number > BATCH_ROWS):
+            yield run
+            run, size, rows = [], 0, 0
+        run.append(piece)
+        size += piece.size
+        rows += piece.number
+        if piece.size >= _SMALL:
+            yield run
+            run, size, rows = [], 0, 0
+    if run:
+        yield run
+
+
+def _pieces(output: _Output) -> Iterator[_Piece]:
     for part in output.parts:
-        uri = storage.join(part.folder, SEGMENTS)
-        with storage.store_for(uri).open(uri) as file:
-            for segment in part.segments:
-                file.seek(segment.offset)
-                data = file.read(segment.size)
-                if len(data) != segment.size:
-                    raise InternalError("a segment is truncated", where=uri, got=f"{len(data)} bytes")
-                yield segment, data
+        if not part.segments:
+            continue
+        attributes = _segments(part.folder, ATTRIBUTES, part.attributes)
+        hashes = _segments(part.folder, HASHES, part.hashes)
+        for segment, rows in zip(part.segments, _segments(part.folder, SEGMENTS, part.segments), strict=True):
+            beside = next(attributes, None) if output.types else None
+            draws = np.frombuffer(next(hashes), "<u8") if output.holdout else None
+            yield _Piece(rows, segment.rows, beside, draws)
 
 
-def _write_lines(output: _Output, local: Path) -> None:
-    with local.open("wb") as file:
-        for _, data in _segments(output):
-            file.write(data)
+def _hashes(output: _Output) -> Iterator[Hashes]:
+    for part in output.parts:
+        for data in _segments(part.folder, HASHES, part.hashes):
+            yield np.frombuffer(data, "<u8")
 
 
-def _write_parquet(output: _Output, local: Path) -> None:
-    with local.open("wb") as file, ParquetWriter(file, **_layout(output.format)) as writer:
-        run: list[bytes] = []
-        size = rows = 0
-        for segment, data in _segments(output):
-            if segment.size >= _SMALL or size + segment.size > BATCH_BYTES or rows + segment.rows > BATCH_ROWS:
-                _write_group(writer, run)
-                run, size, rows = [], 0, 0
-            run.append(data)
-            size += segment.size
-            rows += segment.rows
-            if segment.size >= _SMALL:
-                _write_group(writer, run)
-                run, size, rows = [], 0, 0
-        _write_group(writer, run)
-    if output.rows:
-        number_row_groups(local)
-
-
-def _layout(layout: OutputFormat) -> dict[str, Any]:
-    return {"large": layout.large} | ({"fields": layout.fields} if layout.fields else {})
-
-
-def _write_group(writer: ParquetWriter, segments: list[bytes]) -> None:
-    """Write segments as one row group."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if segments:
-        table = pa.concat_tables([pq.read_table(pa.BufferReader(data)) for data in segments])
-        writer.write_arrays({name: table[name] for name in table.column_names})
+def _segments(folder: str, name: str, segments: Sequence[Segment]) -> Iterator[bytes]:
+    if not segments:
+        return
+    uri = storage.join(folder, name)
+    with storage.store_for(uri).open(uri) as file:
+        for segment in segments:
+            file.seek(segment.offset)
+            data = file.read(segment.size)
+            if len(data) != segment.size:
+                raise InternalError("a segment is truncated", where=uri, got=f"{len(data)} bytes")
+            yield data

@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pairmill import storage
+from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import MAX_SHARES, RunConfig, option
 from pairmill.errors import UsageError
+
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "rows": ("dataset",),
+    "tokenizer": ("model", "git"),
+    "tokenized": ("dataset",),
+}
+"""What each option that gives finished data takes beside folders and buckets."""
+
+SHARES = {
+    "clean_shares": ("clean", 1),
+    "clean_later_shares": ("clean", 2),
+    "train_tokenizer_shares": ("train_tokenizer", 1),
+    "tokenize_shares": ("tokenize", 1),
+    "tokenize_later_shares": ("tokenize", 2),
+}
+"""The output parameters that loops over pods go through: of which stage, and of which of its rounds."""
+
+
+def _forms(option: str) -> list[str]:
+    return [f"{option}={FORMS[kind]}" for kind in KINDS[option]]
 
 
 @dataclass(kw_only=True)
@@ -14,9 +36,27 @@ class FetchConfig(RunConfig):
 
     workers: int = option(8, help="downloads at the same time; 0 = one per available core", changes_bytes=False)
     sources: list[str] = option(
-        ["all"],
+        [],
         help="sources to fetch, by name or as YAML files that describe one; all = every one that has a folder in raw, "
-        "or without raw every known one",
+        "or without raw every known one; empty = all, or none with rows= or tokenized=",
+    )
+    rows: list[str] = option(
+        [],
+        help="finished rows in place of sources, or beside those that sources= names: folders, URIs of buckets, "
+        "hf://datasets/owner/name@revision/path; joined by commas",
+        changes_bytes=False,
+    )
+    tokenizer: str = option(
+        "",
+        help="tokenizer in place of a trained one: a tokenizer.json, a folder, the URI of a bucket, "
+        "hf://owner/name@revision, or git+https://repository@revision#path",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "",
+        help="tokenized folder in place of everything before sample: a folder, the URI of a bucket, or "
+        "hf://datasets/owner/name@revision/path",
+        changes_bytes=False,
     )
     raw: str = option(
         "",
@@ -35,13 +75,70 @@ class FetchConfig(RunConfig):
     )
     update: list[str] = option(
         [],
-        help="sources whose lock is moved to the revision that is published now; all = every one",
+        help="sources whose lock is moved to the revision that is published now, or rows, tokenizer, tokenized; "
+        "all = every one",
+        changes_bytes=False,
+    )
+
+    limit: int = option(
+        0,
+        help="fetch an extract instead: the first this many records of each source; 0 = everything",
         changes_bytes=False,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.limit < 0:
+            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if not 1 <= self.split <= MAX_SHARES:
             raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
-        if not self.sources:
-            raise UsageError("is empty", where="sources", expected="all, or names joined by commas")
+        if self.tokenized:
+            for name in ("rows", "tokenizer", "sources", "raw"):
+                if getattr(self, name):
+                    raise UsageError(
+                        "cannot be given with tokenized=",
+                        where=name,
+                        expected="one of them: tokenized= is what would be made of it",
+                        hint=f"write tokenized={self.tokenized} alone, or leave it out",
+                    )
+        elif self.rows and self.raw and not self.sources:
+            raise UsageError(
+                "would not be read: with rows= only sources that are named are cleaned",
+                where="raw",
+                got=self.raw,
+                hint="write sources=all (or names) to join them to the rows, or leave raw= out",
+            )
+        elif not self.sources and not self.rows:
+            self.sources = ["all"]
+        self.addresses()
+
+    def addresses(self) -> dict[str, list[tuple[str, Address | None]]]:
+        """What is given by option: each place, and its address if it is on the Hub or in a git repository.
+
+        Raises:
+            UsageError: an address is not valid, or a place is given twice.
+        """
+        given = {"rows": self.rows, "tokenizer": [self.tokenizer], "tokenized": [self.tokenized]}
+        found: dict[str, list[tuple[str, Address | None]]] = {}
+        for name, places in given.items():
+            for place in filter(None, places):
+                if place in [other for other, _ in found.get(name, [])]:
+                    raise UsageError("given twice", where=name, got=place, expected="each place once")
+                address = parse(place, name, KINDS[name])
+                if address is None and storage.scheme(place) not in {"file", *storage.OBJECT_STORES}:
+                    raise UsageError(
+                        "unknown scheme",
+                        where=name,
+                        got=place,
+                        expected=" or ".join(
+                            ["a folder", *(f"{one}://…" for one in storage.OBJECT_STORES), *_forms(name)]
+                        ),
+                    )
+                found.setdefault(name, []).append((place, address))
+        return found
+
+    def idle(self) -> tuple[str, ...]:
+        """The stages whose result is given, so that they have nothing to do."""
+        if self.tokenized:
+            return ("clean", "train_tokenizer", "tokenize")
+        return (*(("clean",) if not self.sources else ()), *(("train_tokenizer",) if self.tokenizer else ()))

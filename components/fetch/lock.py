@@ -15,11 +15,12 @@ import yaml
 
 from components.fetch.scratch import alone
 from pairmill import storage
+from pairmill.address import GIT, HUB
 from pairmill.errors import InputError
 from pairmill.storage import partials
 
 _FORMAT = 1
-_HEAD = "# The revision of each raw data set that this project uses. Written by fetch; update=<source> moves one.\n"
+_HEAD = "# The revision of each raw data set that this project uses. Written by fetch; update= moves one.\n"
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,20 @@ class Pin:
     Args:
         origin: what was requested: ``hub:openai/gsm8k@main``, ``git:https://…@main``, ``https://….tar.gz``.
         revision: the commit (40 hexadecimal digits); of a file over https its version as the server tells it.
-        sha256: of a file over https, the digest of its bytes, once they were seen.
+        sha256: of a file over https, or of a tokenizer in a git repository, the digest of its bytes, once they were
+            seen.
+        licence: of finished data on the Hub, what its card says.
     """
 
     origin: str
     revision: str
     sha256: str = ""
+    licence: str = ""
 
     @property
     def of_commit(self) -> bool:
         """Whether the revision is a commit."""
-        return self.origin.startswith(("hub:", "hub rows:", "git:"))
+        return self.origin.startswith(("hub:", "hub rows:", "git:", HUB, GIT, "git+http://"))
 
 
 @contextmanager

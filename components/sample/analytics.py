@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pairmill.engine.manifest import Ledger
+from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import Profile
 from pairmill.report.markdown import plain
 
@@ -14,6 +14,10 @@ _RULE = "".join(character if character == "|" else "-" for character in _HEADER)
 GLOBAL = "GLOBAL"
 REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
 """Why rows may not be sampled."""
+NO_CUT = "character_over_context"
+"""Why rows that would be split may not be sampled, besides: no piece has room for one of their characters."""
+SPLIT = ("split_pieces", "split_tokens", "repeated_tokens")
+"""Sums over the rows that were split: pieces, tokens of their responses, tokens of the instructions repeated."""
 
 
 @dataclass
@@ -91,18 +95,37 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
             f"**Rows Cut at the Context:** {_share(rows, whole.rows)}",
             f"**Tokens Cut Off:** {_share(toks, whole.toks + toks)}",
         ]
+        if split := ledger.notes.get("split", 0):
+            pieces, tokens, repeated = (ledger.measures[name] for name in SPLIT)
+            lines += [
+                f"**Rows Split at the Context:** {_share(split, ledger.rows_in)}, into {pieces:,} pieces",
+                f"**Tokens Split:** {_share(tokens, whole.toks)}, and {repeated:,} of instructions repeated",
+            ]
     lines.append("")
     if profile == "pairmill":
         lines += [*_left_out(ledgers), ""]
     return "\n".join(lines) + "\n"
 
 
+def padded_tokens(manifest: Manifest) -> int:
+    """Return the slots without a token, over all epochs, if each row has a context to itself; a loader packs rows."""
+    context: int = manifest.options["context_size"]
+    return manifest.ledger.rows_out * context - manifest.ledger.measures["tokens_sampled"]
+
+
 def _left_out(ledgers: Mapping[str, Ledger]) -> list[str]:
+    # A sample without pieces has the columns that it always had.
+    ledger = Ledger.sum(ledgers.values())
+    split = "split" in ledger.notes or NO_CUT in ledger.dropped
     header = "| Name | Rows | Response too short | Over context | Too short once cut | Truncated | Tokens cut off |"
+    header += " Character over context | Split | Pieces | Tokens split |" if split else ""
     lines = ["### Rows Left Out or Cut", header, "".join(c if c == "|" else "-" for c in header)]
     for name, ledger in sorted(ledgers.items()):
         counts = [ledger.dropped.get(reason, 0) for reason in REASONS]
         counts += [ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)]
+        if split:
+            counts += [ledger.dropped.get(NO_CUT, 0), ledger.notes.get("split", 0)]
+            counts += [ledger.measures.get(name, 0) for name in SPLIT[:2]]
         if any(counts):
             cells = " | ".join(f"{count:,}" for count in [ledger.rows_in, *counts])
             lines.append(f"| **{plain(name)}** | {cells} |")

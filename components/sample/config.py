@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.sample.node.config import NodeConfig, require_at_least
+from components.sample.node.config import FINGERPRINT, NodeConfig, require_at_least
 from pairmill.engine.options import Profile, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
+
+_APART = "-holdout"
 
 
 @dataclass(kw_only=True)
@@ -19,12 +21,20 @@ class SampleConfig(NodeConfig):
     )
     seed: int = option(0, help="seed of every random draw")
     epochs: int = option(10, help="number of epochs")
+    held_out: bool = option(
+        False,
+        help="sample the held-out rows instead, each once and by no rule; output_path then ends with -holdout",
+        changes_bytes=False,  # the plan's inputs say it
+    )
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
     profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.held_out:
+            self.epochs, self.prefix_config_path = 1, ""
+            self.output_path = _apart(self.output_path)
         require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
         if not self.tokenized_path and not self.plan:
             raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
@@ -33,3 +43,11 @@ class SampleConfig(NodeConfig):
     def details(cls) -> str:
         """More of ``--help``."""
         return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"
+
+
+def _apart(path: str) -> str:
+    """A place beside that of the training rows."""
+    folder = path.rstrip("/").removesuffix(f"/{FINGERPRINT}")
+    if not folder or folder.endswith(_APART):
+        return path
+    return folder + _APART + path.rstrip("/")[len(folder) :]

@@ -5,10 +5,11 @@ The plan is the stage's one shard. :mod:`components.sample.node.carry_out` makes
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -17,18 +18,21 @@ from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import owned
-from components.sample.node.carry_out import Made, PlannedSample, carry_out, threads
+from components.sample.node.carry_out import HELD_OUT, Made, PlannedSample, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, DatasetRows, rows_of
-from pairmill import log
+from components.sample.split import Cutter
+from pairmill import log, storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import byte_options
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import tokens
+from pairmill.formats import characters, tokens
 from pairmill.formats.prefixes import Rules, reference_json
+from pairmill.formats.tokenizer_file import NAME as TOKENIZER
+from pairmill.formats.tokenizer_file import read as read_tokenizer
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
@@ -96,27 +100,45 @@ class Draft:
     """A sample to draw: its options and inputs.
 
     Attributes:
+        tokenizer: the tokenizer.json, if a rule splits rows.
         written: its arrays on this machine, once the shard has written them.
     """
 
     config: SampleConfig
     folder: tokens.Folder
     rules: Rules
+    tokenizer: bytes = b""
     written: Made | None = None
 
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
-        rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
+        if config.held_out:
+            rules = Rules([], config.profile, "held_out")
+        else:
+            rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         strays = config.profile == "pairmill"
         folder = tokens.open_folder(
-            config.tokenized_path, "tokenized_path", tolerate_strays=strays, verify=config.verify
+            config.tokenized_path,
+            "tokenized_path",
+            tolerate_strays=strays,
+            verify=config.verify,
+            held_out=config.held_out,
         )
-        return cls(config, folder, rules)
+        split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
+        return cls(config, folder, rules, _tokenizer_of(folder) if split else b"")
 
     @property
     def inputs(self) -> list[InputRef]:
-        return [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
+        refs = [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
+        if self.tokenizer:
+            refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
+        return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
+
+    @cached_property
+    def continuing(self) -> bytes:
+        """Which tokens a row must not be cut before."""
+        return characters.continuing(self.tokenizer, storage.join(self.folder.uri, TOKENIZER))
 
     @property
     def layout(self) -> OutputFormat:
@@ -145,7 +167,10 @@ class Draft:
         rule, ambiguous = self.rules.match(task.name)
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
-        return rows_of(task.name, rule, task.index(), self.config)
+        if rule.long_context != "split":
+            return rows_of(task.name, rule, task.index(), self.config)
+        with Cutter.open(task.array(), self.continuing) as cutter:
+            return rows_of(task.name, rule, task.index(), self.config, cutter)
 
     def _manifest(self, plan: SamplePlan, sampled: list[DatasetRows]) -> Manifest:
         ledgers = {one.name: one.ledger for one in sampled}
@@ -175,6 +200,7 @@ class Draft:
             "unique_tokens": whole.unique_toks,
             "response_tokens_sampled": whole.cov_rtoks,
             "truncated_tokens": ledger.measures.get("truncated_tokens", 0),
+            **{name: ledger.measures[name] for name in analytics.SPLIT if name in ledger.measures},
         }
         data = {
             "layout": self.layout,
@@ -210,3 +236,16 @@ class Draft:
             expected="at least one",
             hint=hint,
         )
+
+
+def _tokenizer_of(folder: tokens.Folder) -> bytes:
+    uri = storage.join(folder.uri, TOKENIZER)
+    if not storage.store_for(uri).exists(uri):
+        raise InputError(
+            "a rule splits rows, and where a character ends is not known",
+            where=f"tokenized_path={folder.uri}",
+            got=f"no {TOKENIZER}",
+            expected="the tokenizer.json that made the tokens",
+            hint="copy it into the folder, tokenize again, or use long_context: truncate",
+        )
+    return read_tokenizer(uri)

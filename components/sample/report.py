@@ -45,6 +45,9 @@ def report_of(manifest: Manifest) -> Report:
     whole = analytics.total(stats)
     cut = measures.get("truncated_tokens", 0)
     cut_share = Percent.of(cut, whole.toks + cut)
+    split = ledger.notes.get("split", 0)
+    pieces, split_tokens, repeated = (measures.get(name, 0) for name in analytics.SPLIT)
+    padded = analytics.padded_tokens(manifest)
     idle = manifest.data.get("idle_rules", [])
     unused = [name for name, one in tasks.items() if one.rows and not one.unique_rows]
     look_at = []
@@ -54,6 +57,11 @@ def report_of(manifest: Manifest) -> Report:
         look_at.append(
             f"{truncated:,} rows ({Percent.of(truncated, whole.rows)}) are longer than the context and were cut: "
             f"{cut:,} tokens, {cut_share} of all, are not seen."
+        )
+    if split:
+        look_at.append(
+            f"{split:,} rows are longer than the context and were split into {pieces:,} pieces: "
+            f"{split_tokens:,} response tokens, and {repeated:,} of instructions repeated."
         )
     if idle:
         # All of them: the misspelt one may be the last of many.
@@ -70,6 +78,9 @@ def report_of(manifest: Manifest) -> Report:
             "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
             "Truncated rows": truncated,
             "Tokens cut off": cut_share,
+            "Rows split": f"{split:,} into {pieces:,}" if split else 0,
+            "Tokens split": Percent.of(split_tokens, whole.toks),
+            "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
             "Bytes on a node": measures["bytes"],
             "Layout": manifest.data["layout"],
             "Fingerprint": manifest.fingerprint,

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from components.sample.analytics import SPLIT, padded_tokens
 from components.sample.config import SampleConfig
 from components.sample.node.carry_out import Made, carry_out, open_plan
 from components.sample.node.folder import NAME
@@ -95,6 +96,9 @@ def outcome(made: Made, seconds: float = 0.0) -> Outcome:
         "truncated_rows": ledger.notes.get("truncated", 0),
         # Samples of older versions of pairmill did not count them.
         "truncated_tokens": measures.get("truncated_tokens", 0),
+        "split_rows": ledger.notes.get("split", 0),
+        **{name: measures.get(name, 0) for name in SPLIT[:2]},
+        "padded_tokens": padded_tokens(manifest),
         "tokens": measures["tokens_sampled"],
         "response_tokens": measures["response_tokens_sampled"],
         "unique_tokens": measures["unique_tokens"],

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from components.tokenize.templates import DEFAULT, TEMPLATES, template
 from pairmill.engine.options import StageConfig, option
 from pairmill.errors import UsageError
+
+NONE = "none"
+"""The value of ``conditions`` with which tags get no token."""
 
 
 @dataclass(kw_only=True)
@@ -16,28 +20,86 @@ class TokenizeConfig(StageConfig):
 
     shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
 
-    rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
-    tokenizer: str = option(
-        help="a tokenizer.json, a folder or URI that holds one, or owner/name@revision of the Hub", changes_bytes=False
+    rows: list[str] = option(
+        [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False
     )
-    boq: str = option("<|im_start|>", help="token before a question")
-    eoq: str = option("<|im_end|>", help="token after a question")
-    eoa: str = option("<|box_end|>", help="token after an answer")
+    tokens: list[str] = option(
+        [],
+        help="folders or URIs of token files made elsewhere, beside rows= or in its place: .parquet with input_ids "
+        "and labels, .bin with .idx of Megatron-LM",
+        changes_bytes=False,
+    )
+    tokenizer: str = option(
+        help="a tokenizer.json, a folder or URI that holds one, or hf://owner/name@revision of the Hub",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that exists: passed on, and nothing is encoded", changes_bytes=False
+    )
+    template: str = option(
+        DEFAULT,
+        help=f"the tokens of a family of tokenizers, for boq, eoq, eoa and conditions: {', '.join(TEMPLATES)}",
+        changes_bytes=False,
+    )
+    boq: str = option("", help="token before a question; empty = the template's")
+    eoq: str = option("", help="token after a question; empty = the template's")
+    eoa: str = option("", help="token after an answer; empty = the template's")
     conditions: list[str] = option(
-        ["direct=<|object_ref_start|>", "cot=<|object_ref_end|>", "noisy=<|quad_start|>", "synth=<|quad_end|>"],
-        help="tag=token for each condition tag, joined by commas",
+        [],
+        help="tag=token for each condition tag, joined by commas; none = tags get no token; empty = the template's",
+    )
+    # Named in the manifest only if set: folders made without them keep their names and bytes.
+    windows: bool = option(
+        False, help="also write flat token files, windows/<task>.npy, that Windows reads", changes_bytes=False
+    )
+    eod: str = option(
+        "", help="with windows=true: token after a document, in place of eoa; empty = eoa", changes_bytes=False
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tokens = {"boq": self.boq, "eoq": self.eoq, "eoa": self.eoa}
-        tokens |= {f"conditions: {tag}": token for tag, token in self.condition_tokens().items()}
-        for where, token in tokens.items():
+        if not self.rows and not self.tokens and not self.tokenized:
+            raise UsageError("required option missing", where="rows", expected="rows=…, tokens=… or both")
+        # Manifest and keys have the tokens, not the template's name: named or written out, they are the same work.
+        chosen = template(self.template)
+        self.boq, self.eoq, self.eoa = self.boq or chosen.boq, self.eoq or chosen.eoq, self.eoa or chosen.eoa
+        named = [f"{tag}={token}" for tag, token in chosen.conditions.items()]
+        self.conditions = self.conditions or named or [NONE]
+        if self.eod and not self.windows:
+            raise UsageError("only flat files have it", where="eod", got=self.eod, expected="windows=true with it")
+        if self.windows and self.profile == "data_io":
+            raise UsageError(
+                "the reference writes no flat files",
+                where="windows",
+                got="profile=data_io",
+                expected="profile=pairmill",
+            )
+        for tag, token in self.condition_tokens().items():
             if not token:
-                raise UsageError("is empty", where=where, expected="a token of the tokenizer")
+                raise UsageError("is empty", where=f"conditions: {tag}", expected="a token of the tokenizer")
+        if self.profile == "data_io" and self.tokens:
+            raise UsageError("the reference has no such option", where="tokens", hint="leave out profile=data_io")
+        if self.profile == "data_io" and not self.condition_tokens():
+            raise UsageError(
+                "the reference has a token for each tag", where="conditions", got=NONE, expected="tag=token, …"
+            )
+
+    @property
+    def end_of_document(self) -> str:
+        """The token that ends a document in flat files."""
+        return self.eod or self.eoa
+
+    def window_options(self) -> dict[str, object]:
+        """What keys and manifest say about flat files; nothing if there are none."""
+        return {"windows": True, "eod": self.end_of_document} if self.windows else {}
 
     def condition_tokens(self) -> dict[str, str]:
-        """Token by condition tag; of two values for one tag the later wins, as in the reference."""
+        """Token by condition tag; of two values for one tag the later wins, as in the reference.
+
+        Empty if tags get no token.
+        """
+        if self.conditions == [NONE]:
+            return {}
         found: dict[str, str] = {}
         for item in self.conditions:
             tag, separator, token = item.partition("=")

@@ -1,7 +1,8 @@
 """The tokenize stage: rows → token arrays, one folder per row file.
 
 A file is one shard, whose arrays are those of its task. A large Parquet file is cut between row groups into several,
-and a second round of shards puts their arrays together (:mod:`components.tokenize.merge`).
+and a second round of shards puts their arrays together (:mod:`components.tokenize.merge`). Token files of other
+programs are tasks too (:mod:`components.tokenize.token_inputs`).
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ import hashlib
 import json
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from components.tokenize import token_inputs
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.encode import EncodeRows, Vocabulary
 from components.tokenize.merge import MergeArrays
 from components.tokenize.report import report_of, sums_of
+from components.tokenize.token_inputs import TakeTokens
 from pairmill.engine import inputs
+from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import rows, tokens
+from pairmill.formats import rows, tokens, window_files
+from pairmill.formats.given import tokenized_at
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
@@ -37,7 +42,7 @@ SLICING = Slicing(32 << 20, open_from=8 << 20, cut_from=64 << 20)
 class TokenizePlan(StagePlan[Vocabulary]):
     """Args: shards: those of the first round, by task; config: the options, with the tags that the rows bring."""
 
-    shards: dict[str, list[EncodeRows]]
+    shards: dict[str, list[EncodeRows] | list[TakeTokens]]
     config: TokenizeConfig
 
     def pieces(self) -> dict[str, list[str]]:
@@ -53,38 +58,59 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
     config = TokenizeConfig
 
+    def given(self, config: TokenizeConfig) -> GivenResult | None:
+        if not config.tokenized:
+            return None
+        found = tokenized_at(config.tokenized, "tokenized")
+        return GivenResult("tokenized", found.uris, found.files, found.size, found.rows)
+
     def plan(self, config: TokenizeConfig) -> TokenizePlan:
         uri = locate(config.tokenizer, config.root)
         data = read(uri)
         digest = hashlib.sha256(data).hexdigest()
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
+        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
         own = found.conditions
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
-        refs = [*found.refs, InputRef("tokenizer", digest[:16])]
+        identity += [one for one in (config.window_options(),) if one]
+        other = token_inputs.discover(config.tokens, verify=config.verify)
+        refs = [*found.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
             refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
+        taken = token_inputs.shards_of(other, identity, SLICING, config.max_record_bytes)
+        _refuse_one_name(found.files, other.files)
         return TokenizePlan(
             inputs=refs,
             rows_expected=found.rows,
             build_context=lambda: Vocabulary.of(config, uri, data, own),
-            options={"conditions": config.conditions} if config is not given else {},
-            shards={file.task: list(_shards(file, identity, config)) for file in found.files},
+            shards={**{file.task: list(_shards(file, identity, config)) for file in found.files}, **taken},
+            options={**config.window_options(), **({"conditions": config.conditions} if config is not given else {})},
             config=config,
         )
 
     def rounds(
         self, config: TokenizeConfig, plan: TokenizePlan
-    ) -> Generator[Sequence[Shard[Vocabulary]], list[ShardRecord], None]:
-        records = yield [shard for shards in plan.shards.values() for shard in shards]
-        if config.profile == "pairmill" and not any(record.ledger.rows_in for record in records):
+    ) -> Generator[Sequence[Shard[Vocabulary]], list[ShardRecord], TokenizePlan | None]:
+        first = [shard for shards in plan.shards.values() for shard in shards]
+        records = yield first
+        if config.profile == "pairmill" and not any(record.ledger.rows_kept for record in records):
+            read = {"rows": config.rows, "tokens": config.tokens}
             raise InputError(
-                "the row files contain no row", where=f"rows={','.join(config.rows)}", hint="check the stage before"
+                "the row files contain no row",
+                where=" ".join(f"{name}={','.join(uris)}" for name, uris in read.items() if uris),
+                hint="check the stage before" if config.rows else "no sample has a token that is trained on",
             )
         by_name = {record.name: record for record in records}
         yield [MergeArrays.of(task, [by_name[name] for name in names]) for task, names in plan.pieces().items()]
+        samples = [
+            record.ledger.rows_in for shard, record in zip(first, records, strict=True) if isinstance(shard, TakeTokens)
+        ]
+        if not samples or plan.rows_expected is None:
+            return None
+        # Manifests say how many rows there are, and nothing says how many samples.
+        return replace(plan, rows_expected=plan.rows_expected + sum(samples), build_context=lambda: plan.context)
 
     def finish(self, config: TokenizeConfig, plan: TokenizePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         encoded, merged = rounds
@@ -99,7 +125,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         for record in (*encoded, *merged):
             if record.name not in in_pieces:
                 for file in record.files:
-                    out.link(record.folder, file, task=record.name)
+                    if file.path != f"{window_files.NAME}.npy":
+                        out.link(record.folder, file, task=record.name)
+                    elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
+                        out.link(record.folder, file, path=window_files.path_of(record.name))
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
@@ -113,8 +142,18 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": plan.config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
-        out.write(tokens.INFO, json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode())
-        return {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
+        if config.windows:
+            end = config.end_of_document
+            out.write(f"{window_files.FOLDER}/{window_files.INFO}", window_files.describe(end, plan.context.eod))
+        said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
+        out.write(tokens.INFO, said)
+        held_out = _held_out(plan, encoded)
+        if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
+            out.write(HELD_OUT + tokens.INFO, said)
+            if config.profile == "pairmill":
+                out.write(HELD_OUT + NAME, plan.context.text.encode())
+        data = {"vocab_size": plan.context.size, **({"pieces": pieces} if pieces else {})}
+        return {**data, **({"held_out": held_out} if held_out else {})}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sums, per_byte = sums_of(manifest)
@@ -125,14 +164,39 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         return report_of(manifest)
 
 
+def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, int]:
+    """Held-out rows by task."""
+    rows_of = {record.name: record.ledger.rows_kept for record in encoded}
+    return {
+        task: sum(rows_of[shard.name] for shard in shards)
+        for task, shards in plan.shards.items()
+        if task.startswith(HELD_OUT)
+    }
+
+
 def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
     slices = [FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes)]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
         slices = SLICING.cut(slices[0])
+    held_out = file.task.startswith(HELD_OUT)
+    identity = [*identity, file.sha256, file.kind, *(["held out"] if held_out else [])]
     if len(slices) == 1:
-        yield EncodeRows(file.task, content_key(*identity, file.sha256, file.kind), file.size, slices[0], False)
+        yield EncodeRows(file.task, content_key(*identity), file.size, slices[0], False, held_out)
         return
     for index, part in enumerate(slices):
-        key = content_key(*identity, file.sha256, file.kind, [part.start, part.stop])
-        yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True)
+        key = content_key(*identity, [part.start, part.stop])
+        yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True, held_out)
+
+
+def _refuse_one_name(rows_: Sequence[inputs.InputFile], tokens_: Sequence[inputs.InputFile]) -> None:
+    """Raise InputError if a row file and a token file are one task."""
+    known = {file.task: file.uri for file in rows_}
+    for file in tokens_:
+        if file.task in known:
+            raise InputError(
+                f"two files give the task name {file.task!r}",
+                where="rows, tokens",
+                got=f"{known[file.task]} and {file.uri}",
+                hint="rename one of them, or give the folder above one of them",
+            )

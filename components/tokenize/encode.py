@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
@@ -16,7 +18,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
-from pairmill.formats import rows, tokens
+from pairmill.formats import rows, tokens, window_files
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 
@@ -36,6 +38,7 @@ class Vocabulary:
         uri: of the tokenizer, for messages.
         text: the tokenizer.json.
         boq: id of the token before a question; ``eoq`` and ``eoa`` of those after a question and an answer.
+        eod: id of the token after a document in flat files.
         conditions: id by condition tag.
         size: number of tokens.
         native: whether our own encoder takes this tokenizer; if not, the library does the work.
@@ -47,6 +50,7 @@ class Vocabulary:
     boq: int
     eoq: int
     eoa: int
+    eod: int
     conditions: dict[str, int]
     size: int
     native: bool
@@ -67,21 +71,25 @@ class Vocabulary:
         encoder = Encoder.from_json(text, where=uri)
         event(f"tokenize: {uri} by the {encoder.path} encoder ({encoder.reason})", encoder=encoder.path)
         conditions = config.condition_tokens()
-        ids = {
-            token: encoder.token_to_id(token) for token in (config.boq, config.eoq, config.eoa, *conditions.values())
-        }
+        named = (config.boq, config.eoq, config.eoa, config.end_of_document, *conditions.values())
+        ids = {token: encoder.token_to_id(token) for token in named}
         missing = [token for token, number in ids.items() if number is None]
         if missing:
+            fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
+            others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
+            hint = f"train it with these special_tokens=, or choose others with {others}"
             asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
             said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
+            if asked:
+                hint = _tokens_for(asked, config)
+            elif fit:
+                hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(token + said.get(token, "") for token in missing),
+                got=", ".join(token + said.get(token, "") for token in dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
-                hint=_tokens_for(asked, config)
-                if asked
-                else "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions=",
+                hint=hint,
             )
         number = {token: value for token, value in ids.items() if value is not None}
         made = cls(
@@ -91,6 +99,7 @@ class Vocabulary:
             number[config.boq],
             number[config.eoq],
             number[config.eoa],
+            number[config.end_of_document],
             {tag: number[token] for tag, token in conditions.items()},
             encoder.vocab_size,
             encoder.native is not None,
@@ -122,6 +131,7 @@ class EncodeRows(Shard[Vocabulary]):
 
     part: FileSlice
     is_piece: bool
+    held_out: bool = False
 
     def random_access(self) -> Mapping[str, Content]:
         return self.part.random_access
@@ -129,12 +139,16 @@ class EncodeRows(Shard[Vocabulary]):
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
         config, uri = context.config, self.part.uri
         encoder = context.encoder
-        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions)
+        untagged = config.profile == "pairmill"  # the reference fails on an empty condition
+        layout = _native.Layout(context.boq, context.eoq, context.eoa, context.conditions, untagged=untagged)
         ledger = Ledger()
         totals = dict.fromkeys(("tokens", "response_tokens", "text_bytes"), 0)
         if context.native:  # the library does not tell
             totals["dropped_bytes"] = 0
-        with tokens.writers(partial(out.create, scratch=self.is_piece)) as arrays:
+        if config.windows:
+            totals["window_tokens"] = 0
+        create = partial(out.create, scratch=self.is_piece)
+        with tokens.writers(create) as arrays, _flat(create, config.windows) as flat:
             for batch in rows.read(
                 uri,
                 self.part,
@@ -145,24 +159,50 @@ class EncodeRows(Shard[Vocabulary]):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
+                if not context.conditions:
+                    batch = _untagged(batch)
                 with _rows_named(uri, batch.start, context):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
                     array.append(values)
+                if flat is not None:
+                    values = window_files.flat(made, rows.is_empty(batch.instruction), context.eod)
+                    flat.append(values)
+                    totals["window_tokens"] += len(values)
                 ledger.rows_in += len(batch)
                 totals["tokens"] += len(made[0])
                 totals["response_tokens"] += int(made[-1].sum())
                 totals["text_bytes"] += rows.text_bytes(batch.instruction) + rows.text_bytes(batch.response)
                 if context.native:
                     totals["dropped_bytes"] += dropped
-        ledger.rows_kept = ledger.rows_out = ledger.rows_in
+        ledger.rows_kept = ledger.rows_in
+        if self.held_out:  # no later stage trains on them
+            ledger.note("held_out", ledger.rows_in)
+        else:
+            ledger.rows_out = ledger.rows_in
         ledger.measures = totals
         return ShardResult(ledger)
+
+
+@contextmanager
+def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
+    """The writer of the flat file, if it is wanted."""
+    if not wanted:
+        yield None
+        return
+    with create(f"{window_files.NAME}.npy") as path, tokens.NpyWriter(path, window_files.DTYPE) as writer:
+        yield writer
 
 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     texts = [getattr(batch, name) for name in rows.FIELDS]
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
+
+
+def _untagged(batch: rows.Batch) -> rows.Batch:
+    import pyarrow as pa
+
+    return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
 def _spans(

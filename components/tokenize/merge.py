@@ -13,7 +13,7 @@ from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.formats import tokens
+from pairmill.formats import tokens, window_files
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,30 +23,40 @@ if TYPE_CHECKING:
 class MergeArrays(Shard[object]):
     """Makes the arrays of a task from those of its pieces, in order: (URI of the folder, tokens) of each piece.
 
+    ``window_tokens`` are those of the pieces' flat files; None if there are none.
+
     Pieces are scratch without digests of their own; their keys stand for what is in them.
     """
 
     pieces: tuple[tuple[str, int], ...]
     rows: int
+    window_tokens: int | None
 
     @classmethod
     def of(cls, task: str, pieces: Sequence[ShardRecord]) -> Self:
         """The shard that makes a task of its pieces' records."""
+        flat = [piece.ledger.measures.get("window_tokens") for piece in pieces]
         return cls(
             task,
             content_key("tokenize gather", [piece.key for piece in pieces]),
             sum(file.size for piece in pieces for file in piece.files),
             tuple((piece.folder, piece.ledger.measures["tokens"]) for piece in pieces),
-            sum(piece.ledger.rows_out for piece in pieces),
+            # A sample gives several rows. Held-out rows are kept, and no later stage counts them.
+            sum(piece.ledger.rows_out or piece.ledger.rows_kept for piece in pieces),
+            None if None in flat else sum(filter(None, flat)),
         )
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        for name, dtype in tokens.DTYPES.items():
-            length = sum(count for _, count in self.pieces) if name == "tokens" else self.rows
+        lengths = dict.fromkeys(tokens.DTYPES, self.rows) | {"tokens": sum(count for _, count in self.pieces)}
+        dtypes = dict(tokens.DTYPES)
+        if self.window_tokens is not None:
+            lengths[window_files.NAME], dtypes[window_files.NAME] = self.window_tokens, window_files.DTYPE
+        for name, length in lengths.items():
             digests: list[str] = []
             with out.create(f"{name}.npy", digest=digests.pop) as path:
-                digests.append(tokens.write_npy(path, dtype, length, self._values(name)))
-        return ShardResult(Ledger(self.rows, self.rows, self.rows))
+                digests.append(tokens.write_npy(path, dtypes[name], length, self._values(name)))
+        measures = {} if self.window_tokens is None else {"window_tokens": self.window_tokens}
+        return ShardResult(Ledger(self.rows, self.rows, self.rows, measures=measures))
 
     def _values(self, name: str) -> Iterator[NDArray[Any]]:
         before = 0

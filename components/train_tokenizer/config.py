@@ -25,12 +25,23 @@ _BYTES = 256
 """Symbols of the alphabet, which all are in the vocabulary so that every text can be encoded."""
 
 
+_VOCAB_SIZE = 65536
+
+
 @dataclass(kw_only=True)
 class TrainTokenizerConfig(StageConfig):
     """Train a byte-level tokenizer on rows."""
 
     rows: list[str] = option(help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False)
-    vocab_size: int = option(65536, help="size of the vocabulary, special tokens and alphabet included")
+    tokenizer: str = option(
+        "",
+        help="tokenizer that exists (a tokenizer.json, or a folder or URI with one): passed on, and none is trained",
+        changes_bytes=False,
+    )
+    tokenized: str = option(
+        "", help="tokenized folder that a later stage passes on: there is nothing to train", changes_bytes=False
+    )
+    vocab_size: int = option(_VOCAB_SIZE, help="size of the vocabulary, special tokens and alphabet included")
     special_tokens: list[str] = option(SPECIAL_TOKENS, help="tokens with the ids 0, 1, …, joined by commas")
     tokenizer_type: Literal["bpe", "unigram"] = option("bpe", help="the model; unigram uses the tokenizers library")
     truncate_len: int = option(10000, help="characters to read of each text")
@@ -54,6 +65,14 @@ class TrainTokenizerConfig(StageConfig):
             least = 0 if name == "seed" else 1
             if not least <= getattr(self, name) < 2**63:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+        if self.tokenizer and self.vocab_size != _VOCAB_SIZE:
+            # A form always has a value, so the default is nobody's wish.
+            raise UsageError(
+                "is of no use with tokenizer=, whose vocabulary is what it is",
+                where="vocab_size",
+                got=str(self.vocab_size),
+                hint="write only one of them: vocab_size= trains a tokenizer, tokenizer= takes one that exists",
+            )
         # One character may be a byte's symbol, which counts once.
         special = len({token for token in self.special_tokens if len(token) > 1})
         if self.tokenizer_type == "bpe" and self.profile == "pairmill" and self.vocab_size < _BYTES + special:

@@ -19,10 +19,11 @@ from components.train_tokenizer.report import report_of
 from pairmill.encoder import SPLIT
 from pairmill.engine import inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import rows
+from pairmill.formats.given import tokenizer_at
 from pairmill.formats.prefixes import Rules
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.log import event
@@ -54,6 +55,14 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         "that changed while it was read",
     }
     config = TrainTokenizerConfig
+
+    def given(self, config: TrainTokenizerConfig) -> GivenResult | None:
+        if config.tokenized:
+            return GivenResult("tokenized")
+        if not config.tokenizer:
+            return None
+        found = tokenizer_at(config.tokenizer)
+        return GivenResult("tokenizer", found.uris, found.files, found.size)
 
     def plan(self, config: TrainTokenizerConfig) -> TrainingPlan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")

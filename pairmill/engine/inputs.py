@@ -11,15 +11,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from pairmill import storage
+from pairmill.address import refuse
 from pairmill.engine import conditions
 from pairmill.engine import manifest as manifests
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
-from pairmill.engine.manifest import InputRef
+from pairmill.engine.manifest import File, InputRef
 from pairmill.errors import InputError
 
-# How far a finished folder can be above one of its files: data_clustered/<set>/<file>.
-_DEPTH = 3
+HELD_OUT = "holdout/"
+"""How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
+
+# How far a finished folder can be above one of its files: holdout/data_clustered/<set>/<file>.
+_DEPTH = 4
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def task_name(path: str) -> str:
     return path.replace("/", "__").replace("\\", "__")
 
 
-def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, verify: bool = False) -> Inputs:
+def discover(
+    uris: Sequence[str], extensions: Iterable[str], option: str, *, verify: bool = False, held_out: bool = False
+) -> Inputs:
     """Find the row files of each of ``uris`` (a folder, a folder within a finished folder, or a single file).
 
     Args:
@@ -83,6 +89,7 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
         extensions: of row files.
         option: its name, for messages.
         verify: digest the files of finished folders now, and not only when they are read.
+        held_out: find the files of held-out rows too, whose tasks begin with HELD_OUT.
 
     Raises:
         InputError: nothing found, an unfinished or damaged folder, or two files with the same task name.
@@ -93,8 +100,9 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
     rows: int | None = 0
     own: dict[str, dict[str, Tag]] = {}
     for given in uris:
+        refuse(given, option)
         uri = storage.normalise(given, option)
-        found, ref, count, own[uri] = _discover_one(uri, endings, option, verify)
+        found, ref, count, own[uri] = _discover_one(uri, endings, option, verify, held_out)
         if not found:
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
@@ -107,18 +115,25 @@ def discover(uris: Sequence[str], extensions: Iterable[str], option: str, *, ver
 
 
 def _discover_one(
-    uri: str, endings: set[str], role: str, verify: bool
+    uri: str, endings: set[str], role: str, verify: bool, held_out: bool
 ) -> tuple[list[InputFile], InputRef, int | None, dict[str, Tag]]:
     store = storage.store_for(uri)
     if store.exists(uri):
         if PurePosixPath(storage.name_of(uri)).suffix not in endings:
             return [], InputRef(role, ""), None, {}
-        promises, own = _promises_above(uri)
+        above, own = _files_above(uri)
+        promises = {one: file.sha256 for one, file in above.items()}
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
         return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None, own
     manifest = manifests.read_intact(uri)
     if manifest is not None:
-        chosen = [file for file in manifest.files if file.task and PurePosixPath(file.path).suffix in endings]
+        chosen = [
+            file
+            for file in manifest.files
+            if file.task
+            and PurePosixPath(file.path).suffix in endings
+            and (held_out or not file.task.startswith(HELD_OUT))
+        ]
         targets = [storage.join(uri, file.path) for file in chosen]
         promises = {target: file.sha256 for target, file in zip(targets, chosen, strict=True)}
         if verify:
@@ -133,10 +148,14 @@ def _discover_one(
                 files = [
                     replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
                 ]
-        own = conditions.of_data(manifest.data)
-        return files, InputRef(role, manifest.fingerprint), manifest.ledger.rows_out, own
-    promises, own = _promises_above(uri)
-    paths = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
+        rows = manifest.ledger.rows_out + (manifest.held_out if held_out else 0)
+        return files, InputRef(role, manifest.fingerprint), rows, conditions.of_data(manifest.data)
+    above, own = _files_above(uri)
+    promises = {one: file.sha256 for one, file in above.items()}
+    # What lies beside the rows of a finished folder, as attributes do, has no task.
+    aside = {one for one, file in above.items() if not file.task}
+    listed = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
+    paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
     return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None, own
 
@@ -152,8 +171,8 @@ def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> 
     return found
 
 
-def _promises_above(uri: str) -> tuple[dict[str, str], dict[str, Tag]]:
-    """The digests, by URI, of the files of the finished folder that this URI is in, and its tags; empty without one.
+def _files_above(uri: str) -> tuple[dict[str, File], dict[str, Tag]]:
+    """The files, by URI, of the finished folder that this URI is in, and its tags; empty without one.
 
     Raises:
         InputError: the URI is within a folder that is not finished.
@@ -165,8 +184,8 @@ def _promises_above(uri: str) -> tuple[dict[str, str], dict[str, Tag]]:
             break
         manifest = manifests.read(folder)
         if manifest is not None:
-            promises = {storage.join(folder, file.path): file.sha256 for file in manifest.files}
-            return promises, conditions.of_data(manifest.data)
+            files = {storage.join(folder, file.path): file for file in manifest.files}
+            return files, conditions.of_data(manifest.data)
     return {}, {}
 
 

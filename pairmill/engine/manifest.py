@@ -174,6 +174,11 @@ class Manifest:
                 found.setdefault(file.task, []).append(file)
         return found
 
+    @property
+    def held_out(self) -> int:
+        """Held-out rows: those of training, which the ledger counts as rows out, are beside them."""
+        return sum(self.data.get("held_out", {}).values())
+
     def dump(self) -> bytes:
         """The bytes of the file."""
         return json.dumps(asdict(self), sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"

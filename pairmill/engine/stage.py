@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill import storage
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
-from pairmill.engine.options import RunOptions, byte_options
+from pairmill.engine.options import RunOptions, byte_options, list_item
 from pairmill.engine.writer import Writer
 
 if TYPE_CHECKING:
@@ -120,6 +120,25 @@ C = TypeVar("C", bound=RunOptions)
 P = TypeVar("P", bound="StagePlan[Any]")
 
 
+@dataclass(frozen=True)
+class GivenResult:
+    """What a stage is given in place of its result.
+
+    Args:
+        option: the option that gives it.
+        uris: what the stage passes on; none if a later stage is given its result too, so that nobody reads this one's.
+        files: how many files, or data sets, there are.
+        size: bytes of them.
+        rows: how many rows, where that is known.
+    """
+
+    option: str
+    uris: tuple[str, ...] = ()
+    files: int = 0
+    size: int = 0
+    rows: int | None = None
+
+
 class Stage(ABC, Generic[C, P]):
     """A stage. ``name`` is the word for it everywhere: folder, module, Kubeflow task, test, README."""
 
@@ -190,9 +209,28 @@ class Stage(ABC, Generic[C, P]):
                 out.link(record.folder, file)
         return {}
 
-    def parameters(self, config: C) -> Mapping[str, list[str]]:
+    def parameters(self, config: C) -> Mapping[str, str | list[str]]:
         """Output parameters for later Kubeflow tasks, besides the folder's URI, fingerprint and rows."""
         return {}
+
+    def output(self, config: C, folder: str) -> str:
+        """The output parameter that later Kubeflow tasks read: by default the URI of the finished folder."""
+        return list_item(folder) if self.output_in_list else folder
+
+    def rows_out(self, manifest: Manifest) -> int:
+        """How many rows the result has, for later Kubeflow tasks."""
+        return manifest.ledger.rows_out
+
+    def printed(self, config: C, folder: str) -> list[str]:
+        """The lines of stdout: what the next stage takes. By default the URI of the finished folder."""
+        return [folder]
+
+    def given(self, config: C) -> GivenResult | None:
+        """What the options give in place of the stage's result, checked; None if there is work to do.
+
+        :mod:`pairmill.engine.pass_on` passes it on.
+        """
+        return None
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         """Numbers that Kubeflow compares between runs, besides rows and bytes: :mod:`pairmill.engine.metrics`."""

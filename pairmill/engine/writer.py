@@ -73,12 +73,12 @@ class Writer:
         self.write("report.html", report.html().encode())
         self.write("report.md", report.markdown().encode())
 
-    def link(self, source_folder: str, file: File, *, task: str = "") -> None:
+    def link(self, source_folder: str, file: File, *, task: str = "", path: str = "") -> None:
         """Add a file of another folder (a shard's) without moving its bytes through this process.
 
-        With ``task`` it goes into a folder of that name and belongs to that task.
+        With ``task`` it goes into a folder of that name and belongs to that task; with ``path`` it goes there.
         """
-        mine = replace(file, path=f"{task}/{file.path}", task=task) if task else file
+        mine = replace(file, path=f"{task}/{file.path}", task=task) if task else replace(file, path=path or file.path)
         source, target = storage.join(source_folder, file.path), storage.join(self.folder, mine.path)
         copy = partial(storage.store_for(target).copy, source, target)
         self._later(copy) if self._remote else copy()

@@ -21,7 +21,7 @@ from pairmill.log import event
 DEFAULT = "prefix_config.yaml"
 """The default rule file, in the working directory. It is optional."""
 
-LongContext = Literal["truncate", "drop"]
+LongContext = Literal["truncate", "drop", "split"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Rule:
 
     Args:
         max_per_file: rows; None = all.
-        long_context: for a row longer than the context: truncate the response, or drop the row.
+        long_context: for a row longer than the context: truncate the response, drop the row, or split the response
+            over several rows (not in data_io).
         repeat: how often the rows are repeated (for a small, precious data set).
         max_response_tokens_per_file: take rows until their responses have this many tokens per epoch, before
             repeat; None = no limit. Not in data_io.
@@ -175,9 +176,13 @@ class Rules:
                 )
             values[key] = value
         long_context = item.get("long_context", "truncate")
-        if long_context not in {"truncate", "drop"}:
+        known = ("truncate", "drop", "split") if self._profile == "pairmill" else ("truncate", "drop")
+        if long_context not in known:
             raise UsageError(
-                "long_context is not valid", where=where, got=repr(long_context), expected="truncate or drop"
+                "long_context is not valid",
+                where=where,
+                got=repr(long_context),
+                expected=f"{', '.join(known[:-1])} or {known[-1]}",
             )
         return Rule(long_context=long_context, **values)
 

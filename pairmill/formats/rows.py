@@ -233,6 +233,12 @@ def text_bytes(column: pa.Array) -> int:
     return int(offsets[-1]) - int(offsets[0])
 
 
+def is_empty(column: pa.Array) -> NDArray[np.bool_]:
+    """Which texts of a column of a batch are empty; bool [rows]."""
+    found: NDArray[np.bool_] = np.diff(text_offsets(column)) == 0
+    return found
+
+
 @contextmanager
 def open_parquet(uri: str, content: Content = UNKNOWN) -> Iterator[Any]:
     """A ``pyarrow.parquet.ParquetFile`` that reads pages, not whole row groups; its ``source`` is the open file.

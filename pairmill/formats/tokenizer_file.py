@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from pairmill import storage
+from pairmill.address import parse, refuse
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.log import event
@@ -18,7 +19,7 @@ _ID = re.compile(r"(\w[\w.-]*)/(\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
-def locate(given: str, root: str) -> str:
+def locate(given: str, root: str = "") -> str:
     """The URI of the tokenizer.json of an option.
 
     An existing path or URI comes first, as in the reference. Otherwise ``owner/name@revision`` is a model of the Hub,
@@ -26,8 +27,9 @@ def locate(given: str, root: str) -> str:
     each time for a branch, a tag or no revision (``main``), and only the first time for a full commit.
 
     Args:
-        given: a tokenizer.json, a folder or URI that contains one, or ``owner/name`` with or without ``@revision``.
-        root: URI of the project folder.
+        given: a tokenizer.json, a folder or URI that contains one, or ``owner/name`` with or without ``@revision``,
+            with or without ``hf://`` before it.
+        root: URI of the project folder; empty = the Hub is not asked.
 
     Raises:
         UsageError: ``given`` is empty, or no backend serves its scheme.
@@ -35,6 +37,12 @@ def locate(given: str, root: str) -> str:
             revision or file, or denies access.
         StorageError: the Hub does not answer, or the file cannot be written.
     """
+    address = parse(given, "tokenizer", ("model", "git"))
+    if address is not None:
+        if address.kind == "git" or address.path:
+            refuse(given, "tokenizer", expected="a tokenizer.json, a folder, or hf://owner/name@revision")
+        owner, name = address.name.split("/")
+        return _of_hub(owner, name, address.revision, root)
     uri = storage.normalise(given, "tokenizer")
     store = storage.store_for(uri)
     if store.exists(uri):
@@ -45,11 +53,11 @@ def locate(given: str, root: str) -> str:
     if store.exists(inside):
         return inside
     named = _ID.fullmatch(given)
-    if named is None or store.list(uri):
+    if named is None or not root or store.list(uri):
         raise InputError(
             f"no tokenizer: neither a file nor a folder with {NAME}",
             where=f"tokenizer={uri}",
-            hint="check the path",
+            hint="check the path; a model of the Hub is written tokenizer=hf://owner/name",
         )
     owner, name, revision = named.groups()
     try:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
+from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import content_key
 from pairmill.errors import Changed, InputError
 
@@ -229,7 +230,9 @@ class Folder:
     """First 16 digits of the tokenizer.json's sha256, by the manifest."""
 
 
-def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool = False) -> Folder:
+def open_folder(
+    given: str, option: str, *, tolerate_strays: bool, verify: bool = False, held_out: bool = False
+) -> Folder:
     """Open a tokenized folder, made by pairmill or by others.
 
     Args:
@@ -237,9 +240,10 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
         option: the option that named it, for messages.
         tolerate_strays: skip folders with none of the five arrays; the reference fails on them.
         verify: digest the arrays of a finished folder now, not when they are read.
+        held_out: open the held-out rows instead; their data sets begin with HELD_OUT.
 
     Raises:
-        InputError: the folder is absent, unfinished or damaged.
+        InputError: the folder is absent, unfinished or damaged, or has no held-out rows.
     """
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
@@ -257,12 +261,37 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
     except ValueError as error:
         raise InputError("not a JSON object", where=storage.join(uri, INFO), got=str(error)) from error
     if manifest is not None:
-        tasks = _promised(uri, manifest, verify)
+        tasks = [one for one in _promised(uri, manifest, verify) if one.name.startswith(HELD_OUT) == held_out]
+        if held_out and not tasks:
+            raise _nothing_held_out(option, uri)
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
-        return Folder(uri, tasks, info, manifest.fingerprint, manifest.ledger.rows_out, tokenizer)
-    tasks = []
-    read = [INFO]
+        rows = manifest.held_out if held_out else manifest.ledger.rows_out
+        return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer)
     paths = {entry.path for entry in store.list(uri)}
+    if held_out:
+        if HELD_OUT + INFO not in paths:
+            raise _nothing_held_out(option, uri)
+        inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
+        return replace(inner, uri=uri, tasks=[replace(one, name=HELD_OUT + one.name) for one in inner.tasks])
+    names = names_in(uri, paths, tolerate_strays=tolerate_strays)
+    tasks = [Dataset(name, storage.join(uri, name)) for name in names]
+    read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
+    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
+    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
+    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
+    tasks = [_task(task.name, task.uri, contents) for task in tasks]
+    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+
+
+def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:
+    """The data sets of a tokenized folder with these files, sorted.
+
+    Raises:
+        InputError: a data set lacks an array.
+    """
+    names = []
+    if HELD_OUT + INFO in paths:  # a tokenized folder of its own
+        paths = [path for path in paths if not path.startswith(HELD_OUT)]
     for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
         files = [f"{name}/{array}.npy" for array in ARRAYS]
         missing = [path for path in files if path not in paths]
@@ -272,13 +301,17 @@ def open_folder(given: str, option: str, *, tolerate_strays: bool, verify: bool 
             raise InputError(
                 "arrays of this data set are missing", where=storage.join(uri, name), got=", ".join(missing)
             )
-        tasks.append(Dataset(name, storage.join(uri, name)))
-        read += files
-    found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
-    Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
-    contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
-    tasks = [_task(task.name, task.uri, contents) for task in tasks]
-    return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+        names.append(name)
+    return names
+
+
+def _nothing_held_out(option: str, uri: str) -> InputError:
+    return InputError(
+        "the tokenized folder has no held-out rows",
+        where=f"{option}={uri}",
+        expected=f"a folder with {HELD_OUT}",
+        hint="clean with holdout=, as in holdout=0.01, and tokenize what that gives",
+    )
 
 
 def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:

@@ -47,6 +47,9 @@ def component(stage: launcher.Component, image: str = "") -> Any:
     for name in stage.reads:
         text = f"manifest of the stage that made {name}, for lineage"
         given[launcher.lineage(name)] = (dsl.Input[dsl.Dataset], None, text)
+    if stage.passes_on:
+        text = "manifest of the stage that found what is given, for lineage"
+        given[launcher.GIVEN] = (dsl.Input[dsl.Dataset], None, text)
     for name, (kind, text) in {**_PARAMETERS, **stage.outputs}.items():
         given[name] = (dsl.OutputPath(kind), inspect.Parameter.empty, text)
     for name, (artifact, text) in _ARTIFACTS.items():

@@ -41,6 +41,7 @@ class Component:
         name: of its folder in ``components``.
         config: its options, each a parameter of the component.
         reads: options that take the URI of what another stage made. Each has an artifact for lineage beside it.
+        passes_on: whether it may be given its result, by a task that found where it is: one more artifact for lineage.
         required: options that a pipeline must give although the command line has a default.
         outputs: output parameters beside ``output`` and ``fingerprint``: type and meaning by name.
     """
@@ -48,8 +49,13 @@ class Component:
     name: str
     config: type[Any]
     reads: tuple[str, ...] = ()
+    passes_on: bool = False
     required: tuple[str, ...] = ()
     outputs: Mapping[str, tuple[type, str]] = field(default_factory=lambda: {"rows_out": (int, "rows in the result")})
+
+
+GIVEN = "given_manifest"
+"""The manifest artifact of the task that found what a stage is given in place of its result."""
 
 
 def lineage(option: str) -> str:

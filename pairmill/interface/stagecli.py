@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
-from pairmill.engine.options import RunConfig, WorkerSlice, list_item
+from pairmill.engine.options import RunConfig, WorkerSlice
+from pairmill.engine.pass_on import PassOn
 from pairmill.engine.stage import Stage
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
@@ -23,6 +24,9 @@ def main(stage: Stage[C, Any]) -> int:
 
 def run(stage: Stage[C, Any], config: C) -> Outcome:
     """Run a stage, or a share of one; its result is the URI of the folder, which a share leaves unfinished."""
+    given = stage.given(config)
+    if given is not None:
+        stage = PassOn(stage, given)
     share = WorkerSlice.parse(config.share) if config.share else None
     result = runner.run_share(stage, config, share) if share else runner.run(stage, config)
     manifest = result.manifest
@@ -30,17 +34,17 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)
     made = {"bytes": sum(file.size for file in manifest.files)}
     return Outcome(
-        stdout=f"{result.uri}\n",
+        stdout="".join(f"{line}\n" for line in stage.printed(config, result.uri)),
         parameters={
-            "output": list_item(result.uri) if stage.output_in_list else result.uri,
+            "output": stage.output(config, result.uri),
             "fingerprint": manifest.fingerprint,
-            "rows_out": ledger.rows_out,
+            "rows_out": stage.rows_out(manifest),
             **stage.parameters(config),
         },
         metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
         report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
         manifest=manifest.dump(),
-        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
+        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": stage.rows_out(manifest)},
         reused=result.reused,
         seconds=result.seconds,
     )

@@ -10,17 +10,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pairmill import _native
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import content_key
+from pairmill.engine.manifest import Manifest, content_key
 from pairmill.errors import InputError, UsageError
+from pairmill.formats import window_files
 from pairmill.formats.tokens import INDEX
 from pairmill.loader import arguments
 from pairmill.loader.arguments import instances, integer, os_errors, shown, string
@@ -91,7 +93,7 @@ class Windows:
         seq_len: int,
         pattern: str = "*.npy",
         dtype: DTypeLike | None = None,
-        eos_id: int | None = None,
+        eos_id: int | Literal["recorded"] | None = "recorded",
         name: str | None = None,
     ) -> Self:
         """Map the token files of a folder into memory, in the order of their paths.
@@ -104,8 +106,9 @@ class Windows:
                 tokens.
             dtype: of the ids in `.bin` files, which do not say it: little-endian, as "uint16". A `.npy` file says its
                 own, which must be this one if it is given.
-            eos_id: the id that ends a document; if given, windows are packed: `doc_ids` is written too, and nothing is
-                predicted from the end of a document.
+            eos_id: the id that ends a document; if there is one, windows are packed: `doc_ids` is written too, and
+                nothing is predicted from the end of a document. By default the id that the folder's `windows.json`
+                records, which tokenize writes with windows=true, and none if there is no such file; None = no id.
             name: of the source; None = the folder's name.
 
         Raises:
@@ -128,7 +131,8 @@ class Windows:
                 got = f"only index arrays for {pattern!r}" if matches else f"no match for {pattern!r}"
                 raise InputError("no token files", where=str(folder), got=got, hint="check the folder and the pattern")
             names = [path.relative_to(folder).as_posix() for path in paths]
-            files = MappedFiles(folder, names, manifests.read(str(folder)))
+            recorded = window_files.end_of_document(folder)
+            files = MappedFiles(folder, names, manifests.read(str(folder)) if recorded is None else _manifest(folder))
             given = None if dtype is None else _token_type(dtype)
             arrays = [_mapped(path, given) for path in paths]
             tokenizer = Tokenizer.above(folder)
@@ -140,9 +144,8 @@ class Windows:
 
         title = name or folder.resolve().name
         places = [str(path) for path in paths]
-        return cls(
-            arrays, places, digests, seq_len=seq_len, eos_id=eos_id, name=title, files=files, tokenizer=tokenizer
-        )
+        end = recorded if eos_id == "recorded" else eos_id
+        return cls(arrays, places, digests, seq_len=seq_len, eos_id=end, name=title, files=files, tokenizer=tokenizer)
 
     @classmethod
     def of_arrays(
@@ -220,6 +223,16 @@ class Windows:
                 got="a number below 0 or above 2**63 - 1",
                 hint="tokenize again; for a raw file, check dtype",
             )
+
+
+def _manifest(folder: Path) -> Manifest | None:
+    """What the tokenized folder above a folder of flat files records of them."""
+    above = manifests.read(str(folder.resolve().parent))
+    if above is None:
+        return None
+    inside = f"{window_files.FOLDER}/"
+    files = [replace(file, path=file.path.removeprefix(inside)) for file in above.files if file.path.startswith(inside)]
+    return replace(above, files=files)
 
 
 def fields_of(eos_id: int | None) -> tuple[str, ...]:

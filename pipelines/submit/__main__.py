@@ -27,7 +27,7 @@ from pairmill.interface import cli
 from pairmill.log import event
 from pipelines import compile as compiler
 from pipelines.compile import CompileConfig, ImageConfig
-from pipelines.parameters import Parameters, of, stage_configs
+from pipelines.parameters import Parameters, idle, of, stage_configs
 from pipelines.submit import publish
 from pipelines.submit.server import Server, ServerConfig
 from pipelines.submit.watch import WatchConfig, watch
@@ -74,8 +74,8 @@ class PipelineConfig(Parameters, ImageConfig, ServerConfig, _Details):
         if not 1 <= self.workers <= MAX_SHARES:
             raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MAX_SHARES}")
         stage_configs(dataclasses.asdict(self))
-        for name in ("root", "raw"):
-            place = getattr(self, name)
+        places = [(name, getattr(self, name)) for name in ("root", "raw", "tokenizer", "tokenized")]
+        for name, place in [*places, *(("rows", item) for item in cli.split_list(self.rows))]:
             if place and "://" not in place and not place.startswith("/"):
                 expected = "the URI of a folder in a bucket, or an absolute path that all pods can read"
                 raise UsageError("is a relative path", where=name, got=place, expected=expected)
@@ -133,7 +133,9 @@ def _upload(config: PipelineConfig) -> tuple[Server, Any]:
     given = {item.name: getattr(config, item.name) for item in dataclasses.fields(ImageConfig)}
     with tempfile.TemporaryDirectory(prefix="pairmill-") as folder:
         target = Path(folder) / "pipeline.yaml"
-        compiler.run(CompileConfig(output=str(target), fan_out=config.workers > 1, **given))
+        # It is compiled for these parameters, so a stage whose result is given has no pod at all.
+        without = idle(dataclasses.asdict(config))
+        compiler.run(CompileConfig(output=str(target), fan_out=config.workers > 1, **given), without)
         server = Server(config)
         version = publish.upload(server, target, name)
     event(f"pipeline version {version.display_name}", version=version.display_name)

@@ -18,6 +18,7 @@ from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from components.tokenize import core as tokenize
 from components.tokenize.config import TokenizeConfig
+from components.tokenize.templates import DEFAULT, TEMPLATES
 from components.train_tokenizer import core as train_tokenizer
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
@@ -96,11 +97,8 @@ def of_train(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any], 
 
 
 def of_tokenize(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any], RunConfig]:
-    special = [
-        default.default for default in dataclasses.fields(TokenizeConfig) if default.name in {"boq", "eoq", "eoa"}
-    ]
-    conditions = TokenizeConfig(root="x", rows=["x"], tokenizer="x").condition_tokens().values()
-    trained(["question answer"] * 9, 300, True, [*special, *conditions]).save(str(tmp_path / "tokenizer.json"))
+    special = sorted(TEMPLATES[DEFAULT].tokens)
+    trained(["question answer"] * 9, 300, True, special).save(str(tmp_path / "tokenizer.json"))
     given = {"rows": [str(rows(tmp_path / "rows"))], "tokenizer": str(tmp_path / "tokenizer.json")}
     return tokenize.Tokenize(), TokenizeConfig(root=str(tmp_path / "root"), **given, **options)
 

@@ -15,7 +15,8 @@ NAMES = {
     "tokenize": ROWS
     | {"text_bytes", "tokens", "response_tokens", "tokens_per_byte", "dropped_bytes", "vocab_size", "tasks", "bytes"},
     "sample": ROWS
-    | {"tokens", "response_tokens", "unique_tokens", "truncated_rows", "truncated_tokens", "epochs", "tasks", "bytes"},
+    | {"tokens", "response_tokens", "unique_tokens", "truncated_rows", "truncated_tokens", "epochs", "tasks", "bytes"}
+    | {"split_rows", "split_pieces", "split_tokens", "padded_tokens"},
 }
 
 

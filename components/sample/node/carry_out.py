@@ -28,6 +28,9 @@ from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 
+HELD_OUT = "held_out"
+"""An input with this role says that a plan is of held-out rows."""
+
 _TOKENIZE = "tokenize"
 _PAGE = 4096
 _MAX_WORKERS = 32
@@ -209,7 +212,10 @@ def _datasets(config: NodeConfig, plan: Manifest, root: str, digested: bool) -> 
             where=folder,
             hint="name the folder if it is elsewhere: tokenized_path=…",
         )
-    opened = tokens.open_folder(folder, "tokenized_path", tolerate_strays=True) if digested else None
+    held_out = any(ref.role == HELD_OUT for ref in plan.inputs)
+    opened = None
+    if digested:
+        opened = tokens.open_folder(folder, "tokenized_path", tolerate_strays=True, held_out=held_out)
     known = opened or found
     if known is not None and known.fingerprint != tokenized:
         raise InputError(

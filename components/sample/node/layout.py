@@ -124,7 +124,11 @@ class ArrayLayout:
             # Instruction and response of each row; in pairmill's own folders they are adjacent.
             starts = np.column_stack([columns[0], columns[2]]).ravel()
             lengths = np.column_stack([columns[1], columns[3]]).ravel()
-            edges = np.flatnonzero(np.diff(tokens_read(starts, lengths, max_gap) // CHUNK_TOKENS)) + 1
+            near = starts.copy()
+            # Pieces of one row have one instruction span: reading goes on where the piece before ends.
+            again = 2 * (np.flatnonzero(np.diff(columns[0]) == 0) + 1)
+            near[again] = starts[again - 1] + lengths[again - 1]
+            edges = np.flatnonzero(np.diff(tokens_read(near, lengths, max_gap) // CHUNK_TOKENS)) + 1
             for low, high in zip([0, *edges], [*edges, len(starts)], strict=True):
                 yield starts[low:high], lengths[low:high]
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +155,10 @@ def _epoch(folder: OpenFolder | None, plan: SamplePlan, layout: ArrayLayout, num
 
 @dataclass(frozen=True)
 class _Ranges:
-    """What to read for some spans: ``sizes`` tokens at ``begins``; the spans from ``first`` on lie in each."""
+    """What to read for some spans: ``sizes`` tokens at ``begins``; the spans from ``first`` on lie in each.
+
+    The spans come by ascending start; some may overlap.
+    """
 
     first: Ints
     begins: Ints
@@ -163,17 +166,13 @@ class _Ranges:
 
     @classmethod
     def of(cls, starts: Ints, lengths: Ints, max_gap: int) -> _Ranges:
-        ends = starts + lengths
+        ends = np.maximum.accumulate(starts + lengths)
         gaps = starts[1:] - ends[:-1]
         cost, step = tokens_read(starts, lengths, max_gap), max(STEP, max_gap)
-        cuts = (gaps < 0) | (gaps > max_gap) | (cost[1:] // step > cost[:-1] // step)
+        cuts = (gaps > max_gap) | ((gaps >= 0) & (cost[1:] // step > cost[:-1] // step))
         first = np.flatnonzero(np.concatenate([[True], cuts]))
         begins = starts[first]
         sizes = ends[np.append(first[1:], len(starts)) - 1] - begins
-        low, high = int(starts.min()), int(ends.max())
-        if high - low < int(sizes.sum()):
-            # Rows in no order, as other tools may write them: one read of the whole extent is less than all ranges.
-            return cls(np.array([0]), np.array([low]), np.array([high - low]))
         return cls(first, begins, sizes)
 
 
@@ -211,7 +210,10 @@ class _Readers:
         starts, lengths = spans.starts[used], spans.lengths[used]
         if not len(starts):
             return 0
-        ranges = _Ranges.of(starts, lengths, max_gap)
+        ordered = bool((starts[1:] >= starts[:-1] + lengths[:-1]).all())
+        # Pieces of one row repeat its instruction span, and other tools may write rows in no order.
+        order = slice(None) if ordered else np.argsort(starts, kind="stable")
+        ranges = _Ranges.of(starts[order], lengths[order], max_gap)
         file = storage.store_for(array.uri).file(array.uri)
         try:
             if file is not None and array.dtype == np.dtype("<u4"):
@@ -224,7 +226,8 @@ class _Readers:
                         )
                 largest, read = gather_file(file, array.offset, starts, lengths, out)
             else:
-                largest = self._fill_by_ranges(array, starts, lengths, ranges, out)
+                fill = self._fill_by_ranges if ordered else self._fill_out_of_order
+                largest = fill(array, starts, lengths, ranges, out)
                 read = int(ranges.sizes.sum()) * array.dtype.itemsize
         except OSError as error:
             if error.errno is None:
@@ -250,15 +253,30 @@ class _Readers:
         largest = 0
         with pinned(array.uri, array.content) as file:
             for number, (begin, size) in enumerate(zip(ranges.begins.tolist(), ranges.sizes.tolist(), strict=True)):
-                values = np.empty(size, array.dtype)
-                file.seek(array.offset + begin * array.dtype.itemsize)
-                if file.readinto(values.data.cast("B")) != values.nbytes:  # type: ignore[attr-defined]
-                    raise OSError("ends early")
-                ids = self._as_ids(values, array.uri).view(np.uint8)
+                ids = self._read(file, array, begin, size).view(np.uint8)
                 mine = slice(edges[number], edges[number + 1])
                 into = out[places[number] : places[number + 1]]
                 largest = max(largest, gather(ids, starts[mine] - begin, lengths[mine], into))
         return largest
+
+    def _fill_out_of_order(
+        self, array: tokens.Array, starts: Ints, lengths: Ints, ranges: _Ranges, out: NDArray[Any]
+    ) -> int:
+        """Read all ranges through the store, then put the spans together. Return the largest id."""
+        held = np.empty(int(ranges.sizes.sum()), "<u4")
+        places = np.cumsum(ranges.sizes) - ranges.sizes
+        with pinned(array.uri, array.content) as file:
+            for place, begin, size in zip(places.tolist(), ranges.begins.tolist(), ranges.sizes.tolist(), strict=True):
+                held[place : place + size] = self._read(file, array, begin, size)
+        number = np.searchsorted(ranges.begins, starts, side="right") - 1
+        return gather(held.view(np.uint8), starts - ranges.begins[number] + places[number], lengths, out)
+
+    def _read(self, file: BinaryIO, array: tokens.Array, begin: int, size: int) -> NDArray[np.uint32]:
+        values = np.empty(size, array.dtype)
+        file.seek(array.offset + begin * array.dtype.itemsize)
+        if file.readinto(values.data.cast("B")) != values.nbytes:  # type: ignore[attr-defined]
+            raise OSError("ends early")
+        return self._as_ids(values, array.uri)
 
     def _as_ids(self, values: NDArray[Any], uri: str) -> NDArray[np.uint32]:
         # Folders of other tools may hold other integer types; the reference casts them, and larger values wrap.

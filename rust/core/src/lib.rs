@@ -1,11 +1,13 @@
 //! The hot loops of pairmill, one module for each program that runs them: [`bpe`] for train_tokenizer and tokenize,
 //! [`sample`] for `sample`, [`loader`] for the training-side loader.
 //!
-//! Nothing here reads a file or knows Python. The only global state is a table of character classes.
+//! Nothing here reads a file or knows Python. The only global state is a table of character classes, and the hook of
+//! [`guard`].
 
 #![deny(unsafe_code)]
 
 pub mod bpe;
+pub mod guard;
 pub mod jsonl;
 pub mod loader;
 pub mod pages;

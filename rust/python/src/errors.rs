@@ -6,7 +6,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::guard::Panic;
+use pairmill_core::guard::Panic;
 
 create_exception!(pairmill._native, RowError, PyValueError);
 create_exception!(pairmill._native, UnknownTagError, PyValueError);
@@ -18,8 +18,7 @@ pub(crate) fn value_error(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-impl From<Panic> for PyErr {
-    fn from(panic: Panic) -> Self {
-        RowPanic::new_err((panic.row, panic.message))
-    }
+/// A `RowPanic` of the row that the work had reached.
+pub(crate) fn row_panic(panic: Panic) -> PyErr {
+    RowPanic::new_err((panic.row, panic.message))
 }

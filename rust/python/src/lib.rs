@@ -9,7 +9,6 @@
 mod arrow;
 mod bpe;
 mod errors;
-mod guard;
 mod loader;
 mod poll;
 mod sample;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::guard::{Panic, Progress, guarded};
+use pairmill_core::guard::{Progress, guarded};
+
+use crate::errors::row_panic;
 
 const INTERVAL: Duration = Duration::from_millis(50);
 /// With at most this many bytes of text, work is done before anybody notices. A thread for each batch of 1 MB would take a
@@ -38,17 +40,17 @@ impl Poll {
 /// Do `work` on texts of `bytes` bytes in all. If they are many, it runs on a thread of its own, and signals are looked for
 /// meanwhile: one text alone can take longer than somebody who pressed Ctrl-C waits.
 ///
-/// Fails with what a signal handler raised. `work` is then abandoned, and its `input` is leaked: the interpreter that
+/// Fails with a `RowPanic`, or with what a signal handler raised. `work` is then abandoned, and its `input` is leaked: the interpreter that
 /// `input` came from may be gone when `work` ends.
 pub(crate) fn watched<I: Send + 'static, T: Send + 'static>(
     py: Python<'_>,
     input: I,
     bytes: usize,
     work: impl FnOnce(&I, &Progress) -> T + Send + 'static,
-) -> PyResult<Result<T, Panic>> {
+) -> PyResult<T> {
     let progress = Arc::new(Progress::default());
     if bytes <= BRIEF {
-        return Ok(py.detach(move || guarded(&progress, || work(&input, &progress))));
+        return py.detach(move || guarded(&progress, || work(&input, &progress))).map_err(row_panic);
     }
     let theirs = Arc::clone(&progress);
     let (send, receive) = sync_channel(1);
@@ -61,7 +63,7 @@ pub(crate) fn watched<I: Send + 'static, T: Send + 'static>(
         })?;
         loop {
             match receive.recv_timeout(INTERVAL) {
-                Ok((done, _)) => return Ok(done),
+                Ok((done, _)) => return done.map_err(row_panic),
                 Err(RecvTimeoutError::Timeout) => {
                     Python::attach(|py| py.check_signals()).inspect_err(|_| progress.abandon())?;
                 }

@@ -103,7 +103,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ({"prefix": "x", "repeat": False}, "repeat is not a count"),
         ({"prefix": "x", "repeat": -2}, "repeat is not a count"),
         ({"prefix": "x", "max_response_tokens_per_file": "many"}, "max_response_tokens_per_file is not a count"),
-        ({"prefix": "x", "long_context": "cut"}, "long_context is not valid; got 'cut'; expected truncate or drop"),
+        ({"prefix": "x", "long_context": "cut"}, "long_context is not valid; got 'cut'; expected truncate, drop or sp"),
         ({"prefix": "x", "long_context": None}, "long_context is not valid"),
         ({"prefix": "okay"}, "the rule for 'okay' can never apply; got 'ok' before it"),
         ({"prefix": "ok"}, "the rule for 'ok' can never apply"),
@@ -202,9 +202,14 @@ def test_data_io_looks_at_a_rule_only_when_a_task_reaches_it() -> None:
         found.match("b")
 
 
-def test_data_io_refuses_an_unknown_long_context() -> None:
-    with pytest.raises(UsageError, match="long_context"):
-        rules({"prefix": "x", "long_context": "cut"}, profile="data_io").match("x")
+@pytest.mark.parametrize("value", ["cut", "split"])
+def test_data_io_refuses_an_unknown_long_context(value: str) -> None:
+    with pytest.raises(UsageError, match=f"long_context is not valid; got '{value}'; expected truncate or drop"):
+        rules({"prefix": "x", "long_context": value}, profile="data_io").match("x")
+
+
+def test_a_rule_may_split() -> None:
+    assert rules({"prefix": "x", "long_context": "split"}).match("x") == (Rule(long_context="split"), False)
 
 
 def test_data_io_has_no_token_budget() -> None:

@@ -304,13 +304,10 @@ def test_version_says_which_pairmill_this_is(capsys: pytest.CaptureFixture[str])
     assert captured.err == ""
 
 
-@pytest.mark.parametrize(
-    ("given", "where"),
-    [(["boq="], "boq"), (["eoq="], "eoq"), (["eoa="], "eoa"), (["conditions=direct=<a>,cot="], "conditions: cot")],
-)
-def test_an_empty_token_is_refused_by_the_name_of_its_option(given: list[str], where: str) -> None:
-    with pytest.raises(UsageError, match=f"^{where}: is empty; expected a token"):
-        cli.build(config_class("tokenize"), cli.split(["rows=x", "tokenizer=y", "root=z", *given]))
+def test_an_empty_token_is_refused_by_the_name_of_its_option() -> None:
+    given = cli.split(["rows=x", "tokenizer=y", "root=z", "conditions=direct=<a>,cot="])
+    with pytest.raises(UsageError, match=r"^conditions: cot: is empty; expected a token"):
+        cli.build(config_class("tokenize"), given)
 
 
 # --- exit codes and streams -----------------------------------------------------------------------------------------

@@ -12,6 +12,14 @@ pub struct Layout {
     pub eoa: u32,
     /// Tokens by tag of a condition.
     pub tags: FxHashMap<String, u32>,
+    /// Whether an empty condition has no tags, rather than the tag with an empty name.
+    pub untagged: bool,
+}
+
+impl Layout {
+    fn has_tags(&self, condition: &str) -> bool {
+        !(self.untagged && condition.is_empty() && !self.tags.contains_key(""))
+    }
 }
 
 /// One of the two texts of a row.
@@ -69,8 +77,10 @@ impl Spans {
     ) -> Result<(), UnknownTag<'c>> {
         let start = self.tokens.len();
         self.tokens.push(layout.boq);
-        for tag in condition.split(',') {
-            self.tokens.push(*layout.tags.get(tag).ok_or(UnknownTag(tag))?);
+        if layout.has_tags(condition) {
+            for tag in condition.split(',') {
+                self.tokens.push(*layout.tags.get(tag).ok_or(UnknownTag(tag))?);
+            }
         }
         self.dropped += text(Part::Question, &mut self.tokens);
         self.tokens.push(layout.eoq);
@@ -96,7 +106,7 @@ mod tests {
     #[test]
     fn spans_follow_each_other_and_start_at_the_offset() {
         let tags = [("a".to_owned(), 4), ("b".to_owned(), 5)].into_iter().collect();
-        let layout = Layout { boq: 1, eoq: 2, eoa: 3, tags };
+        let layout = Layout { boq: 1, eoq: 2, eoa: 3, tags, untagged: false };
         let mut spans = Spans::new(100, 2, 0);
         let mut push = |condition, question: &[u32], answer: &[u32]| {
             spans.push(&layout, condition, |part, tokens| {
@@ -115,10 +125,25 @@ mod tests {
 
     #[test]
     fn an_unknown_tag_is_named_as_it_is_written() {
-        let layout = Layout { boq: 1, eoq: 2, eoa: 3, tags: [("a".to_owned(), 4)].into_iter().collect() };
+        let tags = [("a".to_owned(), 4)].into_iter().collect();
+        let layout = Layout { boq: 1, eoq: 2, eoa: 3, tags, untagged: false };
         for (condition, tag) in [("", ""), ("a,", ""), ("a, a", " a"), ("A", "A"), ("a,x,y", "x")] {
             let mut spans = Spans::default();
             assert_eq!(spans.push(&layout, condition, |_, _| 0), Err(UnknownTag(tag)));
         }
+    }
+
+    #[test]
+    fn an_empty_condition_may_mean_no_tags() {
+        let tags = [("a".to_owned(), 4)].into_iter().collect();
+        let mut layout = Layout { boq: 1, eoq: 2, eoa: 3, tags, untagged: true };
+        let mut spans = Spans::default();
+        assert_eq!(spans.push(&layout, "", |_, _| 0), Ok(()));
+        assert_eq!(spans.tokens, [1, 2, 3]);
+        assert_eq!(spans.push(&layout, "a,", |_, _| 0), Err(UnknownTag("")));
+        layout.tags.insert(String::new(), 5);
+        let mut spans = Spans::default();
+        assert_eq!(spans.push(&layout, "", |_, _| 0), Ok(()));
+        assert_eq!(spans.tokens, [1, 5, 2, 3]);
     }
 }

@@ -120,7 +120,7 @@ impl Encoder {
                     .sum()
             });
             (ids, offsets, dropped)
-        })??;
+        })?;
         Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, offsets), dropped))
     }
 }

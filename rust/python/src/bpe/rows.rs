@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use crate::arrow::{column, text_bytes};
 use crate::bpe::encoder::{Encoder, expected_ids};
 use crate::errors::UnknownTagError;
-use crate::guard::Progress;
 use crate::poll::watched;
+use pairmill_core::guard::Progress;
 
 /// Tokens, `inst_start`, `inst_len`, `resp_start`, `resp_len`; and the dropped bytes.
 type Spans<'py> = ((Bound<'py, PyArray1<u32>>, Index<'py>, Index<'py>, Index<'py>, Index<'py>), u64);
@@ -26,8 +26,9 @@ pub(crate) struct Layout(Arc<Core>);
 #[pymethods]
 impl Layout {
     #[new]
-    fn new(boq: u32, eoq: u32, eoa: u32, tags: HashMap<String, u32>) -> Self {
-        Self(Arc::new(Core { boq, eoq, eoa, tags: tags.into_iter().collect() }))
+    #[pyo3(signature = (boq, eoq, eoa, tags, *, untagged = false))]
+    fn new(boq: u32, eoq: u32, eoa: u32, tags: HashMap<String, u32>, untagged: bool) -> Self {
+        Self(Arc::new(Core { boq, eoq, eoa, tags: tags.into_iter().collect(), untagged }))
     }
 
     /// The spans of rows whose texts `encoder` encodes.
@@ -55,7 +56,7 @@ impl Layout {
                 })
             })
         });
-        finished(py, made??)
+        finished(py, made?)
     }
 
     /// The spans of rows whose texts were encoded elsewhere.
@@ -79,7 +80,7 @@ impl Layout {
                 0
             })
         });
-        finished(py, made??)
+        finished(py, made?)
     }
 }
 

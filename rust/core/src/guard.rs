@@ -8,28 +8,31 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The row that work has reached, and whether anybody still waits for the work.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub struct Progress {
     row: AtomicUsize,
     abandoned: AtomicBool,
 }
 
 impl Progress {
     /// Record that `row` begins. Returns false if nobody waits for the work any more.
-    pub(crate) fn begin(&self, row: usize) -> bool {
+    pub fn begin(&self, row: usize) -> bool {
         self.row.store(row, Ordering::Relaxed);
         !self.abandoned.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn abandon(&self) {
+    /// Tell the work that nobody waits for it any more.
+    pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 }
 
 /// A panic with its place in the source, and the row at which it happened.
 #[derive(Debug)]
-pub(crate) struct Panic {
-    pub(crate) row: usize,
-    pub(crate) message: String,
+pub struct Panic {
+    /// Counted from 0.
+    pub row: usize,
+    /// What was said, and the place in the source.
+    pub message: String,
 }
 
 thread_local! {
@@ -38,7 +41,10 @@ thread_local! {
 }
 
 /// Do `work`, which records its row in `progress`.
-pub(crate) fn guarded<T>(progress: &Progress, work: impl FnOnce() -> T) -> Result<T, Panic> {
+///
+/// # Errors
+/// `work` panicked.
+pub fn guarded<T>(progress: &Progress, work: impl FnOnce() -> T) -> Result<T, Panic> {
     static HOOK: Once = Once::new();
     HOOK.call_once(install);
     SEEN.set(Some(String::new()));

@@ -1,0 +1,74 @@
+"""What a person is told of attributes: how many rows have none, their range, and a few values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+_VALUES = 5
+_SHOWN = 60
+
+
+class AttributesTally:
+    """Looks at the attributes of a shard's rows.
+
+    Args:
+        types: by name.
+    """
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+        self._nulls = [0] * len(types)
+        self._found: list[Any] = [{} if kind in ("boolean", "date") else [] for kind in types.values()]
+
+    def add(self, values: tuple[Any, ...], rows: int) -> None:
+        """Count the values of a record with some rows."""
+        for at, (value, kind) in enumerate(zip(values, self._types.values(), strict=True)):
+            if value is None:
+                self._nulls[at] += rows
+                continue
+            found = self._found[at]
+            if kind in ("integer", "number"):
+                if not found:
+                    found += [value, value]
+                elif value < found[0]:
+                    found[0] = value
+                elif value > found[1]:
+                    found[1] = value
+            elif isinstance(found, dict):
+                name = f"{value.year:04}" if isinstance(value, datetime) else str(value).lower()
+                found[name] = found.get(name, 0) + rows
+            elif len(found) < _VALUES:
+                text = value if isinstance(value, str) else ", ".join(filter(None, value[:_VALUES]))
+                if text and text[:_SHOWN] not in found:
+                    found.append(text[:_SHOWN])
+
+    def said(self) -> dict[str, dict[str, Any]]:
+        """JSON-like: by name ``nulls`` (rows), and ``found``: [least, largest] of numbers, rows by year or by truth,
+        else a few values.
+        """
+        return {
+            name: {"nulls": nulls, "found": found}
+            for name, nulls, found in zip(self._types, self._nulls, self._found, strict=True)
+        }
+
+
+def joined(types: Mapping[str, str], shards: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the shards of a source said together, in the order of ``types``."""
+    said = list(shards)
+    made = []
+    for name, kind in types.items():
+        found = [one[name]["found"] for one in said if name in one]
+        together: Any
+        if kind in ("integer", "number"):
+            ends = [end for one in found for end in one]
+            together = [min(ends), max(ends)] if ends else []
+        elif kind in ("boolean", "date"):
+            names = sorted({name for one in found for name in one})
+            together = {name: sum(one.get(name, 0) for one in found) for name in names}
+        else:
+            together = list(dict.fromkeys(value for one in found for value in one))[:_VALUES]
+        nulls = sum(one[name]["nulls"] for one in said if name in one)
+        made.append({"name": name, "type": kind, "nulls": nulls, "found": together})
+    return made

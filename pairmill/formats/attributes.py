@@ -1,0 +1,72 @@
+"""Attributes of rows: typed columns in a file of their own beside a task's rows, one value a row (docs/format.md).
+
+A row group of such a file has the rows of one row group of the task's file. Any value may be null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TYPES: Final = ("text", "integer", "number", "boolean", "date", "texts")
+"""A date is a time in UTC to the microsecond, texts are a list."""
+
+_ARROW: Final[Mapping[str, pa.DataType]] = {
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.timestamp("us", "UTC"),
+    "texts": pa.list_(pa.string()),
+}
+# Least and greatest values help to choose by them; of texts they would only be long.
+_ORDERED = ("integer", "number", "date")
+
+
+def path_of(task: str, operation: str = "source") -> str:
+    """Path of a task's attributes below a finished folder; ``source`` is what the data set itself says of its rows."""
+    return f"attributes/{operation}/{task}.parquet"
+
+
+def schema_of(types: Mapping[str, str]) -> pa.Schema:
+    """The columns of attributes, given their types by name."""
+    return pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
+
+
+def table_of(types: Mapping[str, str], values: Sequence[Sequence[Any]]) -> pa.Table:
+    """The attributes of rows: of each row its values in the order of ``types``."""
+    schema = schema_of(types)
+    columns = zip(*values, strict=True) if values else [()] * len(schema)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema)
+
+
+class AttributesWriter:
+    """Writes a file of attributes; each ``write`` makes a row group.
+
+    Args:
+        file: open for writing; the caller closes it.
+        types: by name, in the order of the columns.
+    """
+
+    def __init__(self, file: BinaryIO, types: Mapping[str, str]) -> None:
+        ordered = [name for name, kind in types.items() if kind in _ORDERED]
+        self._writer = pq.ParquetWriter(
+            file, schema_of(types), compression="zstd", version="2.6", write_statistics=ordered
+        )
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows as one row group."""
+        if len(table):
+            self._writer.write_table(table, row_group_size=len(table))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()

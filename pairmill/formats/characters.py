@@ -1,0 +1,71 @@
+"""Which tokens of a tokenizer.json begin in the middle of a character of UTF-8.
+
+A token of byte-level BPE has any bytes, so a text that is cut between two tokens may be cut within a character. It is
+not if the bytes of the token after the cut do not begin with one that continues a character.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pairmill.errors import InputError
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+# GPT-2's symbols: what prints in Latin-1 stands for itself, all other bytes in order for 256 and the numbers after it.
+_PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in set(_PRINTED)]
+_BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
+
+
+def continuing(data: bytes, where: str) -> bytes:
+    """Return for each id 1 if its token begins with a byte that continues a character, else 0.
+
+    Ids that no token has are 0.
+
+    Args:
+        data: a tokenizer.json, of any model.
+        where: of it, for messages.
+
+    Raises:
+        InputError: it is not a tokenizer.
+    """
+    try:
+        settings = json.loads(data)
+        model = settings["model"]
+        vocab = model["vocab"]
+        pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
+        bytes_of = _symbol if _byte_level(settings) else _fallback if model.get("byte_fallback") else None
+        found = {number: bool(bytes_of and _continues(bytes_of(token))) for token, number in pairs}
+        # As text: an added token goes before one of the vocabulary that has its id.
+        found |= {token["id"]: False for token in settings.get("added_tokens") or ()}
+        made = bytearray(max(found, default=-1) + 1)
+        for number, inside in found.items():
+            made[number] = inside
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise InputError(
+            "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json", hint="tokenize again"
+        ) from error
+    return bytes(made)
+
+
+def _continues(byte: int | None) -> bool:
+    return byte is not None and 0x80 <= byte < 0xC0
+
+
+def _symbol(token: str) -> int | None:
+    return _BYTES.get(token[:1])
+
+
+def _fallback(token: str) -> int | None:
+    found = _BYTE.fullmatch(token)
+    return int(found[1], 16) if found else None
+
+
+def _byte_level(settings: dict[str, Any]) -> bool:
+    def inside(section: Any) -> bool:
+        steps = [*section.get("pretokenizers", ()), *section.get("decoders", ())] if section else []
+        return bool(section) and (section.get("type") == "ByteLevel" or any(map(inside, steps)))
+
+    return inside(settings.get("pre_tokenizer")) or inside(settings.get("decoder"))

@@ -1,0 +1,217 @@
+"""Finished data that a run is given in place of a stage's result: checked, and never copied.
+
+Rows, a tokenizer or token folders that exist let a run begin later. What is checked here costs a listing and, of rows
+that others made, the head of each file: the stages that read them compare every byte.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pairmill import storage
+from pairmill.address import refuse
+from pairmill.engine import manifest as manifests
+from pairmill.engine.content import UNKNOWN, whole
+from pairmill.errors import InputError, UsageError
+from pairmill.formats import rows, tokenizer_file, tokens
+
+PUBLISHED = ("data", "data_clustered")
+"""The folders of a cleaned data set, ours and the reference's; a task's name is the path below one of them."""
+
+_ENDINGS = tuple(f".{extension}" for extension in rows.EXTENSIONS)
+# Heads of files that are read at once: a store answers each in 10 to 100 ms.
+_AT_ONCE = 32
+# Footers are counted up to so many files: more would take longer than the seconds that a stage takes that passes on.
+_COUNTED = 64
+_HEAD = 1 << 20
+_USUAL = {
+    "instruction": ("instruction", "question", "prompt", "input", "problem", "query"),
+    "response": ("response", "answer", "output", "completion", "solution"),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is at a place.
+
+    Args:
+        uris: what a later stage reads: the place itself, or the folders of a published data set within it.
+        files: how many.
+        size: bytes of them.
+        rows: by a manifest, or by the footers of a few Parquet files; None = nobody counted.
+    """
+
+    uris: tuple[str, ...]
+    files: int
+    size: int
+    rows: int | None = None
+
+
+def place(given: str, option: str) -> str:
+    """The URI of a place that a stage other than fetch is given.
+
+    Raises:
+        UsageError: it is empty, no storage serves it, or only fetch can read it.
+    """
+    refuse(given, option)
+    return storage.normalise(given, option)
+
+
+def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "") -> Found:
+    """Find the row files of a file, a folder or a published data set.
+
+    Args:
+        uri: of the place.
+        check: also read the head of each file that no manifest names.
+        count: also count the rows, where that is cheap.
+        shown: how messages name the place; empty = its URI.
+
+    Raises:
+        InputError: no row file, an unfinished or damaged folder, or a file that lacks a column.
+    """
+    store = storage.store_for(uri)
+    uris: tuple[str, ...]
+    if store.exists(uri):
+        paths = {uri: store.size(uri)} if uri.endswith(_ENDINGS) else {}
+        uris, counted = (uri,), None
+    else:
+        manifest = manifests.read_intact(uri)
+        if manifest is not None:
+            named = [file for file in manifest.files if file.task and file.path.endswith(_ENDINGS)]
+            if not named:
+                raise _no_rows(uri, [file.path for file in manifest.files], shown)
+            return Found((uri,), len(named), sum(file.size for file in named), manifest.ledger.rows_out)
+        listed = {entry.path: entry.size for entry in store.list(uri)}
+        wanted = {path: size for path, size in listed.items() if path.endswith(_ENDINGS)}
+        if not wanted:
+            raise _no_rows(uri, list(listed), shown)
+        tops = sorted({path.split("/", 1)[0] if "/" in path else "" for path in wanted})
+        uris = tuple(storage.join(uri, top) for top in tops) if set(tops) <= set(PUBLISHED) else (uri,)
+        paths, counted = {storage.join(uri, *path.split("/")): size for path, size in wanted.items()}, None
+    if not paths:
+        raise _no_rows(uri, [storage.name_of(uri)], shown)
+    if check:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(require_columns, paths):
+                pass
+    if count and len(paths) <= _COUNTED and all(path.endswith(".parquet") for path in paths):
+        counted = sum(map(rows.count, paths))
+    return Found(uris, len(paths), sum(paths.values()), counted)
+
+
+def _no_rows(uri: str, paths: Sequence[str], shown: str) -> InputError:
+    kinds = {PurePosixPath(path).suffix for path in paths}
+    hint = "check the path"
+    if kinds & {".csv", ".json", ".gz", ".zst", ".tsv", ".txt"}:
+        hint = (
+            "describe these files with a YAML file (docs/sources.md), and write sources=<file>.yaml in place of rows="
+        )
+    return InputError(
+        f"no {' or '.join(_ENDINGS)} file found",
+        where=f"rows={shown or uri}",
+        got=", ".join(sorted(paths)[:5]) or "nothing",
+        hint=hint,
+    )
+
+
+def require_columns(uri: str, shown: str = "", files: str = "") -> None:
+    """Raise InputError unless a row file has the columns of rows; the message has the description to write instead.
+
+    Args:
+        uri: of the file.
+        shown: how the message names it; empty = its URI.
+        files: the line of a description that says where the files are; empty = ``files:`` and the URI.
+    """
+    names = _columns(uri)
+    missing = [name for name in rows.FIELDS if names is not None and name not in names]
+    if not missing:
+        return
+    assert names is not None
+    lines = [
+        "name: my_rows",
+        files or f"files: {storage.parent_of(uri)}/*{PurePosixPath(uri).suffix}",
+        "condition: direct" if "condition" in missing else 'condition: "{condition}"',
+    ]
+    for field, usual in _USUAL.items():
+        known = [name for name in usual if name in names]
+        lines.append(f"{field}: {known[0] if known else f'<the column with the {field}>'}")
+    raise InputError(
+        f"column {missing[0]!r} is missing",
+        where=shown or uri,
+        got=", ".join(names),
+        expected=", ".join(rows.FIELDS),
+        hint="rows= takes finished rows; put this into my_rows.yaml and write sources=my_rows.yaml in place of rows=:"
+        + "".join(f"\n  {line}" for line in lines),
+    )
+
+
+def _columns(uri: str) -> list[str] | None:
+    """The columns of a row file, or the fields of its first row; None if that does not tell them."""
+    if uri.endswith(".parquet"):
+        with rows.open_parquet(uri) as file:
+            return list(file.schema_arrow.names)
+    with whole(uri, UNKNOWN) as lines:
+        head = lines.read(_HEAD).lstrip().split(b"\n", 1)[0]
+    try:
+        first = json.loads(head)
+    except ValueError:
+        return None  # the stage that reads the rows says what is wrong, and in which row
+    return list(first) if isinstance(first, dict) else None
+
+
+def tokenizer_at(given: str, shown: str = "") -> Found:
+    """Find a tokenizer.json: the file itself, or one in a folder.
+
+    Args:
+        given: the place.
+        shown: how messages name it; empty = its URI.
+
+    Raises:
+        InputError: there is none, or the library does not take it.
+    """
+    from pairmill.encoder import Encoder
+
+    uri = place(given, "tokenizer")
+    data = tokenizer_file.read(tokenizer_file.locate(uri))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError("not a tokenizer", where=shown or uri, got=str(error), expected="UTF-8 text") from error
+    Encoder.from_json(text, where=shown or uri)
+    return Found((uri,), 1, len(data))
+
+
+def tokenized_at(given: str, option: str) -> Found:
+    """Find the data sets of a tokenized folder.
+
+    Raises:
+        InputError: not one, or unfinished or damaged, or without a data set.
+    """
+    uri = place(given, option)
+    store = storage.store_for(uri)
+    manifest = manifests.read_intact(uri)
+    if not store.exists(storage.join(uri, tokens.INFO)):
+        raise InputError(
+            f"not a tokenized folder: {tokens.INFO} does not exist", where=f"{option}={uri}", hint="check the path"
+        )
+    sizes = {entry.path: entry.size for entry in store.list(uri)}
+    names = tokens.names_in(uri, sizes, tolerate_strays=True)
+    if not names:
+        raise InputError("no data set in it", where=f"{option}={uri}", expected="folders with five arrays")
+    size = sum(size for path, size in sizes.items() if path.split("/", 1)[0] in names)
+    return Found((uri,), len(names), size, None if manifest is None else manifest.ledger.rows_out)
+
+
+def list_of(given: Sequence[str], option: str) -> list[str]:
+    """The places of a list option, each once. Raises UsageError if one is named twice, or as :func:`place`."""
+    found: list[str] = []
+    for item in given:
+        uri = place(item, option)
+        if uri in found:
+            raise UsageError("given twice", where=option, got=uri, expected="each place once")
+        found.append(uri)
+    return found

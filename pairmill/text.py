@@ -1,0 +1,25 @@
+"""Texts for comparison: the light form, and draws that depend on a text alone (docs/format.md, Held-out rows)."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_IGNORED = dict.fromkeys(map(ord, "\u200b\ufeff\u00ad"))
+
+
+def light(text: str) -> str:
+    """The text in Unicode NFC, without zero-width spaces, byte order marks and soft hyphens, and with single spaces.
+
+    Case, punctuation and digits stay, so two texts with one light form read the same. Each run of white space, as
+    ``str.isspace`` has it, becomes one space; at both ends it goes.
+    """
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).translate(_IGNORED)
+    return " ".join(text.split())
+
+
+def hash64(salt: str, text: str, seed: int = 0) -> int:
+    """XXH3 (64 bits) of salt, tab and text: a draw that belongs to the text, whoever draws it and when."""
+    import xxhash
+
+    return int(xxhash.xxh3_64_intdigest(f"{salt}\t{text}".encode("utf-8", "surrogatepass"), seed))
