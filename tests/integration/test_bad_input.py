@@ -418,15 +418,6 @@ def test_two_revisions_of_raw_data(world: World, tmp_path: Path) -> None:
     tools.folder(try_(world, "clean", tmp_path / "other", raw=folder))
 
 
-def test_sources_that_only_a_person_can_download(world: World, tmp_path: Path) -> None:
-    """They are refused before anything is asked of a server."""
-    done = try_(world, "fetch", tmp_path / "root", raw="", sources="dmmath,amps_khan")
-    refused(done, INPUT, "amps_khan: has to be downloaded by hand", "amps.tar.gz", "give raw=<folder>")
-    done = try_(world, "fetch", tmp_path / "root", raw="")
-    refused(done, INPUT, "amps_khan, ampsmathematica: 2 have to be downloaded by hand", "go on with sources=SYNTH,")
-    assert not (tmp_path / "root").exists()
-
-
 GOOD = {"mathematics_dataset-v1.0/train-easy/add.txt": tools.dmmath(2000)}
 
 
