@@ -130,7 +130,7 @@ class EncodeRows(Shard[Vocabulary]):
         if config.windows:
             totals["window_tokens"] = 0
         create = partial(out.create, scratch=self.is_piece)
-        with tokens.writers(create) as arrays, _flat(create, config.windows) as flat:
+        with tokens.writers(create) as arrays, flat_file(create, config.windows) as flat:
             for batch in rows.read(
                 uri,
                 self.part,
@@ -167,7 +167,7 @@ class EncodeRows(Shard[Vocabulary]):
 
 
 @contextmanager
-def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
+def flat_file(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
     """The writer of the flat file, if it is wanted."""
     if not wanted:
         yield None

@@ -87,6 +87,25 @@ def test_each_answer_and_each_document_is_a_row(world: World, tmp_path: Path) ->
     assert "2 no token, 1 no token trained on; 29 tokens." in (folder / "report.md").read_text()
 
 
+def test_a_flat_file_has_each_sample_once(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = str(files(tmp_path / "in"))
+    folder, manifest = tokenize(world, tmp_path / "root", tokens=[given], windows=True, eod="<|PAD|>")
+    end = Encoder.from_file(world.tokenizer / "tokenizer.json").token_to_id("<|PAD|>")
+    assert end is not None
+    chat = np.load(folder / "windows" / "chat.parquet.npy").tolist()
+    assert chat == [*IDS[0], end, *IDS[3], end]
+    web = np.load(folder / "windows" / "web_text_document.bin.npy").tolist()
+    assert web == [70, 71, 72, end, 73, 74, 75, end, 76, end]
+    assert manifest.ledger.measures["window_tokens"] == len(chat) + len(web)
+    monkeypatch.setattr(core, "SLICING", Slicing(4, 0, 8))
+    cut, parts = tokenize(world, tmp_path / "cut", tokens=[given], windows=True, eod="<|PAD|>")
+    assert "web_text_document.bin" in parts.data["pieces"]
+    assert np.load(cut / "windows" / "web_text_document.bin.npy").tolist() == web
+    indexed(tmp_path / "in" / "web_text_document", [[[1, end]]])
+    again, _ = tokenize(world, tmp_path / "root", tokens=[given], windows=True, eod="<|PAD|>")
+    assert np.load(again / "windows" / "web_text_document.bin.npy").tolist() == [1, end]
+
+
 def test_token_files_go_with_rows_to_the_loader(world: World, tmp_path: Path, shm: Path) -> None:
     given_ = str(files(tmp_path / "in"))
     rows, _ = tokenize(world, tmp_path / "root", rows=[str(world.cleaned)])
