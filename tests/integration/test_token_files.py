@@ -24,6 +24,7 @@ from pairmill.loader import Loader, RowPlan
 from tests.support import tools
 from tests.support.helpers import writable
 from tests.support.megatron import indexed
+from tests.support.results import upload
 from tests.support.tools import World
 
 # A chat of two turns, a sample without an answer, an empty one, and one that is all answer.
@@ -275,6 +276,17 @@ def test_a_change_of_either_file_is_noticed(world: World, tmp_path: Path) -> Non
         with pytest.raises(InputError, match=f"{name}.*: changed while it was read"):
             shards.run_shard(stage.name, shard, plan.context, str(tmp_path / "new"))()
         (tmp_path / "in" / name).write_bytes(data)
+
+
+def test_a_bucket_gives_the_same_arrays(world: World, tmp_path: Path, s3: str) -> None:
+    here, manifest = tokenize(world, tmp_path / "files", tokens=[str(files(tmp_path / "in"))])
+    upload(tmp_path / "in", f"{s3}/in")
+    there, _ = tokenize(world, tmp_path / "bucket", tokens=[f"{s3}/in"])
+    assert there.name == here.name
+    assert tools.digests(there) == tools.digests(here)
+    pair, _ = tokenize(world, tmp_path / "bucket", tokens=[f"{s3}/in/web_text_document"])
+    assert spans(pair / "web_text_document.bin") == spans(here / "web_text_document.bin")
+    assert manifest.ledger.rows_out == 6
 
 
 def test_what_does_not_go_together_is_refused(world: World, tmp_path: Path) -> None:
