@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -21,21 +21,25 @@ from sources.datasets import SOURCES
 from sources.names import safe_name
 from sources.origin import Given, Hub, HubRows, Origin
 from sources.raw import is_within
+from sources.tags import TAGS
 from sources.template import Template
 
 T = TypeVar("T")
 
-TAGS = ("direct", "cot", "noisy", "synth")
-"""The tags that a condition is made of."""
-
 REQUIRED = ("name", "condition", "instruction", "response")
+"""Required of pairs. ``text`` (documents) and ``turns`` (chats) take the place of the last two."""
+CHAT_KEYS = ("role", "content", "answers", "roles", "template")
+"""Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "condition", "instruction", "response", "where", "strip", "format", "output"),
-    *("config", "split", "revision", "via", "licence", "citation", "attributes"),
+    *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
+    *("text", "each", "turns", *CHAT_KEYS),
+    *("delimiter", "quote", "header", "encoding", "records", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 
 _MAX_BYTES = 64 << 10
+_MAX_BESIDE_BYTES = 16 << 20
 _MAX_NAME_CHARACTERS = 100
 _LINES = READABLE[1:]
 _EVERY_DATA_FILE = (
@@ -62,10 +66,34 @@ class Description:
 
     def __init__(self, uri: str, data: bytes, raw: str | None) -> None:
         self.uri, self._entries, self._raw = uri, _entries(uri, data), raw
-        missing = [key for key in REQUIRED if key not in self._entries]
+        self._refuse_mixed()
+        required = REQUIRED[:1] if "text" in self else REQUIRED[:2] if "turns" in self else REQUIRED
+        missing = [key for key in required if key not in self._entries]
         if missing:
             got = ", ".join(self._entries)
-            raise UsageError("required key missing", where=uri, got=got, expected=", ".join(missing))
+            hint = "of documents write text:, of chats turns:" if missing[-2:] == ["instruction", "response"] else ""
+            raise UsageError("required key missing", where=uri, got=got, expected=", ".join(missing), hint=hint)
+
+    def _refuse_mixed(self) -> None:
+        """Raise UsageError for keys that do not go together: a record is a pair, a document or a chat."""
+        kinds = {"text": "text", "turns": "turns", "instruction": "pair", "response": "pair"}
+        there = [key for key in kinds if key in self._entries]
+        if len({kinds[key] for key in there}) > 1:
+            value = self._entries[there[0]].value
+            line = f"{there[0]}: {value if isinstance(value, str) else '…'}"
+            raise self.wrong(
+                there[0],
+                "a record is a pair, a document or a chat",
+                got=" and ".join(f"{key}:" for key in there),
+                expected="instruction: and response:, or text:, or turns:",
+                hint=f"write {line!r} without {' and '.join(f'{key}:' for key in there[1:])}",
+            )
+        for key in CHAT_KEYS:
+            if key in self._entries and "turns" not in self._entries:
+                raise self.wrong(key, "needs turns:", hint="write 'turns: messages', the path of the list of messages")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
 
     @classmethod
     def read(cls, given: str, raw: str | None) -> Description:
@@ -88,6 +116,10 @@ class Description:
         """Where an entry is."""
         return f"{self.uri} line {self._entries[key].line}, {key}"
 
+    def has(self, key: str) -> bool:
+        """Whether there is such an entry."""
+        return key in self._entries
+
     def text(self, key: str, default: str = "") -> str:
         """A text."""
         return self._text(key, self._entries[key].value, "a text") if key in self._entries else default
@@ -109,7 +141,7 @@ class Description:
             if isinstance(value, bool | int | float):
                 hint = f"quote a text that looks like one: '{value}'"
             raise self.wrong(key, "not a text", got=_shown(value), expected=expected, hint=hint)
-        if not value.strip():
+        if not value.strip() and (not value or key != "delimiter"):
             raise self.wrong(key, "the text is empty", expected=expected)
         try:
             value.encode()
@@ -140,6 +172,16 @@ class Description:
             raise self.wrong(key, "not a boolean", got=_shown(value), expected="true or false")
         return value
 
+    def number(self, key: str) -> int:
+        """A number of at least 1; 0 without the key."""
+        if key not in self._entries:
+            return 0
+        value = self._entries[key].value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            hint = f"leave out {key}: to read everything" if value == 0 else ""
+            raise self.wrong(key, "not a number of at least 1", got=_shown(value), expected=f"{key}: 1000", hint=hint)
+        return value
+
     def choice(self, key: str, *values: str) -> str:
         """One of some texts; empty without the key."""
         found = self.text(key)
@@ -167,17 +209,22 @@ class Description:
             raise self.wrong("name", "a built-in source has this name", got=name, expected="another name")
         return name
 
-    def condition(self) -> str | Template:
-        """The condition of every row, or the template that gives it."""
+    def condition(self, own: Collection[str] = ()) -> str | Template:
+        """The condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
+        if "condition" not in self._entries:
+            return ""
         text = self.text("condition")
         if "{" in text or "}" in text:
             return self.parsed("condition", Template.parse)
         tags = tags_of(text)
-        wrong = wrong_tag(tags)
+        known = (*TAGS, *own)
+        wrong = wrong_tag(tags, known)
         if wrong is not None:
-            hint = "" if wrong in TAGS else did_you_mean(wrong, TAGS)
-            what = "the same tag occurs twice" if wrong in TAGS else "unknown tag"
-            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(TAGS)}", hint=hint)
+            hint = did_you_mean(wrong, known) or f"for a tag of your own write tags: ['{wrong}=<|{wrong}|>']"
+            if wrong in known:
+                hint = ""
+            what = "the same tag occurs twice" if wrong in known else "unknown tag"
+            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(known)}", hint=hint)
         return ",".join(tags)
 
     def output(self, name: str) -> str:
@@ -202,11 +249,14 @@ class Description:
         via = self.choice("via", "datasets")
         patterns = self.texts("files")
         repo = self.text("hub")
+        if self.whole_files and not patterns:
+            hint = "write \"files: '**/*.txt'\""
+            raise self.wrong("each", "files: has to say which files are records", expected="files:", hint=hint)
         for key in ("config", "split", "via", "revision"):
             if key in self._entries and (not repo or (patterns and key != "revision")):
                 hint = "files: says which files are read" if repo else ""
                 raise self.wrong(key, "only allowed with hub: and without files:" if repo else "needs hub:", hint=hint)
-        for pattern in patterns:
+        for pattern in () if self.whole_files else patterns:
             self._refuse_unreadable(pattern)
         if not repo:
             if not patterns:
@@ -227,14 +277,42 @@ class Description:
                 raise self.wrong("files", "the path is outside the data set", got=repr(pattern), expected=expected)
         return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
 
+    def beside(self, key: str, path: str) -> bytes:
+        """The content of a small file that an entry names: relative to the description, absolute, or a URI.
+
+        Like ``files``, it may be of this machine only below the description's own folder or ``raw``.
+        """
+        root, parts = self._place(path, key)
+        try:
+            uri = storage.normalise("/".join([root, *parts]), key)
+        except UsageError as error:
+            raise self._placed(key, error) from error
+        if storage.scheme(uri) == "file":
+            self._within(uri, [path], key)
+        store = storage.store_for(uri)
+        if not store.exists(uri):
+            raise self.wrong(key, "no such file", got=uri, expected="a file beside the YAML file")
+        size = store.size(uri)
+        if size > _MAX_BESIDE_BYTES:
+            raise self.wrong(key, "the file is too large", got=f"{size} bytes", expected=f"at most {_MAX_BESIDE_BYTES}")
+        return store.read(uri)
+
     def _refuse_unreadable(self, pattern: str) -> None:
         name = pattern.rsplit("/", 1)[-1]
         packed = name.endswith(COMPRESSED)
         if suffix_of(name) not in (_LINES if packed else READABLE):
             expected = f"{', '.join(READABLE)} at the end; {', '.join(_LINES)} also with {', '.join(COMPRESSED)}"
-            raise self.wrong("files", "no reader for this kind of file", got=repr(pattern), expected=expected)
+            hint = "write 'each: file' if each file is a document" if "text" in self else ""
+            raise self.wrong(
+                "files", "no reader for this kind of file", got=repr(pattern), expected=expected, hint=hint
+            )
 
-    def _within(self, folder: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    @property
+    def whole_files(self) -> bool:
+        """Whether each file is one record."""
+        return self.choice("each", "record", "file") == "file"
+
+    def _within(self, folder: str, patterns: Sequence[str], key: str = "files") -> tuple[str, ...]:
         """The folders of this machine that may be read.
 
         What a description names becomes rows. So its author must not be able to name any file of the machine that reads
@@ -242,7 +320,7 @@ class Description:
         """
         if storage.scheme(self.uri) != "file":
             raise self.wrong(
-                "files",
+                key,
                 "a description in a bucket may not name files of the machine that reads it",
                 got=", ".join(patterns),
                 expected="paths relative to the YAML file, or URIs of a bucket",
@@ -254,15 +332,24 @@ class Description:
         # Nothing would be outside of a folder that holds everything.
         within = tuple(real for real in map(os.path.realpath, tops) if real != os.sep)
         real = os.path.realpath(storage.local_path(folder))
+        if self.whole_files and key == "files":
+            self._refuse_hidden(real, within)
         if not is_within(real, within):
             raise self.wrong(
-                "files",
+                key,
                 "the path is outside the folders that a description may read",
                 got=f"{', '.join(patterns)}, in {real}",
                 expected=f"files below {' or '.join(within) or 'a folder'}",
                 hint="put the data below the YAML file's own folder, or give its folder as raw=",
             )
         return within
+
+    def _refuse_hidden(self, real: str, within: Sequence[str]) -> None:
+        """A file of any kind may be a key or a password, and those are in hidden folders."""
+        below = [real[len(top) :] for top in within if is_within(real, (top,))]
+        if below and all("/." in f"/{path}" for path in below):
+            expected = "files whose names, and folders', do not begin with a dot"
+            raise self.wrong("files", "each: file reads no hidden folder", got=real, expected=expected)
 
     def _folder(self, patterns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         """The deepest folder that all files are below, and their patterns below it."""
@@ -280,7 +367,7 @@ class Description:
             raise self._placed("files", error) from error
         return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
 
-    def _place(self, pattern: str) -> tuple[str, list[str]]:
+    def _place(self, pattern: str, key: str = "files") -> tuple[str, list[str]]:
         """A pattern as the beginning of its URI (empty for a plain path) and the parts of its path."""
         root, parts = _root_and_parts(pattern)
         if not root and not pattern.startswith("/"):
@@ -290,7 +377,7 @@ class Description:
         for part in parts:
             if part == "..":
                 if not found or _is_pattern(found[-1]):
-                    raise self.wrong("files", "the path has too many ..", got=repr(pattern), expected="fewer of them")
+                    raise self.wrong(key, "the path has too many ..", got=repr(pattern), expected="fewer of them")
                 found.pop()
             elif part not in {"", "."}:
                 found.append(part)
@@ -314,9 +401,9 @@ def tags_of(condition: str) -> list[str]:
     return [tag.strip() for tag in condition.split(",")]
 
 
-def wrong_tag(tags: Sequence[str]) -> str | None:
+def wrong_tag(tags: Sequence[str], known: Collection[str] = TAGS) -> str | None:
     """The first tag that is unknown or occurs twice."""
-    return next((tag for place, tag in enumerate(tags) if tag not in TAGS or tag in tags[:place]), None)
+    return next((tag for place, tag in enumerate(tags) if tag not in known or tag in tags[:place]), None)
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.card import hub_split
+from sources.dialect import Dialect
 from sources.names import safe_name
 from sources.origin import Origin
 from sources.quirks import QUIRKS, Quirks
@@ -76,6 +77,10 @@ class Note(NamedTuple):
 
 FURTHER_TURNS = "further_turns"
 """The note for a conversation: its turns (a request and its answer) after the one that makes the row."""
+
+
+ANSWERS = "answers"
+"""The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
 
 
 class Finding(NamedTuple):
@@ -226,8 +231,10 @@ def _has_text(text: str) -> bool:
 
 
 def _problem(row: Row, quirks: Quirks, documents: bool) -> Drop | None:
-    texts = (("instruction", row.instruction), ("response", row.response))
-    for name, text in texts[documents and row.instruction == "" :]:
+    texts = [("instruction", row.instruction), ("response", row.response)]
+    if documents and row.instruction == "":
+        texts = [("text", row.response)]
+    for name, text in texts:
         if text is None:
             if not quirks.write_nulls:
                 return Malformed(f"null_{name}")
@@ -272,10 +279,22 @@ class Source(ABC):
     """Paths that at least one record of the source must have."""
     lines_per_record: ClassVar[int] = 1
     """Of a file of lines: large files are cut between records."""
+    dialect: ClassVar[Dialect] = Dialect()
+    """How its text files are written."""
+    tags: ClassVar[Mapping[str, str]] = {}
+    """Its own condition tags, beside those that every tokenizer has, and their tokens."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
+    whole_files: ClassVar[bool] = False
+    """Whether each file is one record, so that no file is cut."""
+    answers: ClassVar[str] = ""
+    """Of chats: which answers make rows, ``all`` or ``last``."""
     attributes: ClassVar[Mapping[str, str]] = {}
     """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
+    limit: ClassVar[int] = 0
+    """The first this many records are read; 0 = all."""
+    by_name_only: ClassVar[bool] = False
+    """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
@@ -316,11 +335,23 @@ class Source(ABC):
         """What is wrong with a malformed record, in words. Called once per reason and shard."""
         return Finding(shown(why.value if isinstance(why, WrongAttribute) else record))
 
+    def answering(self, answers: str) -> Source:
+        """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
+        return self
+
+    def explain_unread(self, why: Malformed) -> Finding:
+        """The same of a record that could not be read."""
+        return Finding("")
+
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""
         from sources.readers import read
 
         return read(piece, self)
+
+    def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
+        """What ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive ones."""
+        return records
 
     def file_name(self, label: str, profile: Profile) -> str:
         """What replaces ``{}`` in a unit's output."""

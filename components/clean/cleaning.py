@@ -8,8 +8,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from components.clean.answers import Answers
 from components.clean.config import CleanConfig
 from components.clean.holdout import hash_of
+from components.clean.limited import Beginning, count_of, records_of
 from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
 from components.clean.tally import AttributesTally
 from pairmill.engine.content import Content
@@ -22,11 +24,10 @@ from pairmill.formats.slices import FileSlice
 from sources.attributes import size_of, values_of
 from sources.card import suffix_of
 from sources.missing_paths import Watch
-from sources.readers import count
 from sources.source import (
+    ANSWERS,
     WITHHELD,
     Context,
-    Finding,
     Malformed,
     MalformedRecord,
     Note,
@@ -70,6 +71,7 @@ class Cleaned:
         attributes: segments of the attributes by label; one for each segment of rows.
         hashes: the same of the hashes that decide which rows are held out, 8 bytes a row.
         said: what :class:`components.clean.tally.AttributesTally` says of the attributes.
+        answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
     """
 
     source: str
@@ -87,6 +89,7 @@ class Cleaned:
     attributes: list[tuple[str, Segments]] | None = None
     hashes: list[tuple[str, Segments]] | None = None
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -105,15 +108,20 @@ class CleanPieces(Shard[Sources]):
 
     def random_access(self) -> Mapping[str, Content]:
         pieces = (*self.pieces, *self.withheld)
-        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
+        return {
+            piece.uri: piece.content
+            for piece in pieces
+            if suffix_of(piece.path) == ".parquet" or isinstance(piece, Beginning)
+        }
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
         of_rows = Context(profile, self.tag)
         ledger, tally, watch = Ledger(), _Tally(source), Watch(source.watched)
+        answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
-            ledger.rows_in += count(piece, source, profile)
+            ledger.rows_in += count_of(piece, source, profile)
         if ledger.rows_in:
             ledger.drop(WITHHELD, ledger.rows_in)
         with ExitStack() as stack:
@@ -139,7 +147,7 @@ class CleanPieces(Shard[Sources]):
                     )
                 )
                 for piece in self.pieces:
-                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, hashed=self.hashed)
+                    _clean(source, piece, of_rows, sink, ledger, tally, watch, rejects, answers, hashed=self.hashed)
         segments, of_attributes, hashes = sink.segments() if self.output else (None, None, None)
         data = Cleaned(
             self.source,
@@ -157,6 +165,7 @@ class CleanPieces(Shard[Sources]):
             of_attributes,
             hashes,
             tally.attributes.said(),
+            answers.summary(),
         )
         return ShardResult(ledger, asdict(data))
 
@@ -196,13 +205,14 @@ def _clean(
     tally: _Tally,
     watch: Watch,
     rejects: _Rejects,
+    answers: Answers,
     *,
     hashed: bool,
 ) -> None:
     profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
     plain = not source.attributes and not hashed
     look, sought = watch.look, watch.open
-    for place, record in source.read(piece, profile):
+    for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
         if sought:
             look(record)
@@ -219,6 +229,8 @@ def _clean(
             values = _values_of(source, record, context)
             if isinstance(values, Malformed):
                 found, drops = [], [values]
+        if source.answers:
+            answers.add(parsed, len(found), drops)
         if found:
             assert not isinstance(values, Malformed)
             more = size_of(values) if values else 0
@@ -231,7 +243,7 @@ def _clean(
             for drop in drops:
                 ledger.note(f"{drop.reason} (one answer left out)")
             for part in parts_of(parsed):
-                if isinstance(part, Note):
+                if isinstance(part, Note) and part.what != ANSWERS:
                     ledger.note(part.what, part.times)
         else:
             drop = drops[0]
@@ -271,7 +283,7 @@ class _Rejects:
         self.count += 1
         self.refused += why.weight
         if why.reason not in self.reasons:
-            finding = Finding("") if unread else self._source.explain(record, why)
+            finding = self._source.explain_unread(why) if unread else self._source.explain(record, why)
             self.reasons[why.reason] = {
                 "count": 0,
                 "refused": 0,

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from components.clean import merge, tally
+from components.clean import answers, merge, tally
 from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from components.clean.config import CleanConfig, build_options
 from components.clean.holdout import NOTE
+from components.clean.limited import Beginning, first_of
 from components.clean.malformed import reasons_of, refuse_malformed
 from components.clean.merge import Merged
 from components.clean.report import report_of
 from components.clean.sink import SCRATCH
 from pairmill import storage
+from pairmill.engine import conditions
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -30,10 +32,12 @@ from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
 from sources import raw
+from sources.extracts import described, least
 from sources.origin import Given, HubRows
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
 from sources.source import Source, Unit
+from sources.tags import asked_for
 
 _FILES_PER_SHARD = 4096
 # A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
@@ -42,10 +46,11 @@ SLICING = Slicing(64 << 20, open_from=128 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class CleanPlan(StagePlan[Sources]):
-    """Args: about: what manifests say of each source."""
+    """Args: about: what manifests say of each source; conditions: their own tags, as the manifest's data has them."""
 
     shards: list[CleanPieces]
     about: dict[str, dict[str, Any]]
+    conditions: dict[str, Any]
 
 
 class Clean(Stage[CleanConfig, CleanPlan]):
@@ -95,7 +100,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         about: dict[str, dict[str, Any]] = {}
         makers: dict[str, str] = {}
         # Sorted: the order in which sources were named is not content.
-        for source, folder in sorted(_chosen(config), key=lambda pair: pair[0].name):
+        chosen_ones = [(source.answering(config.turns), folder) for source, folder in _chosen(config)]
+        for source, folder in sorted(chosen_ones, key=lambda pair: pair[0].name):
             options = build_options(source.options, source.name, config.options_of(source.name))
             if source.name in config.sources and options != (named := options.when_named()):
                 options = named
@@ -105,11 +111,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     level=logging.WARNING,
                     source=source.name,
                 )
-            units = [
-                unit
-                for unit in source.units(sorted(folder.sizes), folder.card(), config.profile, options)
-                if unit.files or unit.withheld
-            ]
+            units = source.units(folder.listed(), folder.card(), config.profile, options)
+            firsts: Mapping[str, int] = {}
+            limit = least(config.limit, source.limit, folder.extract.limit if folder.extract else 0)
+            if limit:
+                units, firsts = first_of(units, folder, source, config.profile, limit)
+                event(f"clean: {described(limit)} of {source.name}", source=source.name, limit=limit)
+            units = [unit for unit in units if unit.files or unit.withheld]
             if not units:
                 raise InputError(
                     f"no file of {source.name}",
@@ -129,37 +137,54 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 )
             folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
             for unit in units:
-                shards += self._shards(config, source, folder, unit)
+                shards += self._shards(config, source, folder, unit, firsts)
             sources[source.name] = source
             # The declaration may have been corrected since the fetch.
             about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
+            if limit:
+                about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+        own = conditions.to_data(asked_for(sources.values()))
         return CleanPlan(
             inputs=refs,
             build_context=lambda: Sources(config, sources),
-            says=about,
+            says=[about, own] if own else about,
             options={
                 "sources": list(sources),  # by name: a YAML file's path is a place
+                **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
                 **({"holdout": config.holdout} if config.holdout else {}),
             },
             shards=shards,
             about=about,
+            conditions=own,
         )
 
-    def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[CleanPieces]:
+    def _shards(
+        self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit, firsts: Mapping[str, int]
+    ) -> Iterator[CleanPieces]:
         def slices(paths: Iterable[str]) -> list[FileSlice]:
             files = [
                 FileSlice(
                     path,
-                    storage.join(folder.uri, *path.split("/")),
+                    folder.uri_of(path),
                     size=folder.sizes[path],
                     content=folder.content(path),
                     longest=config.max_record_bytes,
                 )
                 for path in paths
             ]
-            return [one for file in files for one in SLICING.cut(file, source.lines_per_record)]
+            return [
+                one
+                for file in files
+                for one in (
+                    [Beginning(**vars(file), records=firsts[file.path])]
+                    if firsts.get(file.path)
+                    else [file]
+                    if source.whole_files
+                    else SLICING.cut(file, source.lines_per_record)
+                )
+            ]
 
         groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
         withheld = tuple(slices(unit.withheld))
@@ -171,7 +196,10 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             part = f"{index:05}" if len(groups) > 1 else ""
             rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
             identity = [
-                [piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first]
+                [
+                    *(piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first),
+                    *([piece.records] if isinstance(piece, Beginning) else []),
+                ]
                 for piece in (*group, *aside)
             ]
             key = content_key(
@@ -266,13 +294,17 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 ],
                 "about": plan.about[name],
             }
+            if of_chats := answers.total((one.answers for one in mine), name):
+                sources[name]["answers"] = of_chats
             types = plan.context.by_name[name].attributes
             if types:
                 sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])
-        data = {"sources": sources, "outputs": dict(sorted(outputs.items()))}
+        data = {"sources": sources, "outputs": dict(sorted(outputs.items())), **plan.conditions}
         if config.holdout:
             held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))
+            rows, tasks = sum(held_out.values()), len(held_out)
+            event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
         return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:

@@ -1,0 +1,310 @@
+"""Chat templates: those of tokenizers are rendered as there, and hostile ones end soon, with an error."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.clean.config import CleanConfig
+from components.clean.core import Clean
+from pairmill.engine import runner
+from pairmill.errors import InputError, StageFailure, UsageError
+from pairmill.formats.rows import Row
+from sources import chat_template, mapped
+from sources.chat_template import MAX_HISTORY, MAX_TEMPLATE, ChatTemplate, TemplateFailed
+from sources.source import Context, Drop, Malformed, Source, parse_record, parts_of
+from tests.support.helpers import python
+
+SAID = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "Hi "},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "And?"},
+]
+TOKENS = (("bos_token", "<s>"), ("eos_token", "</s>"))
+
+CHATML = """{% for message in messages %}
+{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+HEADERS = """{%- if not date is defined %}
+    {%- if strftime_now is defined %}{%- set date = strftime_now("%d") %}
+    {%- else %}{%- set date = "1 May" %}{%- endif %}
+{%- endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system = messages[0]['content']|trim %}{%- set messages = messages[1:] %}
+{%- else %}{%- set system = "" %}{%- endif %}
+{{- bos_token }}{{- "<|h|>system<|e|>\\n" ~ date ~ " " ~ system ~ "<|t|>" }}
+{%- for message in messages %}
+    {{- '<|h|>' + message['role'] + '<|e|>\\n' + message['content'] | trim + '<|t|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|h|>assistant<|e|>\\n' }}{%- endif %}"""
+ALTERNATING = """{%- if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}
+{%- else %}{% set loop_messages = messages %}{% endif %}
+{%- for message in loop_messages %}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
+{{- raise_exception('Roles must alternate user/assistant!') }}{% endif %}
+{%- if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'].strip() + ' [/INST]' }}
+{%- elif message['role'] == 'assistant' %}{{ ' ' + message['content'] + ' ' + eos_token }}{% endif %}
+{%- endfor %}"""
+OTHERS = """{%- macro one(m) %}{{ m.role|upper ~ ':' ~ m.content }}{% endmacro -%}
+{%- set ns = namespace(n=0) -%}
+{%- for m in messages if m.role != 'system' %}{% set ns.n = ns.n + 1 %}{% if ns.n > 2 %}{% break %}{% endif -%}
+{% generation %}{{ one(m) }}{% endgeneration %}|{% endfor -%}
+{{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|join(',') }}|{{ messages|length }}|
+{{- messages[-1]|tojson }}|{{ tools is none }}|{{ {'a': [1, 2]}.items()|list }}|{{ 'a,b'.split(',')[1:] }}|
+{{- "x" if "i" in messages[1].content else "y" }}|{{ 2 * 3 + 2 ** 3 }}|{{ missing }}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            CHATML,
+            "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHi <|im_end|>\n"
+            "<|im_start|>assistant\nHello<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (
+            HEADERS,
+            "<s><|h|>system<|e|>\n1 May Be kind.<|t|><|h|>user<|e|>\nHi<|t|><|h|>assistant<|e|>\nHello<|t|>"
+            "<|h|>user<|e|>\nAnd?<|t|><|h|>assistant<|e|>\n",
+        ),
+        (ALTERNATING, "<s>[INST] Hi [/INST] Hello </s><s>[INST] And? [/INST]"),
+        (
+            OTHERS,
+            'USER:Hi |ASSISTANT:Hello|Hi ,And?|4|{"role": "user", "content": "And?"}|True|'
+            "[('a', [1, 2])]|['b']|x|14|",
+        ),
+    ],
+    ids=["chatml", "headers", "alternating", "others"],
+)
+def test_templates_of_tokenizers_are_rendered(text: str, expected: str) -> None:
+    assert ChatTemplate(text, "here", TOKENS).render(SAID) == expected
+
+
+def test_the_renderings_are_those_of_jinja2_alone() -> None:
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    for text in (CHATML, HEADERS, ALTERNATING):
+        known = {"messages": SAID, "add_generation_prompt": True, "tools": None, "documents": None, **dict(TOKENS)}
+        assert ChatTemplate(text, "here", TOKENS).render(SAID) == environment.from_string(text).render(**known)
+
+
+# Of two limits the one that is reached first.
+MUCH = "too long a text|never ends"
+HUGE = "{% set ns = namespace(x=X, y=X) %}{% for i in range(100) %}DO{% endfor %}"
+# Template, and what is said of it.
+HOSTILE = {
+    "loops in loops": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "never ends"),
+    "loops of nothing": (
+        "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}",
+        "never ends",
+    ),
+    "a loop within itself": ("{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}", "calls itself without end"),
+    "macros": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+        "never ends",
+    ),
+    "blocks": ("{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}", "calls itself without end"),
+    "a long text": ("{{ 'x' * 1000000000 }}", "too long a text"),
+    "a long list": ("{{ [0] * 1000000000 }}", "too long a text"),
+    "a power": ("{{ 9 ** 9 ** 9 }}", "too large a number"),
+    "squares": (HUGE.replace("X", "999").replace("DO", "{% set ns.x = ns.x * ns.x %}"), "too large a number"),
+    "twice by ~": (HUGE.replace("X", "'a'").replace("DO", "{% set ns.x = ns.x ~ ns.x %}"), MUCH),
+    "twice by +": (HUGE.replace("X", "'a'").replace("DO", "{% set ns.x = ns.x + ns.x %}"), MUCH),
+    "twice by a block": (
+        HUGE.replace("X", "'a'").replace("DO", "{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}"),
+        MUCH,
+    ),
+    "twice by lists": (HUGE.replace("X", "[1]").replace("DO", "{% set ns.x = ns.x + ns.x %}"), "never ends"),
+    "lists of lists": (HUGE.replace("X", "[1]").replace("DO", "{% set ns.x = [ns.x, ns.x] %}"), "never ends"),
+    "objects of objects": (
+        HUGE.replace("X", "[1]").replace("DO", "{% set ns.x = dict(a=ns.x, b=ns.x) %}"),
+        "never ends",
+    ),
+    "replace": ("{{ ('a' * 100000).replace('a', 'b' * 100000) }}", "too long a text"),
+    "replace as a filter": ("{{ ('a' * 100000)|replace('a', 'b' * 100000) }}", "too long a text"),
+    "join": ("{{ ('b' * 1000000).join(range(10000)|map('string')) }}", MUCH),
+    "join as a filter": ("{{ range(10000)|join('b' * 1000000) }}", "too long a text"),
+    "indent": ("{{ 'a\nb'|indent(1000000000) }}", "too long a text"),
+    "indent of JSON": ("{{ [1]|tojson(indent=1000000000) }}", "indents too far"),
+    "percent": ("{{ '%1000000000d' % 1 }}", "% on a text is not available"),
+    "format": ("{{ '{:1000000000}'.format(1) }}", "'format' of 'str' object is unsafe"),
+    "format as a filter": ("{{ '%1000000000d'|format(1) }}", "No filter named 'format'"),
+    "center": ("{{ 'a'.center(1000000000) }}", "'center' of 'str' object is unsafe"),
+    "slices": (
+        "{% set s = 'x' * 8000000 %}{% for i in range(99999) %}{% set t = s[1:] %}{% endfor %}",
+        "never ends",
+    ),
+    "comparisons": (
+        "{% set s = 'x' * 8000000 %}{% for i in range(99999) %}{% if 'xy' in s %}{% endif %}{% endfor %}",
+        "never ends",
+    ),
+    "searches": (
+        "{% set s = 'x' * 8000000 %}{% for i in range(99999) %}{% set a = s.find('xy') %}{% endfor %}",
+        "never",
+    ),
+    "sorts": ("{% for i in range(99999) %}{% set x = range(9999)|sort %}{% endfor %}", "never ends"),
+    "output": ("{% set s = 'x' * 1000000 %}{% for i in range(99999) %}{{ s }}{% endfor %}", MUCH),
+    "include": ("{% include '/etc/passwd' %}", r"reads no other file \(line 1: include\)"),
+    "import": ("{% import '/etc/passwd' as x %}", "reads no other file"),
+    "from": ("{% from '/etc/passwd' import x %}", "reads no other file"),
+    "extends": ("{% extends '/etc/passwd' %}", "reads no other file"),
+    "classes": ("{{ ''.__class__.__mro__ }}", "'__class__' of 'str' object is unsafe"),
+    "globals": ("{{ namespace.__init__.__globals__.os.popen('id').read() }}", "is unsafe"),
+    "changes": ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
+    "the present time": ("{{ strftime_now('%Y') }}", "same on any day"),
+    "deep": ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "nested too deeply"),
+    "deep loops": ("{% for a in [1] %}" * 50 + "{% endfor %}" * 50, "nested too deeply"),
+    "no template": ("{% for %}", r"not a valid chat template: .*\(line 1\)"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_template_is_refused_when_it_is_read(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A tenth of the work shows the same, in a tenth of the time.
+    monkeypatch.setattr(chat_template, "MAX_WORK", chat_template.MAX_WORK // 10)
+    text, said = HOSTILE[what]
+    (tmp_path / "chat.jinja").write_text(text)
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=said) as caught:
+        load(tmp_path, template="chat.jinja")
+    assert time.monotonic() - started < 20
+    assert "line 5, template" in caught.value.where
+    assert "write 'template: plain'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{{ joiner() }}", "{{ 'a'.upper }}", "{{ [range] }}", "{{ namespace(a=1) }}", "{{ [namespace(a=1)]|string }}"],
+)
+def test_what_python_prints_otherwise_each_time_is_not_printed(text: str) -> None:
+    with pytest.raises(TemplateFailed, match="cannot be printed"):
+        ChatTemplate(text, "here").render(SAID)
+
+
+# --- in a description -----------------------------------------------------------------------------------------------
+
+
+def load(folder: Path, raw: str = "", **keys: str) -> Source:
+    described = {"name": "mine", "files": "a.jsonl", "condition": "direct", "turns": "messages", **keys}
+    (folder / "mine.yaml").write_text("".join(f"{key}: {value}\n" for key, value in described.items()))
+    return mapped.load(str(folder / "mine.yaml"), raw)
+
+
+def rows(source: Source, messages: list[Any] = SAID[1:3]) -> list[Any]:
+    parsed = parts_of(parse_record(source, {"messages": messages}, Context("pairmill")))
+    return [part for part in parsed if isinstance(part, Row | Drop)]
+
+
+def test_a_template_comes_with_the_tokens_of_its_tokenizer(tmp_path: Path) -> None:
+    template = "{{ bos_token }}{{ messages[-1].content }}{{ eos_token }}"
+    plain = {"chat_template": template, "bos_token": "<s>", "eos_token": {"content": "</s>"}, "pad_token": None}
+    config = tmp_path / "tokenizer_config.json"
+    for content in (
+        plain,
+        {**plain, "chat_template": [{"name": "tools", "template": "x"}, {"name": "default", "template": template}]},
+    ):
+        config.write_text(json.dumps(content))
+        assert rows(load(tmp_path, template="tokenizer_config.json")) == [Row("direct", "<s>Hi</s>", "Hello")]
+    del plain["chat_template"]
+    config.write_text(json.dumps(plain))
+    with pytest.raises(UsageError, match=r"template: no such file.*chat_template\.jinja"):
+        load(tmp_path, template="tokenizer_config.json")
+    (tmp_path / "chat_template.jinja").write_text(template)
+    assert rows(load(tmp_path, template="tokenizer_config.json")) == [Row("direct", "<s>Hi</s>", "Hello")]
+    assert rows(load(tmp_path, template="chat_template.jinja")) == [Row("direct", "Hi", "Hello")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", "{", "the file is not JSON"),
+        ("a.json", '{"chat_template": 5}', "the file has no chat template"),
+        ("a.json", '{"chat_template": [{"name": "x"}]}', "no such file|has no chat template"),
+        (
+            "a.jinja",
+            "{{ 'x' }}" * 20_000,
+            f"the template is too long; got 180000 characters; expected at most {MAX_TEMPLATE}",
+        ),
+        ("a.jinja", b"\xff", "the file is not UTF-8"),
+    ],
+)
+def test_a_file_that_holds_no_template_is_refused(tmp_path: Path, name: str, content: str | bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError, match=said):
+        load(tmp_path, template=name)
+
+
+def test_a_template_is_read_below_the_description_or_raw_alone(tmp_path: Path) -> None:
+    for name in ("here", "raw", "secrets"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jinja").write_text("{{ messages }}")
+    (tmp_path / "here" / "link.jinja").symlink_to(tmp_path / "secrets" / "a.jinja")
+    here, raw = tmp_path / "here", str(tmp_path / "raw")
+    for path in ("a.jinja", "./a.jinja", f"{here}/a.jinja", "../raw/a.jinja", f"file://{raw}/a.jinja"):
+        assert load(here, raw, template=path).name == "mine"
+    for path in ("../secrets/a.jinja", f"{tmp_path}/secrets/a.jinja", "link.jinja"):
+        with pytest.raises(UsageError, match="outside the folders"):
+            load(here, raw, template=path)
+    with pytest.raises(UsageError, match="outside the folders"):
+        load(here, "", template="../raw/a.jinja")
+
+
+def test_what_a_template_refuses_ends_the_chat(tmp_path: Path) -> None:
+    (tmp_path / "a.jinja").write_text(ALTERNATING)
+    first = rows(source := load(tmp_path, template="a.jinja"))[0]
+    finding = source.explain({"messages": SAID[1:3]}, first)
+    assert finding == ("the template said: Undefined: 'bos_token' is undefined", "template: tokenizer_config.json")
+    config = {"chat_template": ALTERNATING, "bos_token": "", "eos_token": ""}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    source = load(tmp_path, template="tokenizer_config.json")
+    greeting = [{"role": "assistant", "content": "Welcome."}, *SAID[1:3]]
+    record = {"messages": greeting}
+    first, *others = rows(source, greeting)
+    assert (first, others) == (Malformed("template_failed"), [Drop("answer_without_question")])
+    assert source.explain(record, first).found == "the template said: Roles must alternate user/assistant!"
+    tools = [*SAID[1:3], SAID[3], {"role": "tool_call", "content": "x"}, {"role": "tool", "content": "y"}, SAID[2]]
+    made = rows(source, tools)
+    assert made == [
+        Row("direct", "[INST] Hi [/INST]", "Hello"),
+        Drop("tool_call_only"),
+        Malformed("template_failed"),
+    ]
+    with pytest.raises(TemplateFailed, match="Undefined: 'x' is undefined"):
+        ChatTemplate("{{ x.y }}", "here").render(SAID)
+
+
+def test_a_template_gets_no_more_than_it_can_work_on(tmp_path: Path) -> None:
+    (tmp_path / "a.jinja").write_text(CHATML)
+    long = {"role": "user", "content": "x" * MAX_HISTORY}
+    source = load(tmp_path, template="a.jinja")
+    assert rows(source, [long, SAID[2]])[0].response == "Hello"
+    assert rows(source, [long, SAID[2], SAID[3], SAID[2]])[1:] == [Drop("chat_too_long")]
+
+
+def test_a_template_that_fails_in_a_record_alone_ends_the_run_with_the_line_to_write(tmp_path: Path) -> None:
+    trap = f"{{% if messages|length == 1 %}}{HOSTILE['loops in loops'][0]}{{% endif %}}"
+    (tmp_path / "a.jinja").write_text(trap)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": SAID[1:3]}) + "\n")
+    load(tmp_path, template="a.jinja")
+    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], workers=1)
+    with pytest.raises(StageFailure, match=r"line 5, template: .*too much work.*write 'template: plain'") as caught:
+        runner.run(Clean(), config)
+    assert caught.value.exit_code == 2
+    (tmp_path / "a.jinja").write_text("{{ raise_exception('No ' ~ messages[0].role) if messages|length == 1 }}")
+    with pytest.raises(InputError, match=r"template_failed \(found the template said: No user"):
+        runner.run(Clean(), config)
+
+
+def test_jinja2_is_loaded_for_templates_alone(tmp_path: Path) -> None:
+    load(tmp_path)
+    path = str(tmp_path / "mine.yaml")
+    code = f"import sys; from sources import mapped; mapped.load({path!r}); print('jinja2' in sys.modules)"
+    assert python("-c", code).stdout.strip() == "False"
