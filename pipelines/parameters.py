@@ -40,6 +40,7 @@ class Parameters:
     rows: str = _of(FetchConfig, "rows")
     source_options: str = _of(CleanConfig, "source_options")
     holdout: str = _of(CleanConfig, "holdout")
+    turns: str = _of(CleanConfig, "turns")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
     tokenizer: str = _of(FetchConfig, "tokenizer")
