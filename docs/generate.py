@@ -17,6 +17,7 @@ from picture import picture
 from components.clean.config import source_options
 from components.fetch.core import describe
 from components.sample.preview.config import InspectConfig
+from components.tokenize import templates
 from pairmill.engine.options import default_of
 from pairmill.interface.cli import type_name
 from pipelines.stages import STAGES
@@ -90,6 +91,7 @@ def main() -> None:
     for name, stage in STAGES.items():
         put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
+    put(TOP / "components" / "tokenize" / "README.md", "templates", templates.table())
     put(TOP / "sources" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())
     put(TOP / "docs" / "sources.md", "licences", licences_table())

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from raw import instructions, mathematics, questions
+from raw import documents, instructions, mathematics, questions
 from raw.large import FAMILIES
 
 SEED = 20261121
@@ -45,6 +45,11 @@ SOURCES: dict[str, Callable[[Path, random.Random, int], None]] = {
     "textbookreasoning": questions.textbookreasoning,
     "theoremqa": mathematics.theoremqa,
     "webinstruct_verified": questions.webinstruct_verified,
+    "c4": documents.c4,
+    "bookcorpus": documents.bookcorpus,
+    "the_stack": documents.the_stack,
+    "cc_news": documents.cc_news,
+    "arxiv": documents.arxiv,
 }
 """By folder. A source's place is part of its seed: new ones go to the end."""
 

@@ -26,7 +26,7 @@ GIT = "git+https://"
 
 _REVISION = r"(?:@(?P<revision>refs/(?:convert|pr)/[^/@#]+|[^/@#]+))?"
 _NAME = r"[A-Za-z0-9][\w.-]*"
-_FORMS: dict[Kind, re.Pattern[str]] = {
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
     "dataset": re.compile(rf"hf://datasets/(?P<name>{_NAME}/{_NAME}){_REVISION}(?:/(?P<path>[^@]*))?", re.ASCII),
     "model": re.compile(
         rf"hf://(?P<name>(?!(?:datasets|spaces)/){_NAME}/{_NAME}){_REVISION}(?:/(?P<path>[^@]*))?", re.ASCII
@@ -35,11 +35,12 @@ _FORMS: dict[Kind, re.Pattern[str]] = {
         rf"git\+(?P<name>https?://[\w.:-]+(?:/[\w.~-]+)+?)(?:\.git)?/?{_REVISION}#(?P<path>[^#]+)", re.ASCII
     ),
 }
-_WRITE: dict[Kind, str] = {
+FORMS: dict[Kind, str] = {
     "dataset": "hf://datasets/<owner>/<name>[@<revision>][/<path>]",
     "model": "hf://<owner>/<name>[@<revision>]",
     "git": "git+https://<host>/<owner>/<name>[@<revision>]#<path of tokenizer.json>",
 }
+"""How each kind is written."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +97,17 @@ def parse(given: str, option: str, kinds: tuple[Kind, ...]) -> Address | None:
     if not is_address(given):
         return None
     for kind in kinds:
-        match = _FORMS[kind].fullmatch(given)
+        match = _PATTERNS[kind].fullmatch(given)
         parts = (unquote(match["path"] or "").strip("/") if match else "").split("/")
         if match and all(part not in {".", ".."} and "\0" not in part for part in parts):
             default = "HEAD" if kind == "git" else "main"
             return Address(kind, match["name"], unquote(match["revision"] or default), "/".join(filter(None, parts)))
-    wanted = " or ".join(f"{option}={_WRITE[kind]}" for kind in kinds)
+    wanted = " or ".join(f"{option}={FORMS[kind]}" for kind in kinds)
     hint = ""
-    model = _FORMS["model"].fullmatch(given)
+    model = _PATTERNS["model"].fullmatch(given)
     if "dataset" in kinds and model:
         hint = f"this names a model; write {option}=hf://datasets/{given.removeprefix(HUB)}"
-    elif "dataset" not in kinds and _FORMS["dataset"].fullmatch(given):
+    elif "dataset" not in kinds and _PATTERNS["dataset"].fullmatch(given):
         hint = "this names a data set; a tokenizer is in a model"
     elif "git" in kinds and given.startswith("git+"):
         hint = "no user and no password; the path of the file is after #"

@@ -22,10 +22,10 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
     "Data": (
-        *("raw", "sources", "rows", "tokenized", "source_options", "turns", "holdout"),
+        *("raw", "sources", "rows", "tokenized", "limit", "source_options", "turns", "holdout"),
         *("max_reject_fraction", "max_record_bytes"),
     ),
-    "Tokenizer": ("tokenizer", "vocab_size", "template"),
+    "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
 _GIVEN = {
@@ -106,9 +106,9 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
         # In place of the result of a stage that is left out, fetch has what was given.
         folders = {name: task.outputs["output"] for name, task in made.items() if task is not fetched}
         folders |= {name: task.outputs[_GIVEN[name]] for name, task in made.items() if task is fetched}
-        # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record. No task
-        # gets one twice.
-        sharing, inside = "share" in inputs, {"share", "held_out"} & inputs.keys()
+        # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record.
+        # No task gets one twice.
+        sharing, inside = "share" in inputs, bool({"share", "held_out"} & inputs.keys())
         makers = {} if inside else {task: name for name, task in reversed(made.items())}
         manifests = {launcher.lineage(name): task.outputs["manifest"] for task, name in makers.items()}
         if STAGES[stage].passes_on and not inside and fetched not in makers:

@@ -34,7 +34,7 @@ CHAT_KEYS = ("role", "content", "answers", "roles", "template")
 """Keys that need ``turns``."""
 KEYS = (
     *("name", "hub", "files", "condition", "instruction", "response", "where", "strip", "format", "output"),
-    *("config", "split", "revision", "via", "licence", "citation", "attributes"),
+    *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
     *("text", "each", "turns", *CHAT_KEYS),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
@@ -167,6 +167,16 @@ class Description:
         value = self._entries[key].value if key in self._entries else default
         if not isinstance(value, bool):
             raise self.wrong(key, "not a boolean", got=_shown(value), expected="true or false")
+        return value
+
+    def number(self, key: str) -> int:
+        """A number of at least 1; 0 without the key."""
+        if key not in self._entries:
+            return 0
+        value = self._entries[key].value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            hint = f"leave out {key}: to read everything" if value == 0 else ""
+            raise self.wrong(key, "not a number of at least 1", got=_shown(value), expected=f"{key}: 1000", hint=hint)
         return value
 
     def choice(self, key: str, *values: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
+from datetime import date
 from typing import Any
 
 from pairmill.formats.rows import Row
@@ -71,6 +72,18 @@ def _value_of(record: Any, key: str) -> Any:
         return record[key]
     except KeyError:
         raise MalformedRecord(f"missing_{key}") from None
+
+
+def day_of(value: Any) -> str | None:
+    """The day (``2019-04-25``) of a date, or of a text that begins with one; None if there is none."""
+    if isinstance(value, date):  # a datetime is one as well
+        return value.isoformat()[:10]
+    if not isinstance(value, str):
+        return None
+    try:
+        return date.fromisoformat(value.strip()[:10]).isoformat()
+    except ValueError:
+        return None
 
 
 def choice_letter(index: int) -> str:

@@ -107,6 +107,7 @@ class Mapped(Source):
             optional=tuple(column for column in optional if column not in needed),
             described_in=file.uri,
             attributes=self._attributes.types,
+            limit=file.number("limit"),
             watched=tuple(self._watched(file)),
             documents="text" in file,
             whole_files=file.whole_files,

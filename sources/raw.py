@@ -19,6 +19,7 @@ from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File
 from pairmill.errors import InputError
 from sources.card import CARD, CARD_BYTES
+from sources.extracts import Extract, extract_path, published_path
 from sources.origin import Given
 from sources.patterns import matching
 from sources.source import Source
@@ -32,13 +33,14 @@ class RawFolder:
     """The raw files of one source.
 
     Args:
-        uri: folder that the paths are below.
-        sizes: bytes by path.
+        uri: folder that the files are below.
+        sizes: bytes by path. Of an extract these are the paths of the published files.
         digests: hexadecimal sha256 by path, of the files where it is known.
         about: what a manifest says about them: revision, licence, citation, origin.
         stamps: of the files as they were when they were digested, or listed, by path.
         promised: paths whose digest is known from a manifest only.
         given: whether others may change the files: then they are compared before the work starts.
+        extract: if the files are an extract, what is known of it.
     """
 
     uri: str
@@ -48,9 +50,22 @@ class RawFolder:
     stamps: dict[str, str] = field(default_factory=dict)
     promised: set[str] = field(init=False)
     given: bool = False
+    extract: Extract | None = None
 
     def __post_init__(self) -> None:
         self.promised = set(self.digests)
+
+    def place(self, path: str) -> str:
+        """The path of a file below the folder."""
+        return extract_path(path, self.extract.limit) if self.extract else path
+
+    def uri_of(self, path: str) -> str:
+        """The URI of a file."""
+        return storage.join(self.uri, *self.place(path).split("/"))
+
+    def listed(self) -> list[str]:
+        """The paths that the source's units are made of, sorted: of an extract those of all published files."""
+        return sorted(self.extract.listed if self.extract else self.sizes)
 
     def card(self) -> str:
         """The head of the data set's card, or empty.
@@ -75,7 +90,7 @@ class RawFolder:
         again = verify or self.given
         wanted = dict.fromkeys(paths)
         unknown = [path for path in wanted if path not in self.digests or (again and path in self.promised)]
-        uris = [storage.join(self.uri, *path.split("/")) for path in unknown]
+        uris = [self.uri_of(path) for path in unknown]
         for path, uri, one in zip(unknown, uris, store.digested(uris), strict=True):
             if path in self.digests:
                 self.content(path).require(uri, one.sha256)
@@ -83,7 +98,9 @@ class RawFolder:
             self.promised.discard(path)
         if any(path.endswith(".parquet") for path in self.promised & wanted.keys()):
             found = {entry.path: entry.stamp for entry in store.list(self.uri)}
-            self.stamps |= {path: found.get(path, "") for path in self.promised if path.endswith(".parquet")}
+            self.stamps |= {
+                path: found.get(self.place(path), "") for path in self.promised if path.endswith(".parquet")
+            }
 
     def content(self, path: str) -> Content:
         """What a file has to be."""
@@ -107,9 +124,23 @@ def index(raw: str) -> dict[str, RawFolder] | None:
         entry = json.loads(manifests.read_file(raw, manifest, f"sources/{name}.json"))
         uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
-        sizes, digests = ({file["path"]: file[what] for file in entry["files"]} for what in ("size", "sha256"))
-        found[name] = RawFolder(uri, sizes, digests, entry["about"], given=bool(entry["uri"]))
+        files = [File(file["path"], file["size"], file["sha256"]) for file in entry["files"]]
+        found[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=bool(entry["uri"]))
     return found
+
+
+def _folder(
+    uri: str, files: Iterable[File], about: dict[str, Any], extract: dict[str, Any] | None, *, given: bool = False
+) -> RawFolder:
+    """A folder whose manifest or index says what is in it."""
+    if extract is None:
+        sizes = {file.path: file.size for file in files}
+        return RawFolder(uri, sizes, {file.path: file.sha256 for file in files}, about, given=given)
+    known = Extract(extract["limit"], extract["records"], tuple(extract["listed"]))
+    by_path = {published_path(file.path, known.limit): file for file in files}
+    sizes = {path: file.size for path, file in by_path.items()}
+    digests = {path: file.sha256 for path, file in by_path.items()}
+    return RawFolder(uri, sizes, digests, about, given=given, extract=known)
 
 
 def folders(raw: str) -> set[str]:
@@ -198,6 +229,10 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     begun = [path.removesuffix(f"/{STARTED}") for path in sizes if path.endswith(f"/{STARTED}")]
     if not begun:
         return RawFolder(uri, sizes)
+    manifests_of = {path: manifests.read(storage.join(uri, *path.split("/"))) for path in revisions}
+    whole_ones = [path for path, one in manifests_of.items() if one is not None and "extract" not in one.data]
+    # A run with a limit leaves an extract beside the published files: without one it is not asked for.
+    revisions = whole_ones or revisions
     if len(revisions) != 1:
         raise InputError(
             f"several revisions of {source.name}" if revisions else f"no finished revision of {source.name}",
@@ -210,9 +245,4 @@ def folder_of(source: Source, raw: str) -> RawFolder:
     manifest = manifests.read_intact(folder)
     assert manifest is not None
     files = [file for file in manifest.files if file.task]
-    return RawFolder(
-        folder,
-        {file.path: file.size for file in files},
-        {file.path: file.sha256 for file in files},
-        manifest.data["about"],
-    )
+    return _folder(folder, files, manifest.data["about"], manifest.data.get("extract"))

@@ -58,7 +58,7 @@ def chosen(
 
 def _all(folders: Collection[str] | None, where: str) -> list[Source]:
     if folders is None:
-        return list(SOURCES.values())
+        return [source for source in SOURCES.values() if not source.by_name_only]
     found = [source for name, source in SOURCES.items() if name in folders]
     if not found:
         raise InputError("no folder of a known source", where=where, expected=f"one or more of {', '.join(SOURCES)}")

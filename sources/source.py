@@ -286,6 +286,10 @@ class Source(ABC):
     """Of chats: which answers make rows, ``all`` or ``last``."""
     attributes: ClassVar[Mapping[str, str]] = {}
     """Type by name of what is written beside its rows (:mod:`pairmill.formats.attributes`), in the order of columns."""
+    limit: ClassVar[int] = 0
+    """The first this many records are read; 0 = all."""
+    by_name_only: ClassVar[bool] = False
+    """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
 
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
@@ -335,6 +339,10 @@ class Source(ABC):
         from sources.readers import read
 
         return read(piece, self)
+
+    def joined(self, records: Iterator[Record], context: Context) -> Iterator[Record]:
+        """What ``parse`` gets of the records of a piece of a file: each, unless the source joins consecutive ones."""
+        return records
 
     def file_name(self, label: str, profile: Profile) -> str:
         """What replaces ``{}`` in a unit's output."""

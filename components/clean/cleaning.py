@@ -11,6 +11,7 @@ from typing import Any
 from components.clean.answers import Answers
 from components.clean.config import CleanConfig
 from components.clean.holdout import hash_of
+from components.clean.limited import Beginning, count_of, records_of
 from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments, Sink, task_of
 from components.clean.tally import AttributesTally
 from pairmill.engine.content import Content
@@ -23,7 +24,6 @@ from pairmill.formats.slices import FileSlice
 from sources.attributes import size_of, values_of
 from sources.card import suffix_of
 from sources.missing_paths import Watch
-from sources.readers import count
 from sources.source import (
     ANSWERS,
     WITHHELD,
@@ -109,7 +109,11 @@ class CleanPieces(Shard[Sources]):
 
     def random_access(self) -> Mapping[str, Content]:
         pieces = (*self.pieces, *self.withheld)
-        return {piece.uri: piece.content for piece in pieces if suffix_of(piece.path) == ".parquet"}
+        return {
+            piece.uri: piece.content
+            for piece in pieces
+            if suffix_of(piece.path) == ".parquet" or isinstance(piece, Beginning)
+        }
 
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
@@ -118,7 +122,7 @@ class CleanPieces(Shard[Sources]):
         answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
-            ledger.rows_in += count(piece, source, profile)
+            ledger.rows_in += count_of(piece, source, profile)
         if ledger.rows_in:
             ledger.drop(WITHHELD, ledger.rows_in)
         with ExitStack() as stack:
@@ -209,7 +213,7 @@ def _clean(
     profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
     plain = not source.attributes and not hashed
     look, sought = watch.look, watch.open
-    for place, record in source.read(piece, profile):
+    for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
         if sought:
             look(record)

@@ -53,6 +53,10 @@ class CleanConfig(StageConfig):
         help="largest fraction of malformed records in a source; they go to rejects/; more fail it (data_io: any)",
     )
 
+    limit: int = option(
+        0,
+        help="read only the first this many records of each source; 0 = all, or all of the extract that fetch made",
+        changes_bytes=False,
     turns: str = option(
         "",
         help="of chats: all or last, the answers that make rows, whatever the YAML files say; empty = what they say",
@@ -61,6 +65,8 @@ class CleanConfig(StageConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.limit < 0:
+            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if self.turns not in {"", "all", "last"}:
             raise UsageError("unknown value", where="turns", got=repr(self.turns), expected="all or last")
         if not 0 <= self.max_reject_fraction <= 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from components.clean import answers, merge, tally
 from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
 from components.clean.config import CleanConfig, build_options
 from components.clean.holdout import NOTE
+from components.clean.limited import Beginning, first_of
 from components.clean.malformed import reasons_of, refuse_malformed
 from components.clean.merge import Merged
 from components.clean.report import report_of
@@ -30,6 +31,7 @@ from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
 from pairmill.report.model import Report
 from sources import raw
+from sources.extracts import described, least
 from sources.origin import Given, HubRows
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
@@ -106,11 +108,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     level=logging.WARNING,
                     source=source.name,
                 )
-            units = [
-                unit
-                for unit in source.units(sorted(folder.sizes), folder.card(), config.profile, options)
-                if unit.files or unit.withheld
-            ]
+            units = source.units(folder.listed(), folder.card(), config.profile, options)
+            firsts: Mapping[str, int] = {}
+            limit = least(config.limit, source.limit, folder.extract.limit if folder.extract else 0)
+            if limit:
+                units, firsts = first_of(units, folder, source, config.profile, limit)
+                event(f"clean: {described(limit)} of {source.name}", source=source.name, limit=limit)
+            units = [unit for unit in units if unit.files or unit.withheld]
             if not units:
                 raise InputError(
                     f"no file of {source.name}",
@@ -130,10 +134,12 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 )
             folder.digest([path for unit in units for path in (*unit.files, *unit.withheld)], verify=config.verify)
             for unit in units:
-                shards += self._shards(config, source, folder, unit)
+                shards += self._shards(config, source, folder, unit, firsts)
             sources[source.name] = source
             # The declaration may have been corrected since the fetch.
             about[source.name] = {**folder.about, "licence": source.licence, "citation": source.citation}
+            if limit:
+                about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
         return CleanPlan(
@@ -149,21 +155,31 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             about=about,
         )
 
-    def _shards(self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit) -> Iterator[CleanPieces]:
+    def _shards(
+        self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit, firsts: Mapping[str, int]
+    ) -> Iterator[CleanPieces]:
         def slices(paths: Iterable[str]) -> list[FileSlice]:
             files = [
                 FileSlice(
                     path,
-                    storage.join(folder.uri, *path.split("/")),
+                    folder.uri_of(path),
                     size=folder.sizes[path],
                     content=folder.content(path),
                     longest=config.max_record_bytes,
                 )
                 for path in paths
             ]
-            if source.whole_files:
-                return files
-            return [one for file in files for one in SLICING.cut(file, source.lines_per_record)]
+            return [
+                one
+                for file in files
+                for one in (
+                    [Beginning(**vars(file), records=firsts[file.path])]
+                    if firsts.get(file.path)
+                    else [file]
+                    if source.whole_files
+                    else SLICING.cut(file, source.lines_per_record)
+                )
+            ]
 
         groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
         withheld = tuple(slices(unit.withheld))
@@ -175,7 +191,10 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             part = f"{index:05}" if len(groups) > 1 else ""
             rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
             identity = [
-                [piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first]
+                [
+                    *(piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first),
+                    *([piece.records] if isinstance(piece, Beginning) else []),
+                ]
                 for piece in (*group, *aside)
             ]
             key = content_key(
@@ -279,6 +298,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
         if config.holdout:
             held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))
+            rows, tasks = sum(held_out.values()), len(held_out)
+            event(f"clean: {rows:,} rows of {tasks:,} of {len(outputs):,} tasks are held out", held_out=rows)
         return data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.clean.holdout import NOTE
+from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
@@ -13,6 +15,7 @@ from sources.source import FURTHER_TURNS, WITHHELD
 
 _UNFOLDED = 4
 _FILES = 50
+_YEARS = 30
 _FEW = 0.5
 """A source of which less is kept is worth a look."""
 
@@ -22,7 +25,7 @@ _DROPPED = 1
 
 def report_of(manifest: Manifest) -> Report:
     """The report of a finished clean folder."""
-    ledger, outputs = manifest.ledger, manifest.data["outputs"]
+    ledger, outputs, held_out = manifest.ledger, manifest.data["outputs"], manifest.data.get("held_out", {})
     # A manifest that was read again has its keys sorted; its report has to be the same.
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     ledgers = {name: Ledger(**one["ledger"]) for name, one in sources.items()}
@@ -32,9 +35,11 @@ def report_of(manifest: Manifest) -> Report:
     odd = [f"{name} ({count:,})" for name, count in malformed.items() if count]
     turns = {name: one.notes.get(FURTHER_TURNS, 0) for name, one in ledgers.items()}
     chats = [f"{name} ({count:,})" for name, count in turns.items() if count]
+    parts = [f"{name} ({one['about']['extract']})" for name, one in sources.items() if "extract" in one["about"]]
     look_at = [
         said
         for names, said in (
+            (parts, f"Not all records were read: {describe_names(parts)}."),
             (empty, f"Nothing is kept of {describe_names(empty)}."),
             (few, f"Less than half is kept of {describe_names(few)}."),
             (odd, f"Malformed records: {describe_names(odd)}. They are put aside in rejects/."),
@@ -56,6 +61,7 @@ def report_of(manifest: Manifest) -> Report:
             "Dropped": ledger.rows_in - ledger.rows_kept,
             "Malformed": sum(malformed.values()),
             "Rows out": ledger.rows_out,
+            **({"Held-out rows": manifest.held_out} if held_out else {}),
             "Files": len(outputs),
             "Fingerprint": manifest.fingerprint,
         },
@@ -93,8 +99,10 @@ def report_of(manifest: Manifest) -> Report:
             *(_section(name, one, ledgers[name], unfolded=len(sources) <= _UNFOLDED) for name, one in sources.items()),
             _licences(sources),
             _files(outputs),
+            *_apart(held_out, outputs),
         ],
-        verdict=f"Records: {describe_rows(ledger)}; {ledger.rows_out:,} rows out.",
+        verdict=f"Records: {describe_rows(ledger)}; {ledger.rows_out:,} rows out"
+        + (f" and {manifest.held_out:,} held out." if held_out else "."),
         look_at=look_at,
     )
 
@@ -107,6 +115,7 @@ def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: boo
         Histogram("Length of instructions", _bins(one["instruction_bits"]), "characters", "rows"),
         Histogram("Length of responses", _bins(one["response_bits"]), "characters", "rows"),
         Samples("Sample rows", one["samples"], tag="condition"),
+        *_attributes(one.get("attributes", [])),
     ]
     if malformed:
         files: list[str] = one["reject_files"]
@@ -134,7 +143,7 @@ def _reasons_of(ledger: Ledger) -> str:
 
 
 def _notes(ledger: Ledger) -> list[Block]:
-    records = {what: count for what, count in ledger.notes.items() if what != FURTHER_TURNS}
+    records = {what: count for what, count in ledger.notes.items() if what not in (FURTHER_TURNS, NOTE)}
     turns = {"left out": ledger.notes[FURTHER_TURNS]} if FURTHER_TURNS in ledger.notes else {}
     return [
         *_counts("Noted of records that were kept", records),
@@ -176,11 +185,59 @@ def _range(bits: int) -> str:
     return str(bits) if bits < 2 else f"{1 << (bits - 1):,}–{(1 << bits) - 1:,}"
 
 
+def _attributes(found: Sequence[Mapping[str, Any]]) -> list[Block]:
+    if not found:
+        return []
+    rows = [(one["name"], one["type"], one["nulls"], _found(one["type"], one["found"])) for one in found]
+    table = Table(
+        "Attributes",
+        ("Attribute", "Type", "Rows without", "Found"),
+        rows,
+        "attributes/source/ has their values, in the order of the rows.",
+    )
+    years = {one["name"]: sorted(one["found"].items()) for one in found if one["type"] == "date" and one["found"]}
+    return [table, *(Bars(f"Rows by year of {name}", _by_decade(rows), "rows") for name, rows in years.items())]
+
+
+def _found(kind: str, found: Any) -> str:
+    if kind in ("integer", "number"):
+        return f"{found[0]} to {found[1]}" if found else ""
+    if kind == "date":
+        return f"{min(found)} to {max(found)}" if found else ""
+    if kind == "boolean":
+        return ", ".join(f"{value}: {count:,}" for value, count in sorted(found.items()))
+    return " · ".join(found)
+
+
+def _by_decade(years: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Rows by year, or by decade of many years."""
+    if len(years) <= _YEARS:
+        return list(years)
+    decades: dict[str, int] = {}
+    for year, count in years:
+        decades[f"{year[:3]}0s"] = decades.get(f"{year[:3]}0s", 0) + count
+    return list(decades.items())
+
+
+def _apart(held_out: Mapping[str, int], outputs: Mapping[str, int]) -> list[Block]:
+    if not held_out:
+        return []
+    largest = sorted(held_out.items(), key=lambda item: (-item[1], item[0]))
+    rest = largest[_FILES:]
+    note = f"The largest. {len(rest):,} more hold {sum(rows for _, rows in rest):,} rows." if rest else ""
+    rows = [(path, count, outputs[path.removeprefix(HELD_OUT)]) for path, count in largest[:_FILES]]
+    total = sum(held_out.values())
+    table = Table("By rows", ("File", "Held-out rows", "Rows for training"), rows, note)
+    return [Section("Held-out rows", [table], f"{len(held_out):,} files with {total:,} rows")]
+
+
 def _licences(sources: Mapping[str, Mapping[str, Any]]) -> Table:
     about = {name: one["about"] for name, one in sources.items()}
     # Of raw files that were not fetched no revision is known.
     names = [
-        name for name in ("licence", "revision", "origin", "citation") if any(name in one for one in about.values())
+        name
+        for name in ("licence", "extract", "revision", "origin", "citation")
+        if any(name in one for one in about.values())
     ]
     return Table(
         "Licences and citations",

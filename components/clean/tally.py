@@ -41,7 +41,7 @@ class AttributesTally:
                 found[name] = found.get(name, 0) + rows
             elif len(found) < _VALUES:
                 text = value if isinstance(value, str) else ", ".join(filter(None, value[:_VALUES]))
-                if text[:_SHOWN] not in found:
+                if text and text[:_SHOWN] not in found:
                     found.append(text[:_SHOWN])
 
     def said(self) -> dict[str, dict[str, Any]]:

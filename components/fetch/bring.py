@@ -1,19 +1,21 @@
-"""The shards of fetch: one file of the Hub, one split streamed through ``datasets``, or one archive."""
+"""The shards of fetch: one file of the Hub, one split streamed through ``datasets``, one archive, or one extract."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from components.fetch import archive, hub_rows, scratch
 from components.fetch.config import FetchConfig
+from components.fetch.extract import Place, extract
 from components.fetch.given import FILES, GivenData
 from pairmill import storage
 from pairmill.engine.content import Content, whole
@@ -24,7 +26,10 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError
 from pairmill.log import event
 from pairmill.net import http, hub
+from sources.card import CARD, CARD_BYTES
+from sources.extracts import extract_path, published_path
 from sources.origin import HubRows
+from sources.source import Source
 
 # Names that have a meaning in our folders.
 _OURS = frozenset({MANIFEST, STARTED, RECORD})
@@ -38,11 +43,15 @@ class Brought:
         source: name of the source.
         fetched: when, in UTC.
         sha256: of an archive or a file over https, the digest of its bytes.
+        records: of an extract, how many records of the source are in it.
+        listed: of an extract, the paths of all files that the source has where it is published.
     """
 
     source: str
     fetched: str
     sha256: str = ""
+    records: int = 0
+    listed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -52,14 +61,14 @@ class FetchFiles(Shard[FetchConfig]):
     source: str
 
     def run(self, context: FetchConfig, out: Writer) -> ShardResult:
-        sha256 = self.bring(context, out)
+        found = Brought(self.source, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **self.bring(context, out))
         ledger = Ledger(measures={"files": len(out.files), "raw_bytes": sum(one.size for one in out.files)})
-        fetched = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return ShardResult(ledger, asdict(Brought(self.source, fetched, sha256)))
+        said = {name: value for name, value in asdict(found).items() if value or name == "sha256"}
+        return ShardResult(ledger, said)
 
     @abstractmethod
-    def bring(self, config: FetchConfig, out: Writer) -> str:
-        """Write the files; returns the digest of an archive or of a file over https, else an empty text."""
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
+        """Write the files; returns what the record says of them, see :class:`Brought`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class HubFile(FetchFiles):
     given: GivenData | None = None
     check: bool = False
 
-    def bring(self, config: FetchConfig, out: Writer) -> str:
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
         with scratch.folder(config.root, self.key) as folder:
             path = _safe(f"{FILES}/{self.file.path}" if self.given else self.file.path, self.repository.name)
             content = folder / scratch.CONTENT / path
@@ -82,7 +91,7 @@ class HubFile(FetchFiles):
             _finished(content)
             out.link(str(folder / scratch.CONTENT), File(path, self.file.size, sha256, self.source))
             out.flush()
-        return ""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -94,11 +103,78 @@ class HubSplit(FetchFiles):
     split: str
     fields: tuple[str, ...]
 
-    def bring(self, config: FetchConfig, out: Writer) -> str:
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
         repo = self.origin.repo
         create = _creator(out, self.source, repo)
         hub_rows.stream(self.origin, self.commit, self.split, data_set(repo, self.source), self.fields, create)
-        return ""
+        return {}
+
+
+@dataclass(frozen=True)
+class FirstRows(FetchFiles):
+    """The first rows of a data set that is streamed through ``datasets``: its splits one after another."""
+
+    origin: HubRows
+    commit: str
+    fields: tuple[str, ...]
+    limit: int
+
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
+        repo, left = self.origin.repo, self.limit
+        create = _creator(out, self.source, repo, limit=self.limit)
+        repository = data_set(repo, self.source)
+        for split in self.origin.splits:
+            if left:
+                left -= hub_rows.stream(self.origin, self.commit, split, repository, self.fields, create, left)
+        names = [published_path(file.path, self.limit) for file in out.files]
+        listed = sorted({*names, *(f"{split}-00000.parquet" for split in self.origin.splits)})
+        return {"records": self.limit - left, "listed": listed}
+
+
+@dataclass(frozen=True)
+class FirstRecords(FetchFiles):
+    """The first records of a source, file by file.
+
+    Args:
+        wanted: the files that are read, in the order of their records.
+        aside: files of splits that are withheld; of these too the first records are kept.
+        listed: paths of all files of the source.
+        card: the data set's card, kept as it is.
+        limit: how many records.
+        reads: what reads the files.
+    """
+
+    wanted: tuple[Place, ...]
+    aside: tuple[Place, ...]
+    listed: tuple[str, ...]
+    card: Place | None
+    limit: int
+    reads: Source
+
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
+        with scratch.folder(config.root, self.key) as folder:
+            records = self.write(out, folder)
+        return {"records": records, "listed": list(self.listed)}
+
+    def write(self, out: Writer, folder: Path) -> int:
+        """Write the extracts; return how many records of ``wanted`` they have."""
+        if self.card is not None:
+            with self.card.opened() as card:
+                out.write(CARD, card.read(CARD_BYTES), task=self.source)
+        self._first(self.aside, out, folder)
+        return self._first(self.wanted, out, folder)
+
+    def _first(self, places: Sequence[Place], out: Writer, folder: Path) -> int:
+        left = self.limit
+        for number, place in enumerate(places):
+            if not left:
+                break
+            path = extract_path(_safe(place.path, place.where), self.limit)
+            below = folder / f"{hashlib.sha256(place.path.encode()).hexdigest()[:16]}"
+            with out.create(path, task=self.source) as target:
+                left -= extract(place, left, target, below, self.reads)
+            event(f"fetch: {self.source}: {self.limit - left} of the first {self.limit} records, {number + 1} files")
+        return self.limit - left
 
 
 @dataclass(frozen=True)
@@ -109,6 +185,9 @@ class Archive(FetchFiles):
 
     ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known, only the digest
     decides: after a move servers report other versions for the same bytes.
+
+    With a ``limit`` the first records of its members are kept, as ``reads`` orders and reads them. The archive is
+    downloaded all the same: its members come in any order.
     """
 
     patterns: tuple[str, ...]
@@ -118,14 +197,63 @@ class Archive(FetchFiles):
     version: str = ""
     sha256: str = ""
     prefix: str = ""
+    limit: int = 0
+    reads: Source | None = None
 
-    def bring(self, config: FetchConfig, out: Writer) -> str:
+    def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
+        if self.limit:
+            return self._first_records(config, out)
         if self.uri:
             with whole(self.uri, Content(self.sha256)) as file:
                 _unpack(file, self.uri, self, out)
-            return self.sha256
+            return {"sha256": self.sha256}
         with scratch.folder(config.root, self.key) as folder:
-            return _download(self, folder, out)
+            return {"sha256": _download(self, folder, out)}
+
+    def _first_records(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
+        assert self.reads is not None
+        with scratch.folder(config.root, self.key) as folder:
+            home = folder / "members"
+            shutil.rmtree(home, ignore_errors=True)  # of a run that was killed
+            members = Writer(str(home))
+            if self.uri:
+                with whole(self.uri, Content(self.sha256)) as file:
+                    _unpack(file, self.uri, self, members)
+                sha256 = self.sha256
+            else:
+                sha256 = _download(self, folder, members)
+            places = {
+                file.path: Place(file.path, self.source, uri=storage.join(str(home), *file.path.split("/")))
+                for file in members.files
+            }
+            work = first_records(self.name, self.key, self.size, self.reads, "", places, self.limit)
+            records = work.write(out, folder)
+            shutil.rmtree(home, ignore_errors=True)
+        return {"sha256": sha256, "records": records, "listed": list(work.listed)}
+
+
+def first_records(
+    name: str, key: str, size: int, source: Source, card: str, places: Mapping[str, Place], limit: int
+) -> FirstRecords:
+    """The shard that makes an extract of the files that a source has at these places, by path."""
+    listed = sorted(places)
+    units = source.units(listed, card, "pairmill", source.options().when_named())
+    wanted = dict.fromkeys(path for unit in units for path in unit.files)
+    aside = dict.fromkeys(path for unit in units for path in unit.withheld)
+    if not wanted and not aside:
+        raise InputError(f"no file of {source.name}", where=name, got=", ".join(listed[:5]))
+    return FirstRecords(
+        name,
+        key,
+        size,
+        source.name,
+        tuple(places[path] for path in wanted),
+        tuple(places[path] for path in aside),
+        tuple(listed),
+        places.get(CARD),
+        limit,
+        source,
+    )
 
 
 def data_set(repo: str, source: str) -> hub.Repository:
@@ -137,7 +265,7 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
     """Download an archive and extract the wanted members; return its sha256."""
     source = work.source
     hint = f"update={source} takes what is published now; raw= what you have"
-    name = _safe(storage.name_of(work.url.split("?")[0]) or source, work.url)
+    name = web_name(work.url, source)
     local, note = folder / scratch.CONTENT / name, folder / "version"
     version = http.UNTOLD if work.version.startswith(http.UNTOLD) else work.version
     expected = "" if work.sha256 else version
@@ -171,6 +299,11 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
     return sha256
 
 
+def web_name(url: str, source: str) -> str:
+    """The name that a file over https gets."""
+    return _safe(storage.name_of(url.split("?")[0]) or source, url)
+
+
 def _finished(local: Path) -> None:
     """Make a file read-only that will be in a finished folder, perhaps as a hard link."""
     with suppress(PermissionError):  # begun by another user, whose it is
@@ -178,13 +311,19 @@ def _finished(local: Path) -> None:
 
 
 def _unpack(file: BinaryIO, where: str, work: Archive, out: Writer) -> None:
-    create = _creator(out, work.source, where, work.prefix)
+    create = _creator(out, work.source, where, prefix=work.prefix)
     if not archive.unpack(file, where, work.patterns, work.strip, create):
         raise InputError(f"no file of {work.source} in it", where=where, expected=", ".join(work.patterns))
 
 
-def _creator(out: Writer, source: str, where: str, prefix: str = "") -> Callable[[str], AbstractContextManager[Path]]:
-    return lambda path: out.create(_safe(prefix + path, where), task=source)
+def _creator(
+    out: Writer, source: str, where: str, *, prefix: str = "", limit: int = 0
+) -> Callable[[str], AbstractContextManager[Path]]:
+    def create(path: str) -> AbstractContextManager[Path]:
+        named = _safe(prefix + path, where)
+        return out.create(extract_path(named, limit) if limit else named, task=source)
+
+    return create
 
 
 def _safe(path: str, where: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairmill.address import Address, Kind, parse
+from pairmill import storage
+from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import MAX_SHARES, RunConfig, option
 from pairmill.errors import UsageError
 
@@ -23,6 +24,10 @@ SHARES = {
     "tokenize_later_shares": ("tokenize", 2),
 }
 """The output parameters that loops over pods go through: of which stage, and of which of its rounds."""
+
+
+def _forms(option: str) -> list[str]:
+    return [f"{option}={FORMS[kind]}" for kind in KINDS[option]]
 
 
 @dataclass(kw_only=True)
@@ -75,8 +80,16 @@ class FetchConfig(RunConfig):
         changes_bytes=False,
     )
 
+    limit: int = option(
+        0,
+        help="fetch an extract instead: the first this many records of each source; 0 = everything",
+        changes_bytes=False,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.limit < 0:
+            raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if not 1 <= self.split <= MAX_SHARES:
             raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
         if self.tokenized:
@@ -111,7 +124,17 @@ class FetchConfig(RunConfig):
             for place in filter(None, places):
                 if place in [other for other, _ in found.get(name, [])]:
                     raise UsageError("given twice", where=name, got=place, expected="each place once")
-                found.setdefault(name, []).append((place, parse(place, name, KINDS[name])))
+                address = parse(place, name, KINDS[name])
+                if address is None and storage.scheme(place) not in {"file", *storage.OBJECT_STORES}:
+                    raise UsageError(
+                        "unknown scheme",
+                        where=name,
+                        got=place,
+                        expected=" or ".join(
+                            ["a folder", *(f"{one}://…" for one in storage.OBJECT_STORES), *_forms(name)]
+                        ),
+                    )
+                found.setdefault(name, []).append((place, address))
         return found
 
     def idle(self) -> tuple[str, ...]:

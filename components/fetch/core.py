@@ -2,6 +2,8 @@
 
 Raw data is in ``<root>/raw/<source>/<revision>/``, finished by a manifest of its own. The stage's folder is an index
 of it, which the clean stage reads. Files that are there already, under ``raw=``, are digested and indexed in place.
+
+With a limit it is an extract, in ``<root>/raw/<source>/<revision>-first-<N>/``, whose files have names of their own.
 """
 
 from __future__ import annotations
@@ -9,13 +11,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 from components.fetch import archive, lock, scratch
-from components.fetch.bring import Archive, Brought, FetchFiles, HubFile, HubSplit, data_set
+from components.fetch.bring import (
+    Archive,
+    Brought,
+    FetchFiles,
+    FirstRows,
+    HubFile,
+    HubSplit,
+    data_set,
+    first_records,
+    web_name,
+)
 from components.fetch.config import KINDS, SHARES, FetchConfig
+from components.fetch.extract import Place
 from components.fetch.given import FILES, GivenData, places
 from components.fetch.lock import Pin
 from components.fetch.report import report_of
@@ -30,7 +43,8 @@ from pairmill.log import event
 from pairmill.net import http, hub
 from pairmill.report.model import Report
 from sources import raw
-from sources.card import CARD
+from sources.card import CARD, CARD_BYTES
+from sources.extracts import described, least
 from sources.origin import Git, Given, Hub, HubRows, Manual, Web
 from sources.patterns import matching
 from sources.raw import FETCH, RawFolder
@@ -48,8 +62,11 @@ class PlannedSource:
         source: its declaration.
         identity: digest of what its raw folder will contain; empty if its files are given.
         pin: what it is locked to; None if its files are given.
-        revision: a commit, or the sha256 of an archive; empty until the archive is downloaded.
+        revision: a commit, or the sha256 of an archive; empty until the archive is downloaded. Of an extract of files
+            without a commit, a digest of what is known of them.
         given: the files that exist already, under ``raw=`` or where the source says.
+        limit: of an extract, how many records; 0 = the published files.
+        known: of an extract of given files, what an earlier fetch knew of them.
     """
 
     source: Source
@@ -57,31 +74,39 @@ class PlannedSource:
     pin: Pin | None = None
     revision: str = ""
     given: RawFolder | None = None
+    limit: int = 0
+    known: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
         """Its folder below the root."""
         if isinstance(self.source, GivenData):
             return self.source.folder(self.revision)
-        return f"{_RAW}/{self.source.name}/{self.revision if len(self.revision) == 40 else self.revision[:16]}"
+        folder = self.revision if len(self.revision) == 40 else self.revision[:16]
+        return f"{_RAW}/{self.source.name}/{folder}" + (f"-first-{self.limit}" if self.limit else "")
 
     @property
     def ref(self) -> InputRef:
         """Its files by content, wherever they are; an archive that is not downloaded yet by its server's version."""
         if self.given is not None:
-            content: object = [[path, self.given.digests[path]] for path in self.given.sizes]
+            content: list[object] = [[path, self.given.digests[path]] for path in self.given.sizes]
         else:
             content = [self.revision or (self.pin and self.pin.revision), _declared(self.source)]
+            content += [self.limit] if self.limit else []
         return InputRef(self.source.name, content_key(content)[:16])
 
     @property
     def about(self) -> dict[str, str]:
         """What manifests say about it."""
         revision = f"sha256 {self.revision}" if len(self.revision) == 64 else self.revision
+        if self.limit and len(self.revision) != 40:
+            revision = f"version {self.pin.revision}" if self.pin else ""  # only a part of the bytes was read
         return {
             "origin": describe(self.source),
             "revision": revision or "as given",
+            **self.known,
             **(self.given.about if self.given is not None else {}),  # what an earlier fetch knew
+            **({"extract": described(self.limit)} if self.limit else {}),
             "licence": (self.pin.licence if self.pin else "") or self.source.licence,
             "citation": self.source.citation,
         }
@@ -89,16 +114,25 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class FetchPlan(StagePlan[FetchConfig]):
-    """Args: shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone."""
+    """What is fetched.
+
+    Args:
+        shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone.
+        sources: all of them, and finished data.
+        root: URI of the project folder.
+        passed_on: option and URI of finished data that is where it is.
+    """
 
     shards: list[FetchFiles]
     sources: list[PlannedSource]
     root: str
+    passed_on: list[list[str]]
 
     def described(self, sources: list[PlannedSource]) -> Self:
         """The plan with what its manifest will say about these sources; their order is not content."""
         ordered = sorted(sources, key=lambda one: one.source.name)
-        said = {one.source.name: one.about for one in ordered}
+        said: object = {one.source.name: one.about for one in ordered}
+        said = [said, self.passed_on] if self.passed_on else said
         return replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said)
 
 
@@ -116,6 +150,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def __init__(self) -> None:
         self._given: list[tuple[str, str, bool]] = []
         """What later stages are given: option, URI, and whether the files are there only once the stage has run."""
+        self._found: dict[str, str] = {}
 
     def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
         counts = {1: config.split, 2: later_shares(config.split)}
@@ -132,10 +167,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def _passed_on(self, option: str) -> str:
         """What later stages are given by this option, once the stage has run."""
+        if option in self._found:
+            return self._found[option]
         uris = [uri for name, uri, _ in self._given if name == option]
         distant = {uri for _, uri, later in self._given if later}
         found = [one for uri in uris for one in (places(option, uri, check=False) if uri in distant else [uri])]
-        return ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        self._found[option] = ",".join(map(list_item, found)) if option == "rows" else "".join(found)
+        return self._found[option]
 
     def plan(self, config: FetchConfig) -> FetchPlan:
         given = storage.normalise(config.raw, "raw") if config.raw else ""
@@ -153,11 +191,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             known = {source.name for source in have}
             what = "is taken from raw=, not from a lock" if unknown[0] in known else "not one of sources="
             raise UsageError(what, where="update", got=unknown[0])
-        found = [self._plan_given(source, given if source.name in there else "") for source in have]
+        found = [self._plan_given(source, given if source.name in there else "", config) for source in have]
         if missing or distant:
             found += self._plan_locked([*missing, *distant], config)
         planned = {one.source.name: one for one, _ in found}
-        self._given = []
+        self._given, self._found = [], {}
         for name, items in asked.items():
             for item, address in items:
                 if address is not None:
@@ -176,6 +214,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             shards=[shard for _, shards in found for shard in shards],
             sources=[],
             root=config.root,
+            passed_on=[[name, uri] for name, uri, later in self._given if not later],
         )
         return plan.described([one for one, _ in found])
 
@@ -206,15 +245,18 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
         return not gone and not moved
 
-    def _plan_given(self, source: Source, given: str) -> tuple[PlannedSource, list[FetchFiles]]:
+    def _plan_given(self, source: Source, given: str, config: FetchConfig) -> tuple[PlannedSource, list[FetchFiles]]:
         origin = source.origin
         if given:
             folder = raw.folder_of(source, given)
         else:
             assert isinstance(origin, Given)
             folder = raw.given(source, origin)
+        limit = least(config.limit, source.limit)
+        if limit and not (folder.extract and folder.extract.limit <= limit) and not _lone_archive(source, folder):
+            return self._plan_extract(source, folder, limit, config)
         card = folder.card()
-        paths = sorted(folder.sizes)
+        paths = folder.listed()
         # Other options of the source than the default ones may read more of what it declares.
         wanted = set(matching(getattr(origin, "files", ()) or getattr(origin, "unpack", ()), paths))
         profiles: tuple[Profile, ...] = ("pairmill", "data_io")
@@ -222,7 +264,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             for unit in source.units(paths, card, profile, source.options()):
                 wanted |= {*unit.files, *unit.withheld}
         if wanted:
-            wanted |= {CARD} if card else set()
+            wanted = (wanted | {CARD}) & folder.sizes.keys()
             folder.digest(sorted(wanted))
             folder.sizes = {path: folder.sizes[path] for path in sorted(wanted)}
             return PlannedSource(source, "", given=folder), []
@@ -241,7 +283,32 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         sha256 = folder.digests[archives[0]]
         named = self._named(source, archives[0], [sha256, patterns, strip], folder.sizes[archives[0]])
         shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256)
-        return PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256), [shard]
+        one = PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256)
+        if limit:
+            named = self._named(source, archives[0], [sha256, patterns, strip, *_of_extract(source, limit)])
+            shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256, limit=limit, reads=source)
+            one = PlannedSource(source, content_key(sha256, patterns, limit)[:16], revision=sha256, limit=limit)
+        return one, [shard]
+
+    def _plan_extract(
+        self, source: Source, folder: RawFolder, limit: int, config: FetchConfig
+    ) -> tuple[PlannedSource, list[FetchFiles]]:
+        """An extract of files that are there. They are not digested: that would read all of them."""
+        stamps = {entry.path: entry.stamp for entry in storage.store_for(folder.uri).list(folder.uri)}
+        places = {}
+        for path in sorted(folder.sizes):
+            uri = folder.uri_of(path)
+            stamp = stamps.get(folder.place(path)) or storage.store_for(uri).stamp(uri)
+            places[path] = Place(path, source.name, uri=uri, stamp=stamp)
+        # A digest that a manifest has says more than a stamp: it is the same wherever the files are.
+        known = [[path, folder.digests.get(path) or place.stamp] for path, place in places.items()]
+        revision = content_key(folder.about.get("revision", ""), known)
+        identity = content_key(revision, *_of_extract(source, limit))[:16]
+        one = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
+        if _raw_manifest(one, config.root, verify=config.verify) is not None:
+            return one, []
+        named = self._named(source, described(limit), [identity], max(sum(folder.sizes.values()), 1))
+        return one, [first_records(*named[:3], source, folder.card(), places, limit)]
 
     def _plan_locked(
         self, sources: Sequence[Source], config: FetchConfig
@@ -267,21 +334,30 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                     )
                 if pin != old:
                     new[name] = pin
+                limit = 0 if isinstance(source, GivenData) else least(config.limit, source.limit)
                 identity = content_key(pin.origin, pin.revision, *_declared(source))[:16]
                 one = PlannedSource(source, identity, pin, pin.revision if pin.of_commit else pin.sha256)
+                if limit:
+                    revision = pin.revision if pin.of_commit else content_key(pin.origin, pin.revision)
+                    identity = content_key(identity, *_of_extract(source, limit))[:16]
+                    one = PlannedSource(source, identity, pin, revision, limit=limit)
                 there = bool(one.revision) and _raw_manifest(one, config.root, verify=config.verify) is not None
-                found.append((one, [] if there else self._shards(source, pin)))
+                found.append((one, [] if there else self._shards(source, pin, limit)))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
                 lock.write(uri, new)
                 event(f"fetch: {uri} now holds the revisions of {', '.join(new)}")
         return found
 
-    def _shards(self, source: Source, pin: Pin) -> list[FetchFiles]:
+    def _shards(self, source: Source, pin: Pin, limit: int) -> list[FetchFiles]:
         """The shards that fetch a source."""
         origin = source.origin
+        of_extract = _of_extract(source, limit) if limit else []
         if isinstance(origin, HubRows):
             fields = (*source.fields, *source.optional)
+            if limit:
+                named = self._named(source, described(limit), [pin.revision, *_declared(source), *of_extract])
+                return [FirstRows(*named, origin, pin.revision, fields, limit)]
             return [
                 HubSplit(
                     *self._named(source, f"split {split}", [pin.revision, split, *_declared(source)]),
@@ -305,6 +381,16 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                     expected=", ".join(origin.files),
                 )
             card = [CARD] if CARD in files else []
+            if limit:
+                repo = data_set(origin.repo, source.name)
+                every = {path: files[path] for path in dict.fromkeys((*wanted, *card))}
+                places = {
+                    path: Place(path, source.name, repo=repo, commit=pin.revision, file=file)
+                    for path, file in every.items()
+                }
+                known = [asdict(file) for file in every.values()]
+                named = self._named(source, described(limit), [pin.revision, known, *_declared(source), *of_extract])
+                return [first_records(*named[:3], source, _card_of(places), places, limit)]
             return [
                 HubFile(
                     *self._named(source, path, asdict(file), max(file.size, 1)),
@@ -322,10 +408,17 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         else:
             assert isinstance(origin, Web)
             url, version = origin.url, pin.revision
-        named = self._named(source, url, [pin.origin, pin.revision, patterns, strip])
+            if limit and not patterns:
+                name = web_name(url, source.name)
+                named = self._named(source, described(limit), [pin.origin, pin.revision, *of_extract])
+                places = {name: Place(name, source.name, url=url, version=version)}
+                return [first_records(*named[:3], source, "", places, limit)]
+        named = self._named(source, url, [pin.origin, pin.revision, patterns, strip, *of_extract])
         if isinstance(source, GivenData):  # the digest in its pin is that of the tokenizer
             return [Archive(*named, patterns, strip, url=url, prefix=f"{FILES}/")]
-        return [Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256)]
+        reads = source if limit else None
+        work = Archive(*named, patterns, strip, url=url, version=version, sha256=pin.sha256, limit=limit, reads=reads)
+        return [work]
 
     def _named(self, source: Source, name: str, identity: object, size: int = 1) -> tuple[str, str, int, str]:
         """Name, key, size and source of a shard."""
@@ -353,12 +446,18 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             else:
                 index[one.source.name] = self._publish(one, config.root, records, out)
         seen = {
-            one.source.name: one for one in plan.sources if one.pin and not one.pin.of_commit and not one.pin.sha256
+            one.source.name: one
+            for one in plan.sources
+            if one.pin and not one.pin.of_commit and not one.pin.sha256 and not one.limit
         }
         if seen:
             _lock_digests(lock_of(config), seen)
         _lock_tokenizer(lock_of(config), plan, config.root)
-        return {"sources": index, **({"given": given} if given else {})}
+        return {
+            "sources": index,
+            **({"given": given} if given else {}),
+            **({"passed_on": plan.passed_on} if plan.passed_on else {}),
+        }
 
     def _publish(self, one: PlannedSource, root: str, records: list[ShardRecord], out: Writer) -> dict[str, Any]:
         """Finish the raw folder of a source and index it; return what the manifest says about it."""
@@ -367,12 +466,18 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if one.given is not None:
             entry["uri"] = one.given.uri
             files = _files(one, root, records)
+            extract = asdict(one.given.extract) if one.given.extract else None
         else:
             entry["path"] = one.path
-            files = _finish_raw(one, root, about, records)
+            finished = _finish_raw(one, root, about, records)
+            files, extract = finished.files, finished.data.get("extract")
         entry["files"] = [{"path": file.path, "size": file.size, "sha256": file.sha256} for file in files]
+        said = {}
+        if extract is not None:
+            entry["extract"] = extract
+            said = {what: extract[what] for what in ("limit", "records")}
         out.write(f"sources/{source.name}.json", canonical(entry))
-        return {**about, "files": len(files), "bytes": sum(file.size for file in files)}
+        return {**about, **said, "files": len(files), "bytes": sum(file.size for file in files)}
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         sources = manifest.data["sources"].values()
@@ -408,6 +513,25 @@ def _declared(source: Source) -> list[object]:
     return [asdict(source.origin)]
 
 
+def _of_extract(source: Source, limit: int) -> list[object]:
+    """What decides which records are the first, beside the files."""
+    return [limit, source.version, source.lines_per_record]
+
+
+def _lone_archive(source: Source, folder: RawFolder) -> bool:
+    """Whether a source's given files are an archive that has to be unpacked first."""
+    patterns, _ = _members(source)
+    return bool(patterns) and not matching(patterns, sorted(folder.sizes))
+
+
+def _card_of(places: Mapping[str, Place]) -> str:
+    """The head of a data set's card."""
+    if CARD not in places:
+        return ""
+    with places[CARD].opened() as file:
+        return file.read(CARD_BYTES).decode("utf-8", "replace")
+
+
 def lock_of(config: FetchConfig) -> str:
     """URI of the lock file."""
     return storage.normalise(config.lock, "lock") if config.lock else storage.join(config.root, "sources.lock.yaml")
@@ -420,7 +544,8 @@ def _of_source(one: PlannedSource, records: Sequence[ShardRecord]) -> list[Shard
 def _files(one: PlannedSource, root: str, records: Sequence[ShardRecord]) -> Sequence[File]:
     """The raw files of a source: given ones, those that its shards brought, or those of its finished raw folder."""
     if one.given is not None:
-        return [File(path, size, one.given.digests[path]) for path, size in one.given.sizes.items()]
+        given = one.given
+        return [File(given.place(path), size, given.digests[path]) for path, size in given.sizes.items()]
     if records:
         return [file for record in records for file in record.files]
     finished = _raw_manifest(one, root)
@@ -469,7 +594,7 @@ def _lock_digests(uri: str, seen: Mapping[str, PlannedSource]) -> None:
 
 def _finish_given(one: PlannedSource, root: str, records: Sequence[ShardRecord]) -> dict[str, Any]:
     """Finish the folder of finished data; return what the manifest says about it."""
-    files = _finish_raw(one, root, one.about, records)
+    files = _finish_raw(one, root, one.about, records).files
     return {**one.about, "path": one.path, "files": len(files), "bytes": sum(file.size for file in files)}
 
 
@@ -542,9 +667,7 @@ def _folder(one: PlannedSource, root: str) -> str:
     return storage.join(root, *one.path.split("/"))
 
 
-def _finish_raw(
-    one: PlannedSource, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]
-) -> Sequence[File]:
+def _finish_raw(one: PlannedSource, root: str, about: Mapping[str, str], records: Sequence[ShardRecord]) -> Manifest:
     folder = _folder(one, root)
     # The manifest of an older declaration is deleted. Its files stay: older indexes name them.
     existing = manifests.load_or_discard(folder, lambda found: found.fingerprint == one.identity)
@@ -553,7 +676,7 @@ def _finish_raw(
             # Only the description is new.
             data = {**existing.data, "about": dict(about)}
             storage.store_for(folder).write(storage.join(folder, MANIFEST), replace(existing, data=data).dump())
-        return existing.files
+        return existing
     manifests.begin(folder, _RAW, one.identity)
     out = Writer(folder)
     for record in records:
@@ -563,9 +686,12 @@ def _finish_raw(
     files = sorted(out.files, key=lambda file: file.path)
     fetched = max(record.read(Brought).fetched for record in records)
     ledger = Ledger.sum(record.ledger for record in records)
-    data = {"about": dict(about), "fetched": fetched}
-    made = Manifest(_RAW, Fetch.version, one.identity, {}, [], ledger, files, data=data)
-    return manifests.finish(folder, made).files
+    said: dict[str, Any] = {"about": dict(about), "fetched": fetched}
+    if one.limit:
+        (brought,) = (record.read(Brought) for record in records)
+        said["extract"] = {"limit": one.limit, "records": brought.records, "listed": brought.listed}
+    made = Manifest(_RAW, Fetch.version, one.identity, {}, [], ledger, files, data=said)
+    return manifests.finish(folder, made)
 
 
 def _refuse_manual(sources: Sequence[Source], there: set[str], every: bool) -> None:

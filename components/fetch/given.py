@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from pairmill import storage
-from pairmill.address import Address
+from pairmill.address import FORMS, Address
 from pairmill.engine.manifest import MANIFEST, content_key
 from pairmill.errors import InputError
 from pairmill.formats import given, rows
@@ -52,9 +52,11 @@ class GivenData(Source):
     @property
     def repository(self) -> hub.Repository:
         """It on the Hub."""
-        option, kind = self.option, "model" if self.address.kind == "model" else "dataset"
-        moved = f"name an existing branch, tag or commit after @; {option}= of another one is locked by update={option}"
-        return hub.Repository(self.address.name, "model" if kind == "model" else "dataset", moved)
+        form = FORMS[self.address.kind].replace("<owner>/<name>", self.address.name)
+        moved = (
+            f"write an existing branch, tag or commit: {self.option}={form}; update={self.option} locks it as it is now"
+        )
+        return hub.Repository(self.address.name, "model" if self.address.kind == "model" else "dataset", moved)
 
     def folder(self, commit: str) -> str:
         """Its folder below the root. Two paths of one repository have two folders."""

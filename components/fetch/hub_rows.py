@@ -27,8 +27,11 @@ def stream(
     repository: hub.Repository,
     fields: Sequence[str],
     create: Callable[[str], AbstractContextManager[Path]],
-) -> None:
+    limit: int = 0,
+) -> int:
     """Write the rows of a split, as ``datasets`` streams them, to Parquet files ``<split>-00000.parquet`` and so on.
+
+    Returns the number of rows.
 
     Args:
         origin: the data set.
@@ -37,6 +40,7 @@ def stream(
         repository: it again, for messages.
         fields: columns that the source reads; empty = all.
         create: gives the local file for a name.
+        limit: streaming stops after this many rows; 0 = at the end.
 
     Raises:
         InputError: ``datasets`` cannot read it, or made other texts of a field
@@ -46,13 +50,13 @@ def stream(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    groups = _groups(origin, commit, split, repository)
+    groups = _groups(origin, commit, split, repository, limit)
     group = next(groups, None)
     if group is None:
         raise InputError("contains no row", where=f"{origin.repo} {origin.config} {split}")
     schema = group.schema
     rows.refuse_mixed(schema, fields, f"{origin.repo} {origin.config} {split}")
-    part = 0
+    part = written = 0
     while group is not None:
         with create(f"{split}-{part:05}.parquet") as path, pq.ParquetWriter(path, schema) as writer:
             size = 0
@@ -62,11 +66,13 @@ def stream(
                 except pa.ArrowException as error:
                     raise _unreadable(error, origin, split) from error
                 size += group.nbytes
+                written += len(group)
                 group = next(groups, None)
         part += 1
+    return written
 
 
-def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository) -> Iterator[pa.Table]:
+def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository, limit: int) -> Iterator[pa.Table]:
     """The rows of a split in tables large enough to be row groups."""
     import datasets
     import httpx
@@ -81,6 +87,7 @@ def _groups(origin: HubRows, commit: str, split: str, repository: hub.Repository
     try:
         # Streamed: the library's cache of prepared data sets is never asked, which can serve another folder's rows.
         found = datasets.load_dataset(origin.repo, name=name, split=split, revision=commit, streaming=True)
+        found = found.take(limit) if limit else found
         for table in found.with_format("arrow").iter(batch_size=_BATCH_ROWS):
             waiting.append(table)
             if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:

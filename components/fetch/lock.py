@@ -20,7 +20,7 @@ from pairmill.errors import InputError
 from pairmill.storage import partials
 
 _FORMAT = 1
-_HEAD = "# The revision of each raw data set that this project uses. Written by fetch; update=<source> moves one.\n"
+_HEAD = "# The revision of each raw data set that this project uses. Written by fetch; update= moves one.\n"
 
 
 @dataclass(frozen=True)

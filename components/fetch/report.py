@@ -15,10 +15,14 @@ def report_of(manifest: Manifest) -> Report:
     sources: dict[str, dict[str, Any]] = dict(sorted(manifest.data["sources"].items()))
     given: dict[str, dict[str, Any]] = dict(sorted(manifest.data.get("given", {}).items()))
     count, size = (sum(one[what] for one in [*sources.values(), *given.values()]) for what in ("files", "bytes"))
+    passed_on: list[list[str]] = manifest.data.get("passed_on", [])
     unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
     look_at = []
     if unlocked:
         look_at.append(f"No revision is known of {describe_names(unlocked)}: the files were given, not fetched.")
+    parts = [f"{name} ({one['extract']})" for name, one in sources.items() if "extract" in one]
+    if parts:
+        look_at.append(f"Not the published files, but extracts of them: {describe_names(parts)}.")
     return Report(
         "fetch",
         {"Sources": len(sources), "Files": count, "Bytes": size, "Fingerprint": manifest.fingerprint},
@@ -31,20 +35,7 @@ def report_of(manifest: Manifest) -> Report:
                     for name, one in sources.items()
                 ],
             ),
-            *(
-                [
-                    Table(
-                        "Finished data",
-                        ("Given as", "Revision", "Files", "Bytes", "Licence"),
-                        [
-                            (name, *(one[what] for what in ("revision", "files", "bytes", "licence")))
-                            for name, one in given.items()
-                        ],
-                    )
-                ]
-                if given
-                else []
-            ),
+            *_finished(given, passed_on),
             Bars(
                 "Bytes by source",
                 sorted(((name, one["bytes"]) for name, one in sources.items()), key=lambda bar: -bar[1]),
@@ -52,7 +43,26 @@ def report_of(manifest: Manifest) -> Report:
             ),
             Table("To cite", ("Source", "Citation"), [(name, one["citation"]) for name, one in sources.items()]),
         ],
-        verdict=f"{len(sources):,} sources{f' and {len(given)} places of finished data' if given else ''} are there: "
-        f"{count:,} files, {size:,} bytes.",
+        verdict=_verdict(len(sources), len(given), len(passed_on), f"{count:,} files, {size:,} bytes"),
         look_at=look_at,
+    )
+
+
+def _finished(given: dict[str, dict[str, Any]], passed_on: list[list[str]]) -> list[Table]:
+    """Finished data that was fetched, and what is passed on from where it is."""
+    if not given and not passed_on:
+        return []
+    columns = ("revision", "files", "bytes", "licence")
+    rows = [(name, *(one[column] for column in columns)) for name, one in given.items()]
+    rows += [(f"{option}={uri}", "as it is", "–", "–", "") for option, uri in passed_on]
+    return [Table("Finished data", ("Given as", "Revision", "Files", "Bytes", "Licence"), rows)]
+
+
+def _verdict(sources: int, given: int, passed_on: int, sums: str) -> str:
+    parts = [f"{sources:,} sources"] if sources or not given + passed_on else []
+    parts += [f"{given + passed_on:,} places of finished data"] if given + passed_on else []
+    return (
+        f"{' and '.join(parts)} are there: {sums} were fetched or digested."
+        if given + passed_on
+        else (f"{parts[0]} are there: {sums}.")
     )

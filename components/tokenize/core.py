@@ -2,7 +2,7 @@
 
 A file is one shard, whose arrays are those of its task. A large Parquet file is cut between row groups into several,
 and a second round of shards puts their arrays together (:mod:`components.tokenize.merge`). Token files of other
-programs are tasks too (:mod:`components.tokenize.given`).
+programs are tasks too (:mod:`components.tokenize.token_inputs`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from components.tokenize import given
+from components.tokenize import token_inputs
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.encode import EncodeRows, Vocabulary
-from components.tokenize.given import TakeTokens
 from components.tokenize.merge import MergeArrays
 from components.tokenize.report import report_of, sums_of
+from components.tokenize.token_inputs import TakeTokens
 from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Manifest, content_key
@@ -68,15 +68,15 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         data = read(uri)
         digest = hashlib.sha256(data).hexdigest()
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
-        other = given.discover(config.tokens, verify=config.verify)
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
         identity += [one for one in (config.window_options(),) if one]
+        other = token_inputs.discover(config.tokens, verify=config.verify)
         refs = [*found.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
             refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
-        taken = given.shards_of(other, identity, SLICING, config.max_record_bytes)
+        taken = token_inputs.shards_of(other, identity, SLICING, config.max_record_bytes)
         _refuse_one_name(found.files, other.files)
         return TokenizePlan(
             inputs=refs,
@@ -91,7 +91,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     ) -> Generator[Sequence[Shard[Vocabulary]], list[ShardRecord], TokenizePlan | None]:
         first = [shard for shards in plan.shards.values() for shard in shards]
         records = yield first
-        if config.profile == "pairmill" and not any(record.ledger.rows_out for record in records):
+        if config.profile == "pairmill" and not any(record.ledger.rows_kept for record in records):
             read = {"rows": config.rows, "tokens": config.tokens}
             raise InputError(
                 "the row files contain no row",

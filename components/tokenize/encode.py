@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -72,7 +72,8 @@ class Vocabulary:
         missing = [token for token, number in ids.items() if number is None]
         if missing:
             fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
-            hint = "train it with these special_tokens=, or choose others with boq= eoq= eoa= conditions="
+            others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
+            hint = f"train it with these special_tokens=, or choose others with {others}"
             if fit:
                 hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
@@ -141,6 +142,8 @@ class EncodeRows(Shard[Vocabulary]):
                 if config.profile == "data_io":
                     batch = _nulls_filled(batch)
                 rows.refuse_nulls(batch, uri)
+                if not context.conditions:
+                    batch = _untagged(batch)
                 with _rows_named(uri, batch.start, context):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
@@ -177,6 +180,12 @@ def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> 
 def _nulls_filled(batch: rows.Batch) -> rows.Batch:
     texts = [getattr(batch, name) for name in rows.FIELDS]
     return rows.Batch(batch.start, *(text.fill_null("") if text.null_count else text for text in texts))
+
+
+def _untagged(batch: rows.Batch) -> rows.Batch:
+    import pyarrow as pa
+
+    return replace(batch, condition=pa.repeat(pa.scalar("", batch.condition.type), len(batch)))
 
 
 def _spans(

@@ -41,7 +41,8 @@ class MergeArrays(Shard[object]):
             content_key("tokenize gather", [piece.key for piece in pieces]),
             sum(file.size for piece in pieces for file in piece.files),
             tuple((piece.folder, piece.ledger.measures["tokens"]) for piece in pieces),
-            sum(piece.ledger.rows_kept for piece in pieces),
+            # A sample gives several rows. Held-out rows are kept, and no later stage counts them.
+            sum(piece.ledger.rows_out or piece.ledger.rows_kept for piece in pieces),
             None if None in flat else sum(filter(None, flat)),
         )
 

@@ -12,6 +12,7 @@ def report_of(manifest: Manifest) -> Report:
     """The report of a finished folder."""
     ledger, measures = manifest.ledger, manifest.ledger.measures
     sums, per_byte = sums_of(manifest)
+    density = f", {per_byte:.4f} per byte of text" if sums["text_bytes"] else ""
     task_of = {name: task for task, names in manifest.data.get("pieces", {}).items() for name in names}
     by_task: dict[str, Ledger] = {}
     for name, one in manifest.shards.items():
@@ -51,7 +52,7 @@ def report_of(manifest: Manifest) -> Report:
             Bars("Tokens by task", [(task[0], task[2]) for task in tasks], "tokens"),
             Table("Tasks", ("Task", "Rows", "Tokens", "Response tokens", "Bytes per token"), tasks),
         ],
-        verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens, {per_byte:.4f} per byte of text.",
+        verdict=f"Rows: {describe_rows(ledger)}; {sums['tokens']:,} tokens{density}.",
         look_at=look_at,
     )
 

@@ -125,3 +125,14 @@ def fitting(has: Callable[[str], bool]) -> list[str]:
     most = max((len(one.tokens) for one in fit.values()), default=0)
     unlike = {one.tokens: name for name, one in reversed(fit.items()) if len(one.tokens) == most}
     return list(reversed(unlike.values()))
+
+
+def table() -> str:
+    """All templates as a Markdown table."""
+    lines = ["| template | tokenizers | boq | eoq | eoa | tags |", "|---|---|---|---|---|---|"]
+    for name, one in TEMPLATES.items():
+        tags = list(one.conditions.values())
+        cells = [f"`{name}`", one.families, f"`{one.boq}`", f"`{one.eoq}`", f"`{one.eoa}`"]
+        cells.append(f"`{tags[0]}` … `{tags[-1]}`" if tags else "none")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)

@@ -138,6 +138,28 @@ def broken(contents: Mapping[str, Content]) -> dict[str, PairmillError]:
     return {uri: error for uri, error in found if error is not None}
 
 
+class Borrowed(io.RawIOBase):
+    """A file that its reader may close, and that stays open: readers of compressed data and of JSON close theirs."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._borrowed = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._borrowed.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._borrowed.seek(offset, whence)
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        return cast(io.BufferedIOBase, self._borrowed).readinto(buffer)
+
+
 class _Digesting(io.RawIOBase):
     """Digests bytes ``[start, stop)`` of a file as they are read for the first time.
 

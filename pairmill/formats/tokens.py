@@ -273,8 +273,6 @@ def open_folder(
             raise _nothing_held_out(option, uri)
         inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
         return replace(inner, uri=uri, tasks=[replace(one, name=HELD_OUT + one.name) for one in inner.tasks])
-    if HELD_OUT + INFO in paths:
-        paths = {path for path in paths if not path.startswith(HELD_OUT)}
     names = names_in(uri, paths, tolerate_strays=tolerate_strays)
     tasks = [Dataset(name, storage.join(uri, name)) for name in names]
     read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
@@ -292,6 +290,8 @@ def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list
         InputError: a data set lacks an array.
     """
     names = []
+    if HELD_OUT + INFO in paths:  # a tokenized folder of its own
+        paths = [path for path in paths if not path.startswith(HELD_OUT)]
     for name in sorted({path.split("/", 1)[0] for path in paths if "/" in path}):
         files = [f"{name}/{array}.npy" for array in ARRAYS]
         missing = [path for path in files if path not in paths]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import email.utils
 import functools
+import io
 import os
 import re
 import time
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx
+    from _typeshed import WriteableBuffer
 
     Refuse = Callable[[httpx.Response], None]
 
@@ -34,6 +36,12 @@ _SAY_SECONDS = 30.0
 UNTOLD = "untold"
 """The version of a file if the server gives none: only the bytes tell whether it has changed."""
 _MOVED = "check whether it was moved, or pass the files that you have as raw="
+# Bytes that a reader of ranges asks for first, and at most at once, when it reads on from where it was.
+_AHEAD, _MAX_AHEAD = 64 << 10, 4 << 20
+
+
+class NoRanges(Exception):
+    """The server sends files only as a whole."""
 
 
 def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
@@ -136,6 +144,111 @@ def download(
                 raise Again(f"cut after {have()} of {_total(response)} bytes")
 
     asked(url, go_on, have)
+
+
+class Ranged(io.RawIOBase):
+    """A file over https as a seekable reader, which asks for no more than what is read and a little beyond it.
+
+    What is read in order is asked for in ranges of twice the size each time, up to 4 MiB. Any other place is asked for
+    alone.
+
+    Args:
+        url: of the file.
+        size: its bytes, if they are known.
+        expected: the wanted version, see :func:`version`; empty = the one of the first answer.
+        headers: to send. Credentials in them are not sent to another host after a redirect.
+        refuse: raises a more specific error for an answer of status 400 or more.
+        hint: next step if the file does not exist, or has another version.
+
+    Raises:
+        NoRanges: while it is read: the server does not send parts.
+        InputError: while it is read: as :func:`download`; the file is not of ``size`` bytes.
+        StorageError: while it is read: no complete answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        size: int | None = None,
+        expected: str = "",
+        headers: Mapping[str, str] | None = None,
+        refuse: Refuse | None = None,
+        hint: str = _MOVED,
+    ) -> None:
+        self._url, self._size, self._expected = url, size, expected
+        self._headers, self._refuse, self._hint = dict(headers or {}), refuse, hint
+        self._client = _client()
+        self._position, self._start, self._block = 0, 0, b""
+        self._ahead = _AHEAD
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = (0, self._position, self.size() if whence == io.SEEK_END else 0)[whence]
+        self._position = base + offset
+        return self._position
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        if self._size is None:
+            self._fetch(0, _AHEAD)
+            assert self._size is not None
+        return self._size
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer).cast("B")
+        if not len(view) or self._position >= self.size():
+            return 0
+        at = self._position - self._start
+        if not 0 <= at < len(self._block):
+            on = self._position == self._start + len(self._block)
+            self._ahead = min(2 * self._ahead, _MAX_AHEAD) if on and self._block else _AHEAD
+            self._fetch(self._position, max(len(view), self._ahead if on else 0))
+            at = 0
+        part = self._block[at : at + len(view)]
+        view[: len(part)] = part
+        self._position += len(part)
+        return len(part)
+
+    def close(self) -> None:
+        self._client.close()
+        super().close()
+
+    def _fetch(self, start: int, length: int) -> None:
+        stop = start + length if self._size is None else min(start + length, self._size)
+        self._start, self._block = start, asked(self._url, lambda: self._part(start, stop))
+
+    def _part(self, start: int, stop: int) -> bytes:
+        sent = {**self._headers, "Range": f"bytes={start}-{stop - 1}"}
+        with self._client.stream("GET", self._url, headers=sent) as response:
+            if response.status_code == 416 and not start:  # of an empty file no part can be had
+                self._size = 0
+                return b""
+            _checked(response, self._url, self._refuse, self._hint)
+            if response.status_code != 206:
+                raise NoRanges
+            now, total = _version(response), _total(response)
+            self._expected = self._expected or now
+            if now != self._expected and not self._expected.startswith(UNTOLD):
+                what = "the published version has changed"
+                raise InputError(what, where=self._url, got=now, expected=self._expected, hint=self._hint)
+            if self._size is None and total >= 0:
+                self._size = total
+            if total != self._size:
+                got, expected = f"{total} bytes", f"{self._size} bytes"
+                raise InputError("the file has another size", where=self._url, got=got, expected=expected)
+            data = response.read()
+        if _first(response) != start or len(data) != min(stop, total) - start:
+            raise Again(f"sent {len(data)} bytes from {_first(response)}, and not {start} to {min(stop, total)}")
+        return data
 
 
 def commit_of(repository: str, revision: str) -> str:

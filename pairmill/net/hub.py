@@ -104,22 +104,11 @@ def download(repository: Repository, commit: str, file: RemoteFile, target: Path
         InputError: the repository is gated or gone, or the bytes were wrong, twice.
         StorageError: the Hub does not answer.
     """
-    from huggingface_hub import hf_hub_url, hf_raise_for_status
-    from huggingface_hub.utils._headers import build_hf_headers
-
-    url = hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
     where = f"{repository.name} {file.path}"
-
-    def refuse(response: Any) -> None:
-        try:
-            response.read()
-            hf_raise_for_status(response)
-        except Exception as error:
-            raise translated(error, where, repository) from error
-
+    url, headers, refuse = _request(repository, commit, file)
     wrong = ""
     for _ in range(2):
-        http.download(url, target, note, size=file.size, headers=build_hf_headers(), refuse=refuse)
+        http.download(url, target, note, size=file.size, headers=headers, refuse=refuse)
         sha256, wrong = _checked(file, target)
         if not wrong:
             return sha256
@@ -131,6 +120,34 @@ def download(repository: Repository, commit: str, file: RemoteFile, target: Path
         got=wrong,
         hint="a proxy or mirror may have damaged them; run the same command later",
     )
+
+
+def opened(repository: Repository, commit: str, file: RemoteFile) -> http.Ranged:
+    """A reader of a file that asks for what is read of it. Its bytes cannot be checked against the file's digest.
+
+    Raises as ``download``, while it is read.
+    """
+    url, headers, refuse = _request(repository, commit, file)
+    # At a commit a file has one version, which not every server of the Hub names alike.
+    return http.Ranged(url, size=file.size, expected=http.UNTOLD, headers=headers, refuse=refuse)
+
+
+def _request(
+    repository: Repository, commit: str, file: RemoteFile
+) -> tuple[str, dict[str, str], Callable[[Any], None]]:
+    """The address of a file, the headers to send, and what raises our error for a refusal."""
+    from huggingface_hub import hf_hub_url, hf_raise_for_status
+    from huggingface_hub.utils._headers import build_hf_headers
+
+    def refuse(response: Any) -> None:
+        try:
+            response.read()
+            hf_raise_for_status(response)
+        except Exception as error:
+            raise translated(error, f"{repository.name} {file.path}", repository) from error
+
+    url = hf_hub_url(repository.name, file.path, repo_type=repository.kind, revision=commit)
+    return url, build_hf_headers(), refuse
 
 
 def _checked(file: RemoteFile, local: Path) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from pairmill.storage.local import LocalStore
 from pairmill.storage.uris import OBJECT_STORES, bucket_and_key, is_top, join, local_path, name_of, parent_of, scheme
 
 __all__ = [
+    "OBJECT_STORES",
     "Entry",
     "LocalStore",
     "Store",

@@ -22,8 +22,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pairmill.formats import tokens
 from sources.datasets import tasksource
-from tests.support import tools
+from tests.support import split, tools
 from tests.support.helpers import PATIENCE
 from tests.support.tools import World
 
@@ -379,3 +380,68 @@ def test_tokenize(what: str, world: World, tmp_path: Path) -> None:
         lambda root: shards.append(len(tools.records(root, "tokenize"))),
     )
     assert shards == ([1, 6 if FULL else 9] if "2000" in what else [1, 1])
+
+
+def documents_jsonl(path: Path, size: int) -> None:
+    """A few documents of 2 MB."""
+    path.parent.mkdir(parents=True)
+    texts = Texts(1)
+    with path.open("w") as file:
+        for _ in range(size // (2 * MB)):
+            text = "日本語 ".join(texts.some(2 * MB // LENGTH, LENGTH))
+            file.write(json.dumps({"condition": "", "instruction": "", "response": text}, ensure_ascii=False) + "\n")
+
+
+def test_tokenize_documents(world: World, tmp_path: Path) -> None:
+    compare(
+        "tokenize documents with flat files",
+        documents_jsonl,
+        "x.jsonl",
+        160 * MB if FULL else 80 * MB,
+        tmp_path,
+        lambda rows, root: command("tokenize", rows=rows, tokenizer=world.tokenizer, root=root, windows=True),
+        MOST_TOKENIZE,
+    )
+
+
+def tokenized_documents(folder: Path, size: int) -> None:
+    """Documents of 12 MB of tokens, each a byte of one character of three, and two that delimit."""
+    (folder / "docs").mkdir(parents=True)
+    vocabulary = split.Vocabulary()
+    (folder / "tokenizer.json").write_bytes(vocabulary.json())
+    (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": vocabulary.size}))
+    length = 3 * MB
+    character = list("日".encode())
+    document = np.array([256, 257, *character * (length // 3 - 1), 258], "<u4")
+    count = max(2, size // document.nbytes)
+    with tokens.NpyWriter(folder / "docs" / "tokens.npy", np.uint32) as file:
+        for _ in range(count):
+            file.append(document)
+    starts = np.arange(count, dtype=np.uint64) * len(document)
+    columns = (starts, np.full_like(starts, 2), starts + 2, np.full_like(starts, len(document) - 2))
+    for name, values in zip(tokens.INDEX, columns, strict=True):
+        np.save(folder / "docs" / f"{name}.npy", values.astype(np.uint64))
+
+
+def test_sample_splits_documents(tmp_path: Path) -> None:
+    rules = tools.rules(tmp_path / "rules.yaml", "- prefix: docs\n  long_context: split\n")
+    seen = []
+
+    def look(root: Path) -> None:
+        measures = tools.read_manifest(root / "sampled")["ledger"]["measures"]
+        seen.append((measures["split_pieces"], measures["split_tokens"]))
+
+    compare(
+        "sample documents in pieces",
+        tokenized_documents,
+        "",
+        (2000 if FULL else 400) * MB,
+        tmp_path,
+        lambda given, root: tools.command(  # in its usual scale: some of its numbers are flags of files
+            "sample", tokenized_path=given, output_path=root / "sampled", prefix_config_path=rules, epochs=1, workers=1
+        ),
+        look=look,
+    )
+    (few, _), (many, tokens_split) = seen
+    assert many > (TIMES - 1) * few > 1000
+    assert tokens_split > 100 * MB / 4

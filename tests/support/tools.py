@@ -407,10 +407,15 @@ def rules(path: Path, text: str = "") -> Path:
     return write_text(path, text or "- prefix: dmmath__\n  max_per_file: 500\n- prefix: sudoku_extreme__\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a file."""
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
 def read_manifest(top: Path) -> dict[str, Any]:
     """The manifest of a finished folder."""
-    found: dict[str, Any] = json.loads((top / MANIFEST).read_bytes())
-    return found
+    return read_json(top / MANIFEST)
 
 
 def remove(top: Path) -> None:

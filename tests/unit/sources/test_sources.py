@@ -950,6 +950,11 @@ GOOD: dict[str, Any] = {
     "textbookreasoning": {"question": "q", "answer": "s", "reference_answer": "a"},
     "theoremqa": {**THEOREM, "id": 1},
     "webinstruct_verified": {"question": "q", "answer": "a"},
+    "c4": {"text": "a page", "timestamp": "2019-04-25T12:57:54Z", "url": "https://a.example"},
+    "bookcorpus": {"text": "a block", "sentences": 3, "empty": 0},
+    "the_stack": {"content": "x = 1", "lang": "Python", "max_stars_repo_licenses": ["MIT"]},
+    "cc_news": {"title": "a title", "text": "an article", "date": "2018-01-02 03:04:05", "domain": "a.example"},
+    "arxiv": {"id": "0704.0001", "title": "a title", "abstract": "an abstract", "categories": ["math.CO cs.CL"]},
 }
 # Of these a reader of their own promises texts in a list or pair; the others have to take whatever stands in a file.
 TEXTS_ALONE: tuple[str, ...] = ()
@@ -999,13 +1004,13 @@ def test_no_record_makes_a_source_raise(name: str, profile: Profile) -> None:
     for _ in range(1_000):
         record = changed(rng, GOOD[name], name in TEXTS_ALONE)
         context = Context(profile, rng.choice(TAGS.get(name, ("",))))
-        rows, drops = checked(parse_record(source, record, context), profile)
+        rows, drops = checked(parse_record(source, record, context), profile, documents=source.documents)
         assert rows or drops
         assert all(isinstance(drop, Drop) and drop.reason.replace("_", "a").isalnum() for drop in drops)
         for label, row in rows:
             assert isinstance(label, str)
-            assert row.condition or profile == "data_io"
-            for text in (row.instruction, row.response):
+            assert bool(row.condition) != source.documents or profile == "data_io"
+            for text in (row.instruction, row.response)[source.documents :]:
                 assert text is None or isinstance(text.encode(), bytes)
                 assert profile == "data_io" or (text is not None and text.strip())
         rows_of_all += len(rows)

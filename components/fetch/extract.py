@@ -1,0 +1,281 @@
+"""The beginning of a raw file, in the format that the file has: the first records, and nothing else is read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO
+
+from pairmill.engine.content import Borrowed, Content, pinned
+from pairmill.errors import InputError
+from pairmill.formats import compressed, jsonstream
+from pairmill.formats.limits import BATCH_BYTES, RECORD_BYTES
+from pairmill.formats.slices import FileSlice
+from pairmill.log import event
+from pairmill.net import http, hub
+from sources.card import COMPRESSED, suffix_of
+from sources.source import Source
+
+_BUFFER = 1 << 16
+# Arrow reads a column's pages through a buffer of this size, so a small page costs that much.
+_PAGE_BUFFER = 1 << 18
+_BATCH_ROWS = 1024
+
+
+class _Whole(Exception):
+    """The file cannot be cut between records."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file that can be read in parts, and where it is.
+
+    Args:
+        path: of the published file, below its source.
+        source: name of its source, for messages.
+        repo: of a file of the Hub, its data set; with ``commit`` and ``file``.
+        url: of a file over https; with ``version``.
+        uri: of a file in storage; with ``stamp``.
+    """
+
+    path: str
+    source: str
+    repo: hub.Repository | None = None
+    commit: str = ""
+    file: hub.RemoteFile | None = None
+    url: str = ""
+    version: str = ""
+    uri: str = ""
+    stamp: str = ""
+
+    @property
+    def where(self) -> str:
+        """The file, for messages."""
+        return self.url or self.uri or f"{self.repo and self.repo.name} {self.path}"
+
+    @property
+    def hint(self) -> str:
+        """What to do if the file is another one now."""
+        return f"update={self.source} takes what is published now; raw= what you have"
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """The file, seekable. Of a remote one only what is read is asked for.
+
+        Raises:
+            NoRanges: while it is read: the server sends files as a whole only.
+        """
+        if self.uri:
+            with pinned(self.uri, Content(stamp=self.stamp)) as file:
+                yield file
+            return
+        raw: http.Ranged
+        if self.repo is not None and self.file is not None:
+            raw = hub.opened(self.repo, self.commit, self.file)
+        else:
+            raw = http.Ranged(self.url, expected=self.version, hint=self.hint)
+        with raw, io.BufferedReader(raw, _BUFFER) as buffered:
+            yield buffered
+
+    def fetched(self, folder: Path) -> Path:
+        """The whole file, downloaded to a folder of this machine, where a download goes on that was interrupted."""
+        local, note = folder / "whole", folder / "version"
+        if self.repo is not None and self.file is not None:
+            hub.download(self.repo, self.commit, self.file, local, note)
+        else:
+            expected = http.UNTOLD if self.version.startswith(http.UNTOLD) else self.version
+            http.download(self.url, local, note, expected=expected, hint=self.hint)
+        return local
+
+
+def extract(place: Place, limit: int, target: Path, scratch: Path, source: Source) -> int:
+    """Write the first records of a file to ``target``, in the file's own format; return their number.
+
+    A file that cannot be cut between records is copied as it is, and its records are counted up to ``limit``.
+
+    Args:
+        place: the file.
+        limit: how many records are wanted, at least 1.
+        target: local file to make.
+        scratch: local folder of this shard, for a file that has to be downloaded as a whole.
+        source: reads the file.
+
+    Raises:
+        InputError: the file is damaged, or no longer what was locked.
+        StorageError: it cannot be read.
+    """
+    kind = suffix_of(place.path)
+    cut = {".parquet": _parquet, ".jsonl": _lines, ".csv": _csv, ".json": _json}.get(kind)
+    if kind == ".txt" and source.lines_per_record > 1:
+        cut = _lines
+    with suppress(_Whole):
+        try:
+            if cut is not None:
+                with place.opened() as file:
+                    return cut(place, file, limit, target, source.lines_per_record)
+        except http.NoRanges:
+            event(f"fetch: {place.where}: the server sends no parts of files; downloading all of it")
+            assert cut is not None
+            with place.fetched(scratch).open("rb") as file:
+                return cut(place, file, limit, target, source.lines_per_record)
+    event(f"fetch: {place.where} is not cut between records; the extract has all of it")
+    with place.opened() if place.uri else place.fetched(scratch).open("rb") as file, target.open("wb") as out:
+        shutil.copyfileobj(file, out, 1 << 20)
+    piece = FileSlice(place.path, str(target), size=target.stat().st_size)
+    return sum(1 for _ in islice(source.read(piece, "pairmill"), limit))
+
+
+def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: int) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    written = 0
+    try:
+        parquet = pq.ParquetFile(file, buffer_size=_PAGE_BUFFER, pre_buffer=False)
+        with pq.ParquetWriter(target, parquet.schema_arrow) as writer:
+            for group in range(parquet.metadata.num_row_groups):
+                meta = parquet.metadata.row_group(group)
+                left = limit - written
+                if not left:
+                    break
+                per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
+                size = max(1, min(left, _BATCH_ROWS, BATCH_BYTES // per_row))
+                batches = parquet.iter_batches(size, row_groups=[group], use_threads=False)
+                tables = _tables(batches, left)
+                for table in tables:
+                    writer.write_table(table)
+                    written += len(table)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise InputError(
+            "not a readable Parquet file", where=place.where, got=str(error).splitlines()[0], hint=place.hint
+        ) from error
+    return written
+
+
+def _tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
+    """The first ``most`` rows of some batches, in tables large enough to be row groups."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    while most > 0 and (batch := next(batches, None)) is not None:
+        held.append(batch.slice(0, most))
+        most -= len(held[-1])
+        if sum(one.nbytes for one in held) >= BATCH_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _lines(place: Place, file: BinaryIO, limit: int, target: Path, lines_per_record: int) -> int:
+    """Lines as they are; those of white space alone do not count."""
+    count = 0
+    with _texts(place, file, target) as (lines, out):
+        while count < limit * lines_per_record and (line := _line(lines)):
+            out.write(line)
+            count += bool(line.strip())
+    return -(-count // lines_per_record)
+
+
+def _csv(place: Place, file: BinaryIO, limit: int, target: Path, _: int) -> int:
+    """The header, and records; a quoted field may have line ends."""
+    csv.field_size_limit(RECORD_BYTES)
+    count = -1
+    with _texts(place, file, target) as (lines, out):
+        read: list[bytes] = []
+
+        def texts() -> Iterator[str]:
+            while line := _line(lines):
+                read.append(line)
+                yield line.decode("latin-1")  # what the grammar knows is ASCII
+
+        reader = csv.reader(texts(), strict=True)
+        try:
+            while count < limit:
+                fields = next(reader, None)
+                if fields is None:
+                    break
+                count += bool(fields)
+                out.writelines(read)
+                read.clear()
+        except csv.Error as error:
+            raise _Whole from error
+    return max(count, 0)
+
+
+def _json(place: Place, file: BinaryIO, limit: int, target: Path, lines_per_record: int) -> int:
+    """The elements of an array; of JSON Lines under that name the lines."""
+    packed = PurePosixPath(place.path).suffix in COMPRESSED
+    if packed or not jsonstream.is_array(file):
+        if not packed:
+            _require_lines(file)
+        return _lines(place, file, limit, target, lines_per_record)
+    count = 0
+    kept: Any = Borrowed(file)
+    values: Any = jsonstream.array(place.where, file=kept)
+    with closing(values) as elements, target.open("w", encoding="utf-8") as out:
+        out.write("[")
+        for count, element in enumerate(islice(elements, limit), 1):
+            out.write(("," if count > 1 else "") + "\n" + json.dumps(element))
+        out.write("\n]\n")
+    return count
+
+
+def _require_lines(file: BinaryIO) -> None:
+    """Raise _Whole unless the first line is a JSON value: an object may be the whole file."""
+    line = file.readline(RECORD_BYTES)
+    while line.isspace():
+        line = file.readline(RECORD_BYTES)
+    file.seek(0)
+    try:
+        json.loads(line or b"0")
+    except (ValueError, RecursionError) as error:
+        raise _Whole from error
+
+
+def _line(lines: IO[bytes]) -> bytes:
+    line = lines.readline(RECORD_BYTES + 1)
+    if len(line) > RECORD_BYTES:
+        raise _Whole
+    return line
+
+
+@contextmanager
+def _texts(place: Place, file: BinaryIO, target: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A file of lines to read, and one to write with the same compression."""
+    suffix = PurePosixPath(place.path).suffix
+    with ExitStack() as stack:
+        stack.enter_context(compressed.damage(place.where))
+        out: IO[bytes] = stack.enter_context(target.open("wb"))
+        if suffix not in COMPRESSED:
+            yield file, out
+            return
+        with _packed(suffix, out) as packer:
+            kept: Any = Borrowed(file)
+            content = stack.enter_context(compressed.decompressed(kept, suffix))
+            yield content, packer
+
+
+def _packed(suffix: str, out: IO[bytes]) -> Any:
+    import bz2
+    import gzip
+    import lzma
+
+    import pyarrow as pa
+
+    kinds: dict[str, Callable[[], Any]] = {
+        ".gz": lambda: gzip.GzipFile("", "wb", compresslevel=6, fileobj=out, mtime=0),
+        ".bz2": lambda: bz2.BZ2File(out, "wb"),
+        ".xz": lambda: lzma.LZMAFile(out, "wb"),  # noqa: SIM115
+        ".zst": lambda: pa.CompressedOutputStream(pa.PythonFile(out, "w"), "zstd"),
+    }
+    return kinds[suffix]()
