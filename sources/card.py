@@ -23,7 +23,7 @@ _TAG = "tag:yaml.org,2002:"
 _TAGS = frozenset({"", "str", "seq", "map", "int", "float", "bool", "null", "timestamp"})
 _MEND = "correct the card, or name the files with files: in a YAML source (docs/sources.md)"
 
-DATA = (".parquet", ".jsonl", ".json", ".csv", ".txt")
+DATA = (".parquet", ".jsonl", ".json", ".csv", ".tsv", ".txt")
 READABLE = DATA[:-1]
 """Files that make records without further code."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
@@ -21,12 +21,10 @@ from sources.datasets import SOURCES
 from sources.names import safe_name
 from sources.origin import Given, Hub, HubRows, Origin
 from sources.raw import is_within
+from sources.tags import TAGS
 from sources.template import Template
 
 T = TypeVar("T")
-
-TAGS = ("direct", "cot", "noisy", "synth")
-"""The tags that a condition is made of."""
 
 REQUIRED = ("name", "condition", "instruction", "response")
 """Required of pairs. ``text`` (documents) and ``turns`` (chats) take the place of the last two."""
@@ -36,6 +34,7 @@ KEYS = (
     *("name", "hub", "files", "condition", "instruction", "response", "where", "strip", "format", "output"),
     *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
     *("text", "each", "turns", *CHAT_KEYS),
+    *("delimiter", "quote", "header", "encoding", "records", "tags"),
 )
 """All keys. Beside the required ones a file has ``hub``, ``files`` or both."""
 
@@ -117,6 +116,10 @@ class Description:
         """Where an entry is."""
         return f"{self.uri} line {self._entries[key].line}, {key}"
 
+    def has(self, key: str) -> bool:
+        """Whether there is such an entry."""
+        return key in self._entries
+
     def text(self, key: str, default: str = "") -> str:
         """A text."""
         return self._text(key, self._entries[key].value, "a text") if key in self._entries else default
@@ -138,7 +141,7 @@ class Description:
             if isinstance(value, bool | int | float):
                 hint = f"quote a text that looks like one: '{value}'"
             raise self.wrong(key, "not a text", got=_shown(value), expected=expected, hint=hint)
-        if not value.strip():
+        if not value.strip() and (not value or key != "delimiter"):
             raise self.wrong(key, "the text is empty", expected=expected)
         try:
             value.encode()
@@ -206,19 +209,22 @@ class Description:
             raise self.wrong("name", "a built-in source has this name", got=name, expected="another name")
         return name
 
-    def condition(self) -> str | Template:
-        """The condition of every row, or the template that gives it."""
+    def condition(self, own: Collection[str] = ()) -> str | Template:
+        """The condition of every row, or the template that gives it; ``own`` are tags beside :data:`TAGS`."""
         if "condition" not in self._entries:
             return ""
         text = self.text("condition")
         if "{" in text or "}" in text:
             return self.parsed("condition", Template.parse)
         tags = tags_of(text)
-        wrong = wrong_tag(tags)
+        known = (*TAGS, *own)
+        wrong = wrong_tag(tags, known)
         if wrong is not None:
-            hint = "" if wrong in TAGS else did_you_mean(wrong, TAGS)
-            what = "the same tag occurs twice" if wrong in TAGS else "unknown tag"
-            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(TAGS)}", hint=hint)
+            hint = did_you_mean(wrong, known) or f"for a tag of your own write tags: ['{wrong}=<|{wrong}|>']"
+            if wrong in known:
+                hint = ""
+            what = "the same tag occurs twice" if wrong in known else "unknown tag"
+            raise self.wrong("condition", what, got=repr(wrong), expected=f"some of {', '.join(known)}", hint=hint)
         return ",".join(tags)
 
     def output(self, name: str) -> str:
@@ -395,9 +401,9 @@ def tags_of(condition: str) -> list[str]:
     return [tag.strip() for tag in condition.split(",")]
 
 
-def wrong_tag(tags: Sequence[str]) -> str | None:
+def wrong_tag(tags: Sequence[str], known: Collection[str] = TAGS) -> str | None:
     """The first tag that is unknown or occurs twice."""
-    return next((tag for place, tag in enumerate(tags) if tag not in TAGS or tag in tags[:place]), None)
+    return next((tag for place, tag in enumerate(tags) if tag not in known or tag in tags[:place]), None)
 
 
 def _shown(value: Any) -> str:

@@ -14,17 +14,19 @@ import yaml
 
 from pairmill.engine.manifest import canonical
 from pairmill.engine.options import Profile
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, UsageError, did_you_mean
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources.attributes import Attributes
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
 from sources.chats import Chats
-from sources.description import TAGS, Description, tags_of, wrong_tag
+from sources.description import Description, tags_of, wrong_tag
+from sources.dialect import described
 from sources.expression import Expression, Failed
+from sources.filters import Filtered, printed
 from sources.missing_paths import Watched, kind_of, names_at, nearest
 from sources.origin import HubRows
-from sources.paths import First, Path, Step
+from sources.paths import MISSING, First, Path, Step
 from sources.patterns import matching
 from sources.readers import whole_file
 from sources.source import (
@@ -33,7 +35,6 @@ from sources.source import (
     Drop,
     Finding,
     Malformed,
-    MalformedRecord,
     Note,
     Parsed,
     Record,
@@ -42,10 +43,12 @@ from sources.source import (
     WrongAttribute,
     shown,
 )
-from sources.template import Template, print_number
+from sources.tags import TAGS, own_tags
+from sources.template import Template, Value, paths_of
 
 # Raised when an unchanged YAML file gives other rows than before.
 _MEANING = 2
+_MEANING_OF_TEMPLATES = "templates take booleans, dates and decimals, and have optional parts"
 _UNSTATED = "none stated"
 
 
@@ -66,7 +69,9 @@ class Mapped(Source):
         self._splits = file.texts("split", ("train",))
         self._config = file.text("config")
         origin, self._patterns = file.origin(self._config, self._splits)
-        self._condition = file.condition()
+        dialect, tags = described(file, self._patterns), own_tags(file)
+        self._known_tags = (*TAGS, *tags)
+        self._condition = file.condition(tags)
         self._where = file.parsed("where", Expression) if file.text("where") else None
         self._strip = file.flag("strip", default=True)
         self._chats = Chats.of(file, strip=self._strip)
@@ -79,11 +84,17 @@ class Mapped(Source):
             self._texts["condition"] = self._condition
         self._attributes = Attributes(file)
         output = file.output(name)
-        needed = [path.column for text in self._texts.values() for path in text.paths]
+        needed = [path.column for text in self._texts.values() for path in text.needed]
+        optional = [path.column for text in self._texts.values() for path in text.paths if path.column not in needed]
         if self._chats is not None:
             needed.append(self._chats.turns.column)
-        optional = self._where.optional if self._where else ()
-        needed += [column for column in (self._where.columns if self._where else ()) if column not in optional]
+        asked = self._where.optional if self._where else ()
+        needed += [column for column in (self._where.columns if self._where else ()) if column not in asked]
+        optional += [*asked, *self._attributes.columns]
+        unnamed = [column for column in needed if dialect.header and column not in dialect.header]
+        if unnamed:
+            got, hint = ", ".join(dialect.header), did_you_mean(unnamed[0], dialect.header)
+            raise file.wrong("header", f"no column {unnamed[0]!r}", got=got, expected=", ".join(needed), hint=hint)
         meaning = [
             [file.text(key) for key in ("condition", "instruction", "response", "where")],
             # Which files, in which order: the files themselves are known by their content.
@@ -93,9 +104,13 @@ class Mapped(Source):
         ]
         if "text" in file:
             meaning.append([file.text("text"), file.whole_files])
+        if any(text.braces for text in self._texts.values()):
+            meaning.append(_MEANING_OF_TEMPLATES)
+        # Entries of their own, so that a description without them keeps its version.
+        meaning += [dialect.meaning] if dialect.meaning else []
+        meaning += [sorted(tags)] if tags else []
         # Shards know a source by name and version, so another meaning is another version.
         self._meaning = [_MEANING, meaning]
-        optional = (*optional, *(column for column in self._attributes.columns if column not in optional))
         # Other sources are classes with one instance, which have these as class variables.
         vars(self).update(
             name=name,
@@ -104,7 +119,10 @@ class Mapped(Source):
             licence=file.text("licence", _UNSTATED),
             citation=file.text("citation", _UNSTATED),
             fields=tuple(dict.fromkeys(needed)),
-            optional=tuple(column for column in optional if column not in needed),
+            optional=tuple(dict.fromkeys(column for column in optional if column not in needed)),
+            dialect=dialect,
+            lines_per_record=1 if dialect.is_cut else 0,
+            tags=tags,
             described_in=file.uri,
             attributes=self._attributes.types,
             limit=file.number("limit"),
@@ -130,7 +148,7 @@ class Mapped(Source):
     def _watched(self, file: Description) -> Iterator[Watched]:
         asked = self._where.asked if self._where else ()
         read = [("where", path) for path in (self._where.paths if self._where else ())]
-        read += [(key, path) for key, text in self._texts.items() for path in text.paths]
+        read += [(key, path) for key, text in self._texts.items() for path in text.needed]
         read += [("turns", self._chats.turns)] if self._chats else []
         known: set[tuple[Step, ...]] = {path.steps for path in asked}
         for key, path in read:
@@ -212,7 +230,7 @@ class Mapped(Source):
         if self._strip:
             instruction, response = instruction.strip(), response.strip()
         tags = tags_of(self._condition if isinstance(self._condition, str) else self._condition.of(record))
-        if self._condition and wrong_tag(tags) is not None:
+        if self._condition and wrong_tag(tags, self._known_tags) is not None:
             return Malformed("unknown_condition")
         if turns:
             condition = ",".join(tags)
@@ -242,15 +260,26 @@ class Mapped(Source):
             if found.found:
                 return found
         for key, text in self._texts.items():
-            for path in text.paths:
-                try:
-                    text.at(path, record)
-                except MalformedRecord as error:
-                    if error.why == why:
-                        return self._explain_text(record, key, text, path)
+            for value, error in text.wrong(record):
+                if error.why == why:
+                    return self._explain_text(record, key, text, value)
         if why.reason == "unknown_condition" and isinstance(self._condition, Template):
-            return Finding(shown(self._condition.of(record)), f"condition: some of {', '.join(TAGS)}")
+            return self._explain_condition(self._condition.of(record))
         return Finding(shown(record))
+
+    def explain_unread(self, why: Malformed) -> Finding:
+        if why.reason == "invalid_utf8":
+            return Finding("bytes that are not UTF-8", "encoding: cp1252")
+        return Finding("")
+
+    def _explain_condition(self, condition: str) -> Finding:
+        """The tag that is not known, and the line that makes it one."""
+        wrong = wrong_tag(tags_of(condition), self._known_tags)
+        some = f"condition: some of {', '.join(self._known_tags)}"
+        if wrong is None or not re.fullmatch(r"[a-z0-9_-]+", wrong) or wrong in self._known_tags:
+            return Finding(shown(condition), some)
+        own = [f"{tag}={token}" for tag, token in self.tags.items()] + [f"{wrong}=<|{wrong}|>"]
+        return Finding(shown(condition), f"tags: {json.dumps(own)} or {some}")
 
     def _explain_where(self, record: Any) -> Finding:
         """What ``where`` fails on, and, if it helps, the condition that reads numbers from texts."""
@@ -270,20 +299,42 @@ class Mapped(Source):
             return Finding(str(error), _line("where", text))
         return Finding(shown(record))
 
-    def _explain_text(self, record: Any, key: str, text: Template, path: Path) -> Finding:
-        """What is at a path where no text is, and the line that takes or leaves out such records, if there is one."""
-        depth, value = path.reach(record)
+    def _explain_text(self, record: Any, key: str, text: Template, value: Value) -> Finding:
+        """What is at a path where no text is, and the lines that take or leave out such records, if there are some."""
+        path = next((one for one in paths_of(value) if one.find(record) in (None, MISSING)), paths_of(value)[0])
+        depth, found = path.reach(record)
+        optional = [_line(key, line) for line in [text.without(value)] if line]
         if depth < len(path.steps):
-            near = nearest(path, depth, names_at(value, path.steps[depth]))
-            line = self._only_with(path) if near is None else _line(key, text.instead(path, near.text))
-            return Finding(kind_of(value), line)
-        if value is None:
-            return Finding("null", self._only_with(path))
-        if print_number(value) is not None and not text.braces:
-            return Finding(f"the number {value}", _line(key, f"{{{path.text}}}"))
-        inside = _text_inside(value)
-        line = _line(key, text.instead(path, path.text + inside)) if inside else ""
-        return Finding(kind_of(value) if isinstance(value, bool | dict | list) else shown(value), line)
+            near = nearest(path, depth, names_at(found, path.steps[depth]))
+            if near is None:
+                return Finding(kind_of(found), _either(*optional, self._only_with(path)))
+            return Finding(kind_of(found), _line(key, text.instead(value, near.text)))
+        if found is None:
+            return Finding("null", _either(*optional, self._only_with(path)))
+        if isinstance(value, Filtered):
+            return self._explain_filtered(record, key, text, value)
+        if isinstance(found, list | dict):
+            return Finding(kind_of(found), _either(*(_line(key, line) for line in _taking(text, path, found))))
+        said = kind_of(found) if isinstance(found, bool) else shown(found)
+        if printed(found) is None or text.braces:
+            return Finding(said)
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        return Finding(f"the number {found}" if is_number else said, _line(key, f"{{{path.text}}}"))
+
+    def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
+        """What a filter does not take, and the line that does."""
+        found = value.path.find(record)
+        odd = [item for item in found if printed(item) is None] if isinstance(found, list) else []
+        if odd:
+            line = "" if odd[0] is None else f"{value.path.text}|json"
+            found_there = f"{kind_of(odd[0])} in {kind_of(found)}"
+        elif isinstance(found, list):
+            line = "" if value.other else f"{value.path.text}|numbered"
+            found_there = f"{shown(value.other.find(record))} for {kind_of(found)}" if value.other else kind_of(found)
+        else:
+            line = value.path.text + ("" if printed(found) is not None else "|json")
+            found_there = kind_of(found) if isinstance(found, bool | dict) else shown(found)
+        return Finding(found_there, _line(key, text.instead(value, line)) if line else "")
 
     def _only_with(self, path: Path) -> str:
         """The line that leaves out records without a value at the path."""
@@ -306,8 +357,8 @@ class _Chat:
     @classmethod
     def of(cls, instruction: Template, response: Template) -> _Chat | None:
         """The conversation that both texts read, if they read one."""
-        for asked in instruction.paths:
-            for answered in response.paths:
+        for asked in instruction.needed:
+            for answered in response.needed:
                 pairs = zip(asked.steps, answered.steps, strict=False)
                 depth = next((at for at, (one, other) in enumerate(pairs) if one != other), 0)
                 steps = asked.steps[depth : depth + 2], answered.steps[depth : depth + 2]
@@ -341,6 +392,24 @@ def _line(key: str, value: str) -> str:
     except yaml.YAMLError:
         plain = False
     return f"{key}: {value if plain else json.dumps(value, ensure_ascii=False)}"
+
+
+def _either(*lines: str) -> str:
+    """Lines of which one is to be written."""
+    return " or ".join(dict.fromkeys(line for line in lines if line))
+
+
+def _taking(text: Template, path: Path, value: list[Any] | dict[Any, Any]) -> list[str]:
+    """Texts with something in the place of a path that takes the list or object there."""
+    inside = _text_inside(value)
+    found = [text.instead(path, path.text + inside)] if inside else []
+    if isinstance(value, list) and all(printed(item) is not None for item in value):
+        return [_braced(text, path, "lines"), *found]
+    return found or [_braced(text, path, "json")]
+
+
+def _braced(text: Template, path: Path, name: str) -> str:
+    return text.instead(path, f"{path.text}|{name}") if text.braces else f"{{{path.text}|{name}}}"
 
 
 def _text_inside(value: Any) -> str:

@@ -11,7 +11,8 @@ import csv
 import io
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,11 @@ from pairmill.engine.options import Profile
 from pairmill.errors import InputError, did_you_mean
 from pairmill.formats import compressed, jsonstream, limits, rows
 from pairmill.formats.slices import FileSlice
+from sources import json_shapes
 from sources.card import COMPRESSED, READABLE, suffix_of
+from sources.dialect import UTF8, Dialect
 from sources.origin import HubRows
+from sources.recode import Recoded
 from sources.source import Malformed, Record, Source
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 # Python's own 8 KiB hold few lines.
 _BUFFER = 1 << 18
+# What a header that is one column may have between its names, as a description writes it.
+_DELIMITERS = {"\t": "tab", ";": "';'", "|": "'|'", ",": "','"}
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UNPACK = "pack it again with plain members"
 
 
@@ -37,11 +44,11 @@ def read(piece: FileSlice, source: Source) -> Iterator[Record]:
         case ".parquet":
             return parquet(piece, source)
         case ".jsonl":
-            return json_lines(piece)
+            return _named(json_lines(piece, source), source.dialect)
         case ".json":
-            return json_file(piece)
-        case ".csv":
-            return csv_dicts(piece, source)
+            return _named(json_file(piece, source), source.dialect)
+        case ".csv" | ".tsv":
+            return _named(csv_dicts(piece, source), source.dialect)
     raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
 
 
@@ -127,9 +134,17 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
         yield dict(zip(names, values, strict=True))
 
 
-def json_lines(piece: FileSlice) -> Iterator[Record]:
+def _named(records: Iterator[Record], dialect: Dialect) -> Iterator[Record]:
+    """The same, with a reason that says which encoding some bytes are not."""
+    if dialect.encoding == UTF8:
+        return records
+    wrong, said = Malformed("invalid_utf8"), Malformed(f"invalid_{dialect.encoding.replace('-', '_')}")
+    return ((place, said if record == wrong else record) for place, record in records)
+
+
+def json_lines(piece: FileSlice, source: Source) -> Iterator[Record]:
     """One JSON value a line. Empty lines are skipped, NaN and Infinity accepted."""
-    with _lines(piece) as (lines, watch):
+    with _lines(piece, source) as (lines, watch):
         yield from _json_values(lines, watch, piece)
 
 
@@ -154,10 +169,17 @@ def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> I
             yield number, Malformed("invalid_json")
 
 
-def json_file(piece: FileSlice) -> Iterator[Record]:
-    """The elements of a JSON array, or JSON Lines under the name ``.json``."""
+def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
+    """The elements of a JSON array, the records within an object, or JSON Lines under the name ``.json``.
+
+    Raises:
+        InputError: the file is not JSON, or a described source's file is an object without the records.
+    """
+    if source.described_in:
+        yield from _described_json(piece, source)
+        return
     if PurePosixPath(piece.path).suffix in COMPRESSED:
-        yield from json_lines(piece)
+        yield from json_lines(piece, source)
         return
     # Opened once, so that the first byte belongs to the same content as all others.
     with piece.opened() as file:
@@ -188,6 +210,28 @@ def whole_file(piece: FileSlice) -> Iterator[Record]:
         yield 0, Malformed("not_utf8")
         return
     yield 0, {"path": piece.path, "name": name.name, "extension": name.suffix.removeprefix("."), "text": text}
+
+
+def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
+    records = source.dialect.records
+    with _stream(piece.head(), source) as (file, _):
+        head = file.read(json_shapes.HEAD)
+    with _stream(piece, source) as (file, part):
+        if records is not None:
+            try:
+                keys, values = records.keys, records.values
+                found = jsonstream.within(piece.uri, keys, values=values, longest=piece.longest, file=file)
+                yield from enumerate(found)
+            except jsonstream.NotThere as error:
+                hint = json_shapes.hint_of(jsonstream.Outline(head), source)
+                raise InputError(
+                    error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
+                ) from error
+        elif head.lstrip().startswith(b"["):
+            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
+        else:
+            json_shapes.refuse_one_object(head, piece.uri, source)
+            yield from _json_values(*_watched(file, part), part)
 
 
 def json_object(piece: FileSlice) -> Iterator[Record]:
@@ -226,15 +270,23 @@ def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
     Raises:
         InputError: the file is not CSV, a record is too long, or a column that is read is missing or exists twice.
     """
-    header: list[str] = []
-    if piece.first:
-        with closing(_csv(piece.head())) as beginning:
+    dialect = source.dialect
+    header = list(dialect.header)
+    if header:
+        _check_columns(piece.uri, header, source)
+    elif piece.first:
+        with closing(_csv(piece.head(), source)) as beginning:
             header = next(beginning)[1]
-    for number, fields in _csv(piece):
-        if number == 0:
+    for number, fields in _csv(piece, source):
+        if number == 0 and not dialect.header:
             if isinstance(fields, Malformed):
-                raise InputError("the header is not UTF-8", where=piece.uri, hint="correct the raw data")
+                said = (
+                    f"write in {source.described_in}: encoding: cp1252, or which it is" if source.described_in else ""
+                )
+                name = "UTF-8" if dialect.encoding == UTF8 else dialect.encoding
+                raise InputError(f"the header is not {name}", where=piece.uri, hint=said or "correct the raw data")
             header = fields
+            _refuse_other_delimiter(piece, header, source)
             _check_columns(piece.uri, header, source)
         elif isinstance(fields, Malformed):
             yield number, fields
@@ -246,11 +298,29 @@ def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
             yield number, dict(zip(header, fields, strict=True))
 
 
-def _csv(piece: FileSlice) -> Generator[tuple[int, Any], None, None]:
+def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Source) -> None:
+    """Raise InputError if the header is one column that has another delimiter in it."""
+    other = next((one for one in _DELIMITERS if header and one in header[0]), "")
+    if len(header) == 1 and other and source.described_in and header[0] not in source.fields:
+        raise InputError(
+            "the header is one column",
+            where=piece.uri,
+            got=header[0][:200],
+            expected=", ".join(source.fields),
+            hint=f"write in {source.described_in}: delimiter: {_DELIMITERS[other]}",
+        )
+
+
+def _csv(piece: FileSlice, source: Source | None = None) -> Generator[tuple[int, Any], None, None]:
     csv.field_size_limit(piece.longest)
-    with _text(piece, newline="") as (file, watch):
+    dialect = source.dialect if source else Dialect()
+    with _text(piece, newline="", source=source) as (file, watch):
         watch.what = "record"
-        reader = csv.reader(file, strict=True)
+        between = dialect.between(suffix_of(piece.path))
+        if dialect.quote:
+            reader = csv.reader(file, strict=True, delimiter=between, quotechar=dialect.quote)
+        else:
+            reader = csv.reader(file, strict=True, delimiter=between, quoting=csv.QUOTE_NONE)
         try:
             for number, fields in enumerate(reader, piece.first):
                 watch.number = number
@@ -262,7 +332,8 @@ def _csv(piece: FileSlice) -> Generator[tuple[int, Any], None, None]:
             if "field limit" in str(error):
                 raise watch.too_long(watch.number + 1) from error
             where = f"{piece.uri} line {piece.first + reader.line_num}"
-            raise InputError("not valid CSV", where=where, got=str(error)) from error
+            hint = "if quotes are part of the texts, write quote: none in the YAML file" if dialect.quote else ""
+            raise InputError("not valid CSV", where=where, got=str(error), hint=hint) from error
 
 
 def line_pairs(piece: FileSlice, *, pair_empty_lines: bool) -> Iterator[Record]:
@@ -356,15 +427,27 @@ class _Watch(io.RawIOBase):
 
 
 @contextmanager
-def _lines(piece: FileSlice) -> Iterator[tuple[io.BufferedReader, _Watch]]:
-    """A file of lines, decompressed, from the piece's start to its stop."""
-    with piece.opened() as raw, compressed.damage(piece.uri):
+def _stream(piece: FileSlice, source: Source | None) -> Iterator[tuple[Any, FileSlice]]:
+    """A file decompressed and in UTF-8, and what of that the piece is."""
+    encoding = source.dialect.encoding if source else UTF8
+    with piece.opened() as raw, compressed.damage(piece.uri), ExitStack() as stack:
         suffix = PurePosixPath(piece.path).suffix
-        if suffix in COMPRESSED:
-            with compressed.decompressed(raw, suffix) as file:
-                yield _watched(file, piece)
+        file = stack.enter_context(compressed.decompressed(raw, suffix)) if suffix in COMPRESSED else raw
+        if encoding == UTF8:
+            yield file, piece
         else:
-            yield _watched(raw, piece)
+            yield io.BufferedReader(Recoded(file, piece, encoding), _BUFFER), replace(piece, start=0, stop=None)
+
+
+@contextmanager
+def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
+    """A file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
+    with _stream(piece, source) as (file, part):
+        lines, watch = _watched(file, part)
+        if source and source.described_in and part.start == 0 and lines.peek(2)[:2] in _UTF16:
+            hint = f"write in {source.described_in}: encoding: utf-16"
+            raise InputError("the file is UTF-16", where=piece.uri, expected=source.dialect.encoding, hint=hint)
+        yield lines, watch
 
 
 def _watched(file: Any, piece: FileSlice) -> tuple[io.BufferedReader, _Watch]:
@@ -373,9 +456,11 @@ def _watched(file: Any, piece: FileSlice) -> tuple[io.BufferedReader, _Watch]:
 
 
 @contextmanager
-def _text(piece: FileSlice, newline: str | None) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
+def _text(
+    piece: FileSlice, newline: str | None, source: Source | None = None
+) -> Iterator[tuple[io.TextIOWrapper, _Watch]]:
     # Invalid UTF-8 becomes surrogates, so that one bad line does not end the file.
-    with _lines(piece) as (file, watch):
+    with _lines(piece, source) as (file, watch):
         # Only the start of a file has a byte order mark.
         encoding = "utf-8-sig" if newline == "" and piece.start == 0 else "utf-8"
         yield io.TextIOWrapper(file, encoding=encoding, errors="surrogateescape", newline=newline), watch

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.card import hub_split
+from sources.dialect import Dialect
 from sources.names import safe_name
 from sources.origin import Origin
 from sources.quirks import QUIRKS, Quirks
@@ -278,6 +279,10 @@ class Source(ABC):
     """Paths that at least one record of the source must have."""
     lines_per_record: ClassVar[int] = 1
     """Of a file of lines: large files are cut between records."""
+    dialect: ClassVar[Dialect] = Dialect()
+    """How its text files are written."""
+    tags: ClassVar[Mapping[str, str]] = {}
+    """Its own condition tags, beside those that every tokenizer has, and their tokens."""
     documents: ClassVar[bool] = False
     """Whether its rows are documents: the response is the text, and the instruction is empty."""
     whole_files: ClassVar[bool] = False
@@ -333,6 +338,10 @@ class Source(ABC):
     def answering(self, answers: str) -> Source:
         """The source with other ``answers``, if its records are chats; itself if they are not, or for an empty text."""
         return self
+
+    def explain_unread(self, why: Malformed) -> Finding:
+        """The same of a record that could not be read."""
+        return Finding("")
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

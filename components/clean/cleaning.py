@@ -28,7 +28,6 @@ from sources.source import (
     ANSWERS,
     WITHHELD,
     Context,
-    Finding,
     Malformed,
     MalformedRecord,
     Note,
@@ -284,7 +283,7 @@ class _Rejects:
         self.count += 1
         self.refused += why.weight
         if why.reason not in self.reasons:
-            finding = Finding("") if unread else self._source.explain(record, why)
+            finding = self._source.explain_unread(why) if unread else self._source.explain(record, why)
             self.reasons[why.reason] = {
                 "count": 0,
                 "refused": 0,

@@ -57,6 +57,7 @@ class CleanConfig(StageConfig):
         0,
         help="read only the first this many records of each source; 0 = all, or all of the extract that fetch made",
         changes_bytes=False,
+    )
     turns: str = option(
         "",
         help="of chats: all or last, the answers that make rows, whatever the YAML files say; empty = what they say",

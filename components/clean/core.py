@@ -22,6 +22,7 @@ from components.clean.merge import Merged
 from components.clean.report import report_of
 from components.clean.sink import SCRATCH
 from pairmill import storage
+from pairmill.engine import conditions
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -36,6 +37,7 @@ from sources.origin import Given, HubRows
 from sources.raw import RawFolder
 from sources.registry import chosen, is_file
 from sources.source import Source, Unit
+from sources.tags import asked_for
 
 _FILES_PER_SHARD = 4096
 # A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
@@ -44,10 +46,11 @@ SLICING = Slicing(64 << 20, open_from=128 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class CleanPlan(StagePlan[Sources]):
-    """Args: about: what manifests say of each source."""
+    """Args: about: what manifests say of each source; conditions: their own tags, as the manifest's data has them."""
 
     shards: list[CleanPieces]
     about: dict[str, dict[str, Any]]
+    conditions: dict[str, Any]
 
 
 class Clean(Stage[CleanConfig, CleanPlan]):
@@ -142,10 +145,11 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 about[source.name]["extract"] = described(limit)
             taken = sorted({path for unit in units for path in (*unit.files, *unit.withheld)})
             refs.append(InputRef(source.name, content_key([[path, folder.digests[path]] for path in taken])[:16]))
+        own = conditions.to_data(asked_for(sources.values()))
         return CleanPlan(
             inputs=refs,
             build_context=lambda: Sources(config, sources),
-            says=about,
+            says=[about, own] if own else about,
             options={
                 "sources": list(sources),  # by name: a YAML file's path is a place
                 **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
@@ -153,6 +157,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             },
             shards=shards,
             about=about,
+            conditions=own,
         )
 
     def _shards(
@@ -294,7 +299,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             types = plan.context.by_name[name].attributes
             if types:
                 sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])
-        data = {"sources": sources, "outputs": dict(sorted(outputs.items()))}
+        data = {"sources": sources, "outputs": dict(sorted(outputs.items())), **plan.conditions}
         if config.holdout:
             held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from components.tokenize.templates import DEFAULT, TEMPLATES, template
@@ -106,3 +107,29 @@ class TokenizeConfig(StageConfig):
                 raise UsageError("not a condition", where="conditions", got=repr(item), expected="tag=token")
             found[tag] = token
         return found
+
+    def with_conditions(self, tokens: Mapping[str, str]) -> TokenizeConfig:
+        """The options with further tags and their tokens; the same object if there is none.
+
+        A tag that the option names keeps its token.
+
+        Raises:
+            UsageError: a token is already that of another tag, or a delimiter.
+        """
+        known = self.condition_tokens()
+        further = {tag: token for tag, token in tokens.items() if tag not in known}
+        taken = {self.boq: "boq", self.eoq: "eoq", self.eoa: "eoa", **{token: tag for tag, token in known.items()}}
+        for tag, token in further.items():
+            other = taken.setdefault(token, tag)
+            if other != tag:
+                raise UsageError(
+                    f"the tag {tag!r} has the token of {other}",
+                    where="conditions",
+                    got=token,
+                    expected="a token of its own",
+                    hint=f"write another one in the YAML file of the rows, tags: ['{tag}=<|{tag}|>'], "
+                    f"and run clean again, or name it here: conditions={','.join(self.conditions)},{tag}=<|{tag}|>",
+                )
+        if not further:
+            return self
+        return replace(self, conditions=[*self.conditions, *(f"{tag}={token}" for tag, token in further.items())])

@@ -40,9 +40,10 @@ SLICING = Slicing(32 << 20, open_from=8 << 20, cut_from=64 << 20)
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizePlan(StagePlan[Vocabulary]):
-    """Args: shards: those of the first round, by task."""
+    """Args: shards: those of the first round, by task; config: the options, with the tags that the rows bring."""
 
     shards: dict[str, list[EncodeRows] | list[TakeTokens]]
+    config: TokenizeConfig
 
     def pieces(self) -> dict[str, list[str]]:
         """The names of the shards of each task that is made of several, in order."""
@@ -68,6 +69,8 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         data = read(uri)
         digest = hashlib.sha256(data).hexdigest()
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
+        own = found.conditions
+        given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
         identity += [one for one in (config.window_options(),) if one]
@@ -81,9 +84,10 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         return TokenizePlan(
             inputs=refs,
             rows_expected=found.rows,
-            build_context=lambda: Vocabulary.of(config, uri, data),
+            build_context=lambda: Vocabulary.of(config, uri, data, own),
             shards={**{file.task: list(_shards(file, identity, config)) for file in found.files}, **taken},
-            options=config.window_options(),
+            options={**config.window_options(), **({"conditions": config.conditions} if config is not given else {})},
+            config=config,
         )
 
     def rounds(
@@ -135,7 +139,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "boq": config.boq,
             "eoq": config.eoq,
             "eoa": config.eoa,
-            "condition_mapping": config.condition_tokens(),
+            "condition_mapping": plan.config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
         if config.windows:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from components.tokenize import templates
@@ -24,6 +25,7 @@ from pairmill.log import event
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from pairmill.engine.conditions import Tag
     from pairmill.engine.content import Content
 
 
@@ -54,8 +56,10 @@ class Vocabulary:
     native: bool
 
     @classmethod
-    def of(cls, config: TokenizeConfig, uri: str, data: bytes) -> Self:
+    def of(cls, config: TokenizeConfig, uri: str, data: bytes, own: Mapping[str, Tag] = MappingProxyType({})) -> Self:
         """Load the tokenizer, and have the library check it: a third of a second.
+
+        ``own`` are the tags that the rows brought along.
 
         Raises:
             InputError: not a tokenizer, or it lacks a token that the options name.
@@ -74,12 +78,16 @@ class Vocabulary:
             fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
             others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
             hint = f"train it with these special_tokens=, or choose others with {others}"
-            if fit:
+            asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
+            said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
+            if asked:
+                hint = _tokens_for(asked, config)
+            elif fit:
                 hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
-                got=", ".join(dict.fromkeys(missing)),
+                got=", ".join(token + said.get(token, "") for token in dict.fromkeys(missing)),
                 expected="tokens of its vocabulary",
                 hint=hint,
             )
@@ -106,6 +114,15 @@ class Vocabulary:
     def encoder(self) -> Encoder:
         """Each worker builds its own, without the check that :meth:`of` made."""
         return Encoder.from_json(self.text, where=self.uri, checked=self.native)
+
+
+def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
+    """What to do about tags of one's own that a tokenizer has no token for."""
+    others = [item for item in config.conditions if item.partition("=")[0] not in tags]
+    return (
+        "train a tokenizer on these rows, which adds the tokens; or name tokens that this one has: conditions="
+        + ",".join([*others, *(f"{name}=…" for name in tags)])
+    )
 
 
 @dataclass(frozen=True)

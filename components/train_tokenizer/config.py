@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pairmill.engine.options import StageConfig, option
@@ -81,3 +82,8 @@ class TrainTokenizerConfig(StageConfig):
                 got=str(self.vocab_size),
                 expected=f"{_BYTES + special} or more: {_BYTES} bytes and {special} special tokens",
             )
+
+    def with_tokens(self, tokens: Sequence[str]) -> TrainTokenizerConfig:
+        """The options with further special tokens, after the others; the same object if there is none."""
+        further = [token for token in dict.fromkeys(tokens) if token not in self.special_tokens]
+        return replace(self, special_tokens=[*self.special_tokens, *further]) if further else self

@@ -37,9 +37,10 @@ _FAN_IN = 32
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan(StagePlan[TrainTokenizerConfig]):
-    """Args: shards: those of the first round."""
+    """Args: shards: those of the first round; config: the options, with the tokens that the rows ask for."""
 
     shards: list[CountWords]
+    config: TrainTokenizerConfig
 
 
 class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
@@ -66,6 +67,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
     def plan(self, config: TrainTokenizerConfig) -> TrainingPlan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
+        own = sorted(tag.token for tag in found.conditions.values())
+        asked = config.with_tokens(own)
         rules.warn_of_idle(file.task for file in found.files)
         shards = []
         limits = []
@@ -93,8 +96,10 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             rows_expected=found.rows,
             # Which characters of the longest tokens can be printed is Python's to say.
             says={"unicode": unicodedata.unidata_version},
+            options={"special_tokens": asked.special_tokens} if asked is not config else {},
             build_context=lambda: config,
             shards=shards,
+            config=asked,
         )
 
     def rounds(
@@ -120,6 +125,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             yield MergeRuns(f"{name} {start // size:05}", key, len(group), f"{name}-00000.parquet", uris)
 
     def finish(self, config: TrainTokenizerConfig, plan: TrainingPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        config = plan.config
         counted, merged = rounds
         tasks: dict[str, dict[str, int]] = {}
         held_out_of: dict[str, list[str]] = {}

@@ -7,12 +7,14 @@ taken, as in the reference: hidden files too, and links are not followed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from pairmill import storage
 from pairmill.address import refuse
+from pairmill.engine import conditions
 from pairmill.engine import manifest as manifests
+from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import File, InputRef
 from pairmill.errors import InputError
@@ -68,6 +70,8 @@ class Inputs:
     refs: list[InputRef]
     rows: int | None
     """Rows according to the manifests; None if a folder has no manifest."""
+    conditions: dict[str, Tag] = field(default_factory=dict)
+    """The tags of one's own that the rows have, according to the manifests, by name."""
 
 
 def task_name(path: str) -> str:
@@ -94,10 +98,11 @@ def discover(
     files: list[InputFile] = []
     refs: list[InputRef] = []
     rows: int | None = 0
+    own: dict[str, dict[str, Tag]] = {}
     for given in uris:
         refuse(given, option)
         uri = storage.normalise(given, option)
-        found, ref, count = _discover_one(uri, endings, option, verify, held_out)
+        found, ref, count, own[uri] = _discover_one(uri, endings, option, verify, held_out)
         if not found:
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
@@ -106,19 +111,20 @@ def discover(
         refs.append(ref)
         rows = None if rows is None or count is None else rows + count
     _refuse_collisions(files, option)
-    return Inputs(files, refs, rows)
+    return Inputs(files, refs, rows, conditions.joined(own, option))
 
 
 def _discover_one(
     uri: str, endings: set[str], role: str, verify: bool, held_out: bool
-) -> tuple[list[InputFile], InputRef, int | None]:
+) -> tuple[list[InputFile], InputRef, int | None, dict[str, Tag]]:
     store = storage.store_for(uri)
     if store.exists(uri):
         if PurePosixPath(storage.name_of(uri)).suffix not in endings:
-            return [], InputRef(role, ""), None
-        promises = _digests_above(uri)
+            return [], InputRef(role, ""), None, {}
+        above, own = _files_above(uri)
+        promises = {one: file.sha256 for one, file in above.items()}
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
-        return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None
+        return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None, own
     manifest = manifests.read_intact(uri)
     if manifest is not None:
         chosen = [
@@ -143,15 +149,15 @@ def _discover_one(
                     replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
                 ]
         rows = manifest.ledger.rows_out + (manifest.held_out if held_out else 0)
-        return files, InputRef(role, manifest.fingerprint), rows
-    above = _files_above(uri)
+        return files, InputRef(role, manifest.fingerprint), rows, conditions.of_data(manifest.data)
+    above, own = _files_above(uri)
     promises = {one: file.sha256 for one, file in above.items()}
     # What lies beside the rows of a finished folder, as attributes do, has no task.
     aside = {one for one, file in above.items() if not file.task}
     listed = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
     paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
-    return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None
+    return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None, own
 
 
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
@@ -165,12 +171,8 @@ def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> 
     return found
 
 
-def _digests_above(uri: str) -> dict[str, str]:
-    return {one: file.sha256 for one, file in _files_above(uri).items()}
-
-
-def _files_above(uri: str) -> dict[str, File]:
-    """The files, by URI, of the finished folder that this URI is in; empty if there is none.
+def _files_above(uri: str) -> tuple[dict[str, File], dict[str, Tag]]:
+    """The files, by URI, of the finished folder that this URI is in, and its tags; empty without one.
 
     Raises:
         InputError: the URI is within a folder that is not finished.
@@ -182,8 +184,9 @@ def _files_above(uri: str) -> dict[str, File]:
             break
         manifest = manifests.read(folder)
         if manifest is not None:
-            return {storage.join(folder, file.path): file for file in manifest.files}
-    return {}
+            files = {storage.join(folder, file.path): file for file in manifest.files}
+            return files, conditions.of_data(manifest.data)
+    return {}, {}
 
 
 def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:

@@ -1,4 +1,4 @@
-"""Streams JSON values from a file of any size: JSON Lines, concatenated JSON, or one array.
+"""Streams JSON values from a file of any size: JSON Lines, concatenated JSON, one array, or a list within an object.
 
 Memory follows the longest value, not the file. Python's ``json`` parses; this module feeds it.
 """
@@ -6,10 +6,11 @@ Memory follows the longest value, not the file. Python's ``json`` parses; this m
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, BinaryIO, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Literal, Self
 
 from pairmill import storage
 from pairmill.errors import InputError
@@ -18,7 +19,14 @@ from pairmill.formats.limits import RECORD_BYTES
 
 _CHUNK = 1 << 20
 _NEAR = 16
+# Objects within objects that are walked through; deeper ones are parsed as a whole.
+_LEVELS = 64
+_DEPTH = 4
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
+
+
+class NotThere(InputError):
+    """A file has nothing, or something else, where a list or an object was looked for."""
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -39,7 +47,11 @@ class _Text:
     def __init__(
         self, uri: str, decoder: json.JSONDecoder, start: int, longest: int, file: BinaryIO | None = None
     ) -> None:
-        self._uri = uri
+        self.uri = uri
+        self.number = 0
+        """Of the row that is read, where the text counts them itself."""
+        self.is_cut = False
+        """Whether the text ended within a value."""
         self._longest = longest
         self._decoder = decoder
         self._buffer = ""
@@ -48,7 +60,8 @@ class _Text:
         self._ended = False
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
         self._file = file or storage.store_for(uri).open(uri)
-        self._file.seek(0)
+        if self._file.seekable():  # a decompressed stream is at its start
+            self._file.seek(0)
         while start:
             passed = self._file.read(min(start, _CHUNK))
             self._line += passed.count(b"\n")
@@ -88,6 +101,7 @@ class _Text:
                 if near and not self._ended:
                     self._grow(number)
                     continue
+                self.is_cut = near
                 raise self.error(error.msg, number, error.pos) from error
             except (ValueError, RecursionError) as error:
                 raise self.error(str(error), number, self._place) from error
@@ -115,7 +129,7 @@ class _Text:
 
     def _where(self, number: int, place: int) -> str:
         line = self._line + self._buffer.count("\n", 0, place)
-        return f"{self._uri} row {number + 1} (line {line})"
+        return f"{self.uri} row {number + 1} (line {line})"
 
     def error(self, got: str, number: int, place: int | None = None) -> InputError:
         """The error for row ``number``, from 0."""
@@ -135,7 +149,7 @@ class _Text:
             bad: bytes = error.object
             line = self._line + self._buffer.count("\n") + bad.count(b"\n", 0, error.start)
             got = repr(bad[error.start : error.end])
-            raise InputError("not valid UTF-8", where=f"{self._uri} line {line}", got=got) from error
+            raise InputError("not valid UTF-8", where=f"{self.uri} line {line}", got=got) from error
 
 
 def objects(
@@ -172,23 +186,170 @@ def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -
     with _Text(uri, _LENIENT, 0, longest, file) as text:
         if text.peek() != "[":
             raise text.error(f"{text.peek()!r} instead of '['", 0)
-        text.take()
-        number = 0
-        while text.peek() != "]" or number:
-            if number:
-                after = text.peek()
-                if after == "]":
-                    break
-                if after != ",":
-                    raise text.error(f"{after!r} instead of ',' or ']'", number)
-                text.take()
-            if not text.peek():
-                raise text.error("the array does not end", number)
-            yield text.value(number)
-            number += 1
-        text.take()
+        yield from _elements(text)
         if text.peek():
-            raise text.error("text after the end of the array", number)
+            raise text.error("text after the end of the array", text.number)
+
+
+def within(
+    uri: str, keys: Sequence[str], *, values: bool, longest: int = RECORD_BYTES, file: BinaryIO | None = None
+) -> Iterator[Any]:
+    """Yield the elements of a list in a file that is one JSON object; what is beside the list is passed over.
+
+    Args:
+        uri: the file.
+        keys: the keys that lead to the list.
+        values: whether they lead to an object, whose values are wanted.
+        longest: maximum bytes of a value.
+        file: a reader of the file, if it is open; it is closed.
+
+    Raises:
+        NotThere: nothing is there, or neither a list nor, with ``values``, an object.
+        InputError: with line: malformed JSON, not UTF-8, too long a value, or a key on the way occurs twice.
+    """
+    with _Text(uri, _LENIENT, 0, longest, file) as text:
+        yield from _at(text, keys, values, ())
+        if text.peek():
+            raise text.error("text after the end of the object", text.number)
+
+
+def _at(text: _Text, keys: Sequence[str], values: bool, way: tuple[str, ...]) -> Iterator[Any]:
+    """The wanted values of the value at ``way``; the position is at its beginning."""
+    place = ".".join(way) or "the top of the file"
+    if not keys and text.peek() == ("{" if values else "["):
+        if not values:
+            yield from _elements(text)
+            return
+        for _ in _members(text):
+            yield text.value(text.number)
+            text.number += 1
+        return
+    if not keys or text.peek() != "{":
+        expected = "an object" if keys or values else "a list"
+        kind = {"{": "an object", "[": "a list", "": "nothing"}.get(text.peek(), "a single value")
+        raise NotThere(f"not {expected} at {place}", where=text.uri, got=kind, expected=expected)
+    names: list[str] = []
+    found = False
+    for key in _members(text):
+        if len(names) < _NEAR:
+            names.append(key)
+        if key != keys[0]:
+            _pass(text, len(way))
+        elif found:
+            raise text.error(f"the key {key!r} a second time", text.number)
+        else:
+            found = True
+            yield from _at(text, keys[1:], values, (*way, key))
+    if not found:
+        raise NotThere(f"no {keys[0]!r} at {place}", where=text.uri, got=", ".join(names), expected=repr(keys[0]))
+
+
+class Outline:
+    """What lists and objects the beginning of a file that is one JSON object has, by the keys that lead to them.
+
+    Args:
+        head: the beginning of the file.
+    """
+
+    def __init__(self, head: bytes) -> None:
+        self.lists: dict[tuple[str, ...], tuple[int, Any]] = {}
+        """Of each list the number of its elements, and the first of them."""
+        self.objects: dict[tuple[str, ...], tuple[int, int]] = {}
+        """Of each object the number of its members, and how many of their values are objects."""
+        self.names: list[str] = []
+        """The first keys of the file's object."""
+        self.end: Literal["end", "more", "cut", "broken"] = "more"
+        """Whether the value is followed by nothing, or by more, or does not end, or is not JSON."""
+        with _Text("the file", _LENIENT, 0, len(head) + 1, io.BytesIO(head)) as text:
+            try:
+                self._survey(text, ())
+                self.end = "more" if text.peek() else "end"
+            except InputError:
+                self.end = "cut" if text.is_cut else "broken"
+
+    def _survey(self, text: _Text, way: tuple[str, ...]) -> None:
+        first = text.peek()
+        if first == "[":
+            for number, item in enumerate(_elements(text), 1):
+                self.lists[way] = (number, self.lists[way][1] if number > 1 else item)
+        elif first == "{" and len(way) < _DEPTH:
+            for number, key in enumerate(_members(text), 1):
+                _, inside = self.objects.get(way, (0, 0))
+                self.objects[way] = (number, inside + (text.peek() == "{"))
+                if not way and number <= _NEAR:
+                    self.names.append(key)
+                if number <= _NEAR:
+                    self._survey(text, (*way, key))
+                else:
+                    _pass(text, 0)
+        else:
+            text.value(0)
+
+
+def _elements(text: _Text) -> Iterator[Any]:
+    """The elements of the array that the position is at the beginning of, counted in ``text.number``."""
+    text.take()
+    first = True
+    while text.peek() != "]" or not first:
+        if not first:
+            after = text.peek()
+            if after == "]":
+                break
+            if after != ",":
+                text.is_cut = not after
+                raise text.error(f"{after!r} instead of ',' or ']'", text.number)
+            text.take()
+        if not text.peek():
+            text.is_cut = True
+            raise text.error("the array does not end", text.number)
+        yield text.value(text.number)
+        text.number += 1
+        first = False
+    text.take()
+
+
+def _members(text: _Text) -> Iterator[str]:
+    """The keys of the object that the position is at the beginning of; after each the caller takes its value."""
+    text.take()
+    first = True
+    while text.peek() != "}" or not first:
+        if not first:
+            after = text.peek()
+            if after == "}":
+                break
+            if after != ",":
+                text.is_cut = not after
+                raise text.error(f"{after!r} instead of ',' or '}}'", text.number)
+            text.take()
+        if text.peek() != '"':
+            text.is_cut = not text.peek()
+            raise text.error(f"{text.peek()!r} instead of a key", text.number)
+        key = text.value(text.number)
+        if text.peek() != ":":
+            text.is_cut = not text.peek()
+            raise text.error(f"{text.peek()!r} instead of ':'", text.number)
+        text.take()
+        if not text.peek():
+            text.is_cut = True
+            raise text.error("the object does not end", text.number)
+        yield key
+        first = False
+    text.take()
+
+
+def _pass(text: _Text, depth: int) -> None:
+    """Pass over a value, however long its lists are."""
+    first = text.peek()
+    before = text.number
+    if first == "{" and depth < _LEVELS:
+        for _ in _members(text):
+            _pass(text, depth + 1)
+    elif first == "[":
+        for _ in _elements(text):
+            pass
+    else:
+        text.value(text.number)
+    text.number = before
 
 
 def is_array(file: BinaryIO) -> bool:

@@ -26,7 +26,7 @@ _EMPTY_LINE = re.compile(
     rb"|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|\xe3\x80\x80)*\n"
 )
 _LONGEST_EMPTY_LINE = 64
-LINES = (".jsonl", ".csv", ".txt")
+LINES = (".jsonl", ".csv", ".tsv", ".txt")
 
 
 @dataclass(frozen=True)

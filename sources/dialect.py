@@ -1,0 +1,168 @@
+"""How the text files of a source are written, where that is not the usual way."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pairmill.errors import UsageError
+from sources.card import suffix_of
+from sources.paths import Path
+
+if TYPE_CHECKING:
+    from sources.description import Description
+
+UTF8 = "utf-8"
+TABLES = (".csv", ".tsv")
+"""Files of lines whose fields have a delimiter."""
+
+_ASCII = bytes(range(128))
+_EVERY = "*"
+_DELIMITERS = {"tab": "\t", "\\t": "\t", "space": " "}
+_NONE = "none"
+# Codecs of names and of source code, and those of one system alone.
+_UNWANTED = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "mbcs", "oem"})
+
+
+@dataclass(frozen=True)
+class Records:
+    """Where the records of a file that is one JSON object are.
+
+    Args:
+        written: as in the description.
+        keys: the keys that lead to them.
+        values: whether they are the values of the object there, instead of the elements of the list there.
+    """
+
+    written: str
+    keys: tuple[str, ...]
+    values: bool
+
+    @classmethod
+    def parse(cls, text: str) -> Records:
+        """Raises UsageError, without a place, for what is not a way into an object."""
+        values = text == _EVERY or text.endswith(f".{_EVERY}")
+        way = text.removesuffix(_EVERY).removesuffix(".") if values else text
+        if values and not way:
+            return cls(text, (), True)
+        keys = tuple(step for step in Path.parse(way).steps if isinstance(step, str))
+        if len(keys) < len(Path.parse(way).steps):
+            expected = "keys of objects such as data or result.items; data.* for the values of an object"
+            raise UsageError("not a way to the records", got=repr(text), expected=expected)
+        return cls(text, keys, values)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How text files are written.
+
+    Args:
+        encoding: name of the codec.
+        delimiter: between the fields of a table; empty = what the file's extension says.
+        quote: around fields of a table; empty = a quote is a character like others.
+        header: names of the columns of tables that have none in their first line.
+        records: where the records of a ``.json`` file are; None = the file is an array, or lines.
+    """
+
+    encoding: str = UTF8
+    delimiter: str = ""
+    quote: str = '"'
+    header: tuple[str, ...] = field(default=())
+    records: Records | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether large files can be cut at line feeds.
+
+        That byte must mean a line feed wherever it is, and a quoted field that holds one must show by a double quote.
+        """
+        return is_ascii(self.encoding) and self.quote in {'"', ""}
+
+    @property
+    def meaning(self) -> list[object]:
+        """What rows depend on; empty for the usual dialect."""
+        if self == Dialect():
+            return []
+        written = self.records.written if self.records else ""
+        return [self.encoding, self.delimiter, self.quote, list(self.header), written]
+
+    def between(self, suffix: str) -> str:
+        """The delimiter of a table with this extension."""
+        return self.delimiter or ("\t" if suffix == ".tsv" else ",")
+
+
+def is_ascii(encoding: str) -> bool:
+    """Whether the bytes of ASCII are its characters in every state, so that a line feed is one wherever it is."""
+    if encoding.startswith("iso2022"):
+        return False
+    try:
+        return _ASCII.decode(encoding) == _ASCII.decode("ascii")
+    except UnicodeDecodeError:
+        return False
+
+
+def encoding_of(text: str) -> str:
+    """The name of the codec that is meant. Raises UsageError, without a place, for what is not one of texts."""
+    expected = "the name of an encoding, such as utf-8, latin-1, cp1252, utf-16, shift_jis, gb18030"
+    try:
+        name = codecs.lookup(text.strip()).name
+        # Codecs of other things do not take ordinary words.
+        codecs.getincrementaldecoder(name)
+        if "Aa 0".encode(name).decode(name) != "Aa 0" or name in _UNWANTED:
+            raise LookupError
+    except (LookupError, ValueError, TypeError) as error:
+        raise UsageError("not an encoding", got=repr(text), expected=expected) from error
+    return UTF8 if name == "utf-8-sig" else name
+
+
+def delimiter_of(text: str) -> str:
+    """The character that is meant. Raises UsageError, without a place, for what cannot be between fields."""
+    found = _DELIMITERS.get(text, text)
+    if len(found) != 1 or found in '\r\n"':
+        expected = "one character, such as ';' or '|', or tab"
+        raise UsageError("not a delimiter", got=repr(text), expected=expected)
+    return found
+
+
+def quote_of(text: str) -> str:
+    """The quote that is meant. Raises UsageError, without a place, for what cannot be around fields."""
+    if text == _NONE:
+        return ""
+    if len(text) != 1 or re.match(r"[\s\w]", text):
+        raise UsageError("not a quote", got=repr(text), expected="one character, or none")
+    return text
+
+
+_FOR = {"delimiter": TABLES, "quote": TABLES, "header": TABLES, "records": (".json",)}
+
+
+def described(file: Description, patterns: Sequence[str]) -> Dialect:
+    """The dialect of a description.
+
+    Args:
+        file: the description.
+        patterns: of the files that it names; empty = it names none.
+
+    Raises:
+        UsageError: a value is not valid, or is about files that are not read.
+    """
+    kinds = {suffix_of(pattern.rsplit("/", 1)[-1]) for pattern in patterns}
+    for key, suffixes in _FOR.items():
+        if file.has(key) and kinds and not kinds & set(suffixes):
+            got, expected = ", ".join(sorted(kinds)), " or ".join(suffixes)
+            raise file.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
+    if file.has("encoding") and kinds == {".parquet"}:
+        raise file.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
+    made = Dialect(
+        encoding=file.parsed("encoding", encoding_of) if file.has("encoding") else UTF8,
+        delimiter=file.parsed("delimiter", delimiter_of) if file.has("delimiter") else "",
+        quote=file.parsed("quote", quote_of) if file.has("quote") else '"',
+        header=file.texts("header"),
+        records=file.parsed("records", Records.parse) if file.has("records") else None,
+    )
+    if file.has("quote") and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
+        raise file.wrong("quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters")
+    return made
