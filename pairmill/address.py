@@ -115,13 +115,14 @@ def parse(given: str, option: str, kinds: tuple[Kind, ...]) -> Address | None:
     raise UsageError("not a valid address", where=option, got=given, expected=wanted, hint=hint)
 
 
-def refuse(given: str, option: str, *, expected: str = "a folder, or a URI of a bucket") -> None:
-    """Raise UsageError for an address, where a stage other than fetch takes an option."""
+def refuse(given: str, option: str, *, fetch: str = "", expected: str = "a folder, or a URI of a bucket") -> None:
+    """Raise UsageError for an address, where a stage other than fetch takes an option; ``fetch``: its name there."""
     if is_address(given):
         raise UsageError(
             "only fetch reads the Hub and git",
             where=option,
             got=given,
             expected=expected,
-            hint=f"write python -m components.fetch '{option}={given}' root=…, and give {option}= what it prints",
+            hint=f"write python -m components.fetch '{fetch or option}={given}' root=…, "
+            f"and give {option}= what it prints",
         )
