@@ -19,10 +19,9 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
 
     A file of lines is left alone: its first line is a whole value, and others follow it, or it is a record.
     """
-    line, _, rest = head.partition(b"\n")
-    first = Outline(line)
-    if not head.lstrip().startswith(b"{") or (first.end == "end" and rest.strip()):
+    if not head.lstrip().startswith(b"{") or is_lines(head):
         return
+    first = Outline(head.partition(b"\n")[0])
     outline = first if first.end == "end" else Outline(head)
     if outline.end == "broken" or (outline.end == "cut" and len(head) < HEAD):
         return  # each line says what is wrong with it
@@ -36,12 +35,22 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
         where=uri,
         got=f"an object with {', '.join(names)}",
         expected=_EXPECTED,
-        hint=hint_of(outline, source),
+        hint=_hint(outline, source),
     )
 
 
-def hint_of(outline: Outline, source: Source) -> str:
-    """What helps with a file of this outline."""
+def is_lines(head: bytes) -> bool:
+    """Whether the first line of a file is a whole value, and others follow it."""
+    line, _, rest = head.partition(b"\n")
+    return bool(rest.strip()) and Outline(line).end == "end"
+
+
+def hint_of(head: bytes, source: Source) -> str:
+    """What helps with a file that begins like this, and has no records where they were looked for."""
+    return _hint(Outline(head), source)
+
+
+def _hint(outline: Outline, source: Source) -> str:
     lists = {way: count for way, (count, first) in outline.lists.items() if isinstance(first, dict)}
     if lists:
         fit = {way for way in lists if set(source.fields) <= set(outline.lists[way][1])}

@@ -111,13 +111,13 @@ class TokenizeConfig(StageConfig):
     def with_conditions(self, tokens: Mapping[str, str]) -> TokenizeConfig:
         """The options with further tags and their tokens; the same object if there is none.
 
-        A tag that the option names keeps its token.
+        A tag that the option names keeps its token, and none gets one if tags get none.
 
         Raises:
             UsageError: a token is already that of another tag, or a delimiter.
         """
         known = self.condition_tokens()
-        further = {tag: token for tag, token in tokens.items() if tag not in known}
+        further = {tag: token for tag, token in tokens.items() if tag not in known and self.conditions != [NONE]}
         taken = {self.boq: "boq", self.eoq: "eoq", self.eoa: "eoa", **{token: tag for tag, token in known.items()}}
         for tag, token in further.items():
             other = taken.setdefault(token, tag)

@@ -166,6 +166,17 @@ def test_a_file_of_another_encoding_says_the_line_to_write(tmp_path: Path, kind:
     assert clean(tmp_path, data, kind, encoding=written[1]).ledger.rows_kept == 1
 
 
+def test_files_that_are_records_have_an_encoding_too(tmp_path: Path) -> None:
+    keys = {"files": "'*.txt'", "each": "file", "text": "text", "encoding": "cp1252"}
+    text = "".join(f"{key}: {value}\n" for key, value in ({"name": "mine"} | keys).items())
+    (tmp_path / "mine.yaml").write_text(text)
+    source = mapped.load(str(tmp_path / "mine.yaml"))
+    for name, data, expected in (("a.txt", b"\x93Hi\x94", "“Hi”"), ("b.txt", b"\x81", None)):
+        (tmp_path / name).write_bytes(data)
+        ((_, record),) = source.read(FileSlice(name, str(tmp_path / name)), "pairmill")
+        assert record == Malformed("invalid_cp1252") if expected is None else record["text"] == expected
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 

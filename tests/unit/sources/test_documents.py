@@ -71,7 +71,7 @@ def test_three_lines_are_documents(load: Load) -> None:
         ({"text": None}, Malformed("null_text"), "where: has(text)"),
         ({"body": "x"}, Malformed("missing_text"), "where: has(text)"),
         ({"texts": "x"}, Malformed("missing_text"), "text: texts"),
-        ({"text": ["x"]}, Malformed("text_is_no_text"), "text: text[0]"),
+        ({"text": ["x"]}, Malformed("text_is_no_text"), 'text: "{text|lines}" or text: text[0]'),
         ({"text": 5}, Malformed("text_is_no_text"), 'text: "{text}"'),
         ({"text": ""}, Drop("empty_text"), ""),
         ({"text": " \n\u3000"}, Drop("empty_text"), ""),
