@@ -109,15 +109,17 @@ class TokenizeConfig(StageConfig):
         return found
 
     def with_conditions(self, tokens: Mapping[str, str]) -> TokenizeConfig:
-        """The options with further tags and their tokens; the same object if there is none.
+        """The options with further tags and their tokens; the same object if there is none, or if tags get no token.
 
-        A tag that the option names keeps its token, and none gets one if tags get none.
+        A tag that the option names keeps its token.
 
         Raises:
             UsageError: a token is already that of another tag, or a delimiter.
         """
         known = self.condition_tokens()
-        further = {tag: token for tag, token in tokens.items() if tag not in known and self.conditions != [NONE]}
+        if not known:
+            return self
+        further = {tag: token for tag, token in tokens.items() if tag not in known}
         taken = {self.boq: "boq", self.eoq: "eoq", self.eoa: "eoa", **{token: tag for tag, token in known.items()}}
         for tag, token in further.items():
             other = taken.setdefault(token, tag)
