@@ -10,6 +10,7 @@ from sources.source import Context, Malformed, Source, parse_record
 HEAD = 8 << 20
 """Bytes of a file that are looked at."""
 
+_NAMED = 16
 _EXPECTED = "an array of records, or one record a line"
 _ONE_A_LINE = "write one record a line: jq -c ."
 
@@ -19,21 +20,24 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
 
     A file of lines is left alone: its first line is a whole value, and others follow it, or it is a record.
     """
-    if not head.lstrip().startswith(b"{") or is_lines(head):
+    head, size = head.lstrip(), len(head)
+    if not head.startswith(b"{") or is_lines(head):
         return
-    first = Outline(head.partition(b"\n")[0])
+    line = head.partition(b"\n")[0]
+    first = Outline(line)
     outline = first if first.end == "end" else Outline(head)
-    if outline.end == "broken" or (outline.end == "cut" and len(head) < HEAD):
+    if outline.end == "broken" or (outline.end == "cut" and size < HEAD):
         return  # each line says what is wrong with it
     names = outline.names
-    if outline is first and set(source.fields) <= set(names) and not _is_columns(outline, source):
-        return
+    one_line = outline is first or len(line) == len(head)
+    if one_line and set(source.fields) <= set(names) and not _is_columns(outline, source):
+        return  # a record, whose end may not have been reached
     if outline.end == "more":
         raise InputError("an object spans several lines", where=uri, expected=_EXPECTED, hint=_ONE_A_LINE)
     raise InputError(
         "the file is one object",
         where=uri,
-        got=f"an object with {', '.join(names)}",
+        got=f"an object with {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}",
         expected=_EXPECTED,
         hint=_hint(outline, source),
     )
@@ -41,7 +45,7 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
 
 def is_lines(head: bytes) -> bool:
     """Whether the first line of a file is a whole value, and others follow it."""
-    line, _, rest = head.partition(b"\n")
+    line, _, rest = head.lstrip().partition(b"\n")
     return bool(rest.strip()) and Outline(line).end == "end"
 
 

@@ -23,7 +23,7 @@ from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
-from sources import mapped
+from sources import json_shapes, mapped, readers
 from sources.dialect import is_ascii
 from sources.source import Malformed, Source
 
@@ -373,6 +373,17 @@ def test_columns_become_records_by_the_line_that_is_said(tmp_path: Path) -> None
 )
 def test_lines_under_the_name_json_are_read_as_before(tmp_path: Path, text: str, expected: list[Any]) -> None:
     assert [record for _, record in read(tmp_path, text.encode(), "json")] == expected
+
+
+def test_a_record_of_many_keys_or_of_many_bytes_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = {f"k{number}": [{"x": 1}] for number in range(50)} | {"q": "x", "a": "y"}
+    assert read(tmp_path, json.dumps(wide).encode(), "json") == [(0, wide)]
+    monkeypatch.setattr(json_shapes, "HEAD", 500)
+    monkeypatch.setattr(readers, "_BUFFER", 100)
+    long = {"q": "x", "a": "y", "turns": [{"text": "z" * 50}] * 30}
+    lines = f"\n{json.dumps(long)}\n{json.dumps(long)}\n"
+    assert [record for _, record in read(tmp_path, lines.encode(), "json")] == [long, long]
+    assert refused(tmp_path, json.dumps({"data": ROWS * 40}).encode(), "json").endswith("records: data")
 
 
 @pytest.mark.parametrize(
