@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from components.tokenize import token_inputs
-from components.tokenize.config import TokenizeConfig
+from components.tokenize.config import NONE, TokenizeConfig
 from components.tokenize.encode import EncodeRows, Vocabulary
 from components.tokenize.merge import MergeArrays
 from components.tokenize.report import report_of, sums_of
@@ -70,6 +71,11 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         digest = hashlib.sha256(data).hexdigest()
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
         own = found.conditions
+        if own and config.conditions == [NONE]:
+            said = (
+                f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
+            )
+            event(said, level=logging.WARNING)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
