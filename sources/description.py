@@ -88,6 +88,9 @@ class Description:
                 expected="instruction: and response:, or text:, or turns:",
                 hint=f"write {line!r} without {' and '.join(f'{key}:' for key in there[1:])}",
             )
+        for key in ("delimiter", "quote", "header", "records") if self.whole_files else ():
+            if key in self._entries:
+                raise self.wrong(key, "each: file reads no records of a file", expected=f"each: record, or no {key}:")
         for key in CHAT_KEYS:
             if key in self._entries and "turns" not in self._entries:
                 raise self.wrong(key, "needs turns:", hint="write 'turns: messages', the path of the list of messages")

@@ -112,7 +112,7 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
     [
         ("fetch", {"workers": -1}, "workers: must not be negative; got -1"),
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
-        ("fetch", {"sources": ""}, "sources: is empty"),
+        ("fetch", {"tokenized": "t", "tokenizer": "k"}, "write tokenized=t alone"),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
         ("fetch", {"update": "sudoko"}, "update: not one of sources=; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
@@ -803,7 +803,8 @@ def test_unknown_condition(world: World, tmp_path: Path, condition: str, extensi
     values = tools.rows(30)
     values[21] = (condition, "a", "b")
     path = tools.write_rows(tmp_path / "rows" / f"x.{extension}", values)
-    done = try_(world, "tokenize", tmp_path / "root", rows=tmp_path / "rows")
+    profile = "pairmill" if condition else "data_io"  # it means no tag elsewhere
+    done = try_(world, "tokenize", tmp_path / "root", rows=tmp_path / "rows", profile=profile)
     tag = next(tag for tag in condition.split(",") if tag not in {"direct", "cot"})
     said = f"{path} row 22: condition {tag!r} is unknown"
     refused(done, INPUT, said, "expected cot, direct, noisy, synth", root=tmp_path / "root")
