@@ -289,6 +289,19 @@ def test_a_bucket_gives_the_same_arrays(world: World, tmp_path: Path, s3: str) -
     assert manifest.ledger.rows_out == 6
 
 
+def test_what_a_shard_reads_of_the_options_is_in_its_key(world: World, tmp_path: Path) -> None:
+    """tests/contract/test_keys.py cannot: it changes the profile too."""
+    given = str(files(tmp_path / "in"))
+    known: set[str] = set()
+    changes: list[dict[str, Any]] = [{}, {"boq": "<|PAD|>"}, {"eoq": "<|PAD|>"}, {"windows": True}]
+    for options in [*changes, {"windows": True, "eod": "<|PAD|>"}]:
+        config = TokenizeConfig(root=str(tmp_path), tokenizer=str(world.tokenizer), tokens=[given], **options)
+        keys = {shard.key for shard in runner.first_round(Tokenize(), config)}
+        assert len(keys) == 2
+        assert keys.isdisjoint(known)
+        known |= keys
+
+
 def test_what_does_not_go_together_is_refused(world: World, tmp_path: Path) -> None:
     def config(**options: Any) -> TokenizeConfig:
         return TokenizeConfig(root=str(tmp_path), tokenizer=str(world.tokenizer), **options)
