@@ -115,6 +115,8 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
     cut = {".parquet": _parquet, ".jsonl": _lines, ".csv": _csv, ".json": _json}.get(kind)
     if kind == ".txt" and source.lines_per_record > 1:
         cut = _lines
+    if source.whole_files:
+        cut = None
     with suppress(_Whole):
         try:
             if cut is not None:
@@ -125,7 +127,8 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
             assert cut is not None
             with place.fetched(scratch).open("rb") as file:
                 return cut(place, file, limit, target, source.lines_per_record)
-    event(f"fetch: {place.where} is not cut between records; the extract has all of it")
+    if not source.whole_files:
+        event(f"fetch: {place.where} is not cut between records; the extract has all of it")
     with place.opened() if place.uri else place.fetched(scratch).open("rb") as file, target.open("wb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
     piece = FileSlice(place.path, str(target), size=target.stat().st_size)
