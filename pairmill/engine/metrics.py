@@ -11,7 +11,8 @@ tasks                   data sets by the names that the rules of prefix_config_p
 text_bytes              UTF-8 bytes of instructions and responses
 tokens                  delimiters and condition tags included; of sample, over all epochs
 response_tokens         those of them in responses
-tokens_per_byte         tokens per byte of text; of train_tokenizer, of the text that it is trained on
+given_tokens            those of them that token files of others brought, of tokenize with tokens=
+tokens_per_byte         tokens of texts per byte of text; of train_tokenizer, of the text that it is trained on
 bytes                   of the files that were made; of fetch, of the raw files; of sample, on a node
 ======================  ================================================================================
 

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
+from pairmill.compat.hrm import HrmDataset
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import Slicing
@@ -22,6 +23,7 @@ from pairmill.formats.tokens import ARRAYS, INDEX
 from pairmill.loader import Loader, MixturePlan, RowPlan, Windows
 from tests.support import tools
 from tests.support.helpers import writable
+from tests.support.results import upload
 from tests.support.tools import RowTuple
 
 CONTEXT = 49
@@ -292,3 +294,23 @@ def test_pairs_chats_and_documents_in_one_run_and_a_batch_of_each(line: Line, tm
                 joined += piece
             assert joined == answer
     assert next(spans, None) is None
+
+    # The trainer that expects the reference's loader gets the same batches.
+    theirs = [arrays for arrays, _ in HrmDataset(sampled, batch_max_length=480)]
+    with Loader(RowPlan(sampled), batch_tokens=480, threads=0) as loader:
+        ours = list(loader)
+    assert len(ours) == len(theirs) > 20
+    assert all(
+        np.array_equal(mine[name], other[name]) for mine, other in zip(ours, theirs, strict=True) for name in other
+    )
+
+
+def test_a_folder_in_a_bucket_is_split_as_on_files(line: Line, s3: str, tmp_path: Path) -> None:
+    upload(line.tokenized, f"{s3}/tokenize/{line.tokenized.name}")
+    rules = tools.rules(tmp_path / "rules.yaml", "- prefix: ''\n  long_context: split\n")
+    made = []
+    for tokenized, name in ((str(line.tokenized), "files"), (f"{s3}/tokenize/{line.tokenized.name}", "bucket")):
+        options = {"prefix_config_path": rules, "epochs": 1, "context_size": CONTEXT, "root": tmp_path / f"{name}-root"}
+        tools.ended(tools.stage("sample", tokenized_path=tokenized, output_path=tmp_path / name, **options))
+        made.append(tools.digests(tmp_path / name))
+    assert made[0] == made[1]

@@ -295,7 +295,8 @@ def test_a_stream_resumes_exactly_on_any_ranks(texts: Any) -> None:
 
 def test_the_lines_of_the_document(tmp_path: Path, texts: Any) -> None:
     document = (REPOSITORY / "docs/loader.md").read_text()
-    mixture, stream = re.findall(r"```python\n(.*?)```", document.split("\n## Windows, mixtures")[1], re.DOTALL)[:2]
+    blocks = re.findall(r"```python\n(.*?)```", document.split("\n## Windows, mixtures")[1], re.DOTALL)
+    mixture, tokenized, stream = blocks[:3]
     for name in ("web", "code"):
         (tmp_path / name).mkdir()
     tokens = np.random.default_rng(0).integers(0, 90, 50_000).astype(np.uint16)
@@ -311,6 +312,15 @@ def test_the_lines_of_the_document(tmp_path: Path, texts: Any) -> None:
         "dataset_idx": (8,),
     }
     found["loader"].close()
+    (tmp_path / "windows").mkdir()
+    for name in ("web.parquet", "books.jsonl"):
+        np.save(tmp_path / "windows" / f"{name}.npy", tokens.astype(np.uint32))
+    (tmp_path / "windows" / "windows.json").write_text('{"eod":"<end>","eod_id":5}')
+    exec(re.sub('folder = ".*"', f'folder = "{tmp_path}/windows"', tokenized), found)
+    assert [(source.name, source.eos_id, len(source)) for source in found["plan"].sources] == [
+        ("web", 5, 25),
+        ("books", 5, 25),
+    ]
     exec(stream.replace("2048", "8"), found)
     assert next(iter(found["loader"]))["input_ids"].shape == (8, 8)
     found["loader"].close()
