@@ -120,6 +120,8 @@ def test_rows_pieces_and_tokens_are_counted_and_said_everywhere(bench: Bench) ->
     assert f"**Rows Split at the Context:** 2 out of 4 (50.00%), into {pieces} pieces" in outcome.stdout
     assert f"**Tokens Split:** {whole} out of {tokens:,} (" in outcome.stdout
     assert f"and {repeated} of instructions repeated" in outcome.stdout
+    slots = 2 * 64 * (len(docs) + len(pairs))
+    assert f"**Padding if Rows Are Not Packed:** {slots - 2 * tokens:,} out of {slots:,} (" in outcome.stdout
     assert f"| **docs** | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 1 | {len(docs) - 1} | {len(bench.rows['docs'][0][1])} |" in (
         outcome.stdout
     )
