@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RAW ?=
 SOURCES ?=
+ROWS ?=
+TOKENIZER ?=
+TOKENIZED ?=
 ROOT ?= build/demo
 OUT ?= /dev/shm/pairmill-demo
 OPTIONS ?=
@@ -36,12 +39,18 @@ develop: $(VENV)/.built ## virtual environment with pinned dependencies, and the
 .PHONY: demo
 demo: export RAW := $(RAW)
 demo: export SOURCES := $(SOURCES)
+demo: export ROWS := $(ROWS)
+demo: export TOKENIZER := $(TOKENIZER)
+demo: export TOKENIZED := $(TOKENIZED)
+# Examples are made where nothing else is given; with finished rows, sources without RAW are downloaded.
+demo: export EXAMPLES := $(if $(RAW)$(ROWS)$(TOKENIZED),,build/raw)
 demo: export ROOT := $(ROOT)
 demo: export OUT := $(OUT)
-demo: develop ## raw files to $(OUT) through the pipeline; RAW=<folder> SOURCES=<names> take real data instead of examples
-	@test -n "$$RAW" || $(BIN)/python examples/make_raw.py build/raw
-	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local "raw=$${RAW:-build/raw}" "root=$$ROOT" "output_path=$$OUT" \
-	  $${SOURCES:+"sources=$$SOURCES"} $(if $(RAW),,vocab_size=512) epochs=3 $(OPTIONS)
+demo: develop ## raw files to $(OUT) through the pipeline; RAW= SOURCES= take real data instead of examples, ROWS= TOKENIZER= TOKENIZED= what is finished
+	@test -z "$$EXAMPLES" || $(BIN)/python examples/make_raw.py "$$EXAMPLES"
+	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local "raw=$${RAW:-$$EXAMPLES}" "root=$$ROOT" "output_path=$$OUT" \
+	  $${SOURCES:+"sources=$$SOURCES"} $${ROWS:+"rows=$$ROWS"} $${TOKENIZER:+"tokenizer=$$TOKENIZER"} \
+	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $(if $(RAW)$(ROWS)$(TOKENIZER)$(TOKENIZED),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check
 check: develop ## format, lint, types, stubs, generated files

@@ -41,6 +41,7 @@ class Parameters:
     limit: int = option(0, help="only the first this many records of each source, for a trial; 0 = all")
     source_options: str = _of(CleanConfig, "source_options")
     holdout: str = _of(CleanConfig, "holdout")
+    turns: str = _of(CleanConfig, "turns")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
     tokenizer: str = _of(FetchConfig, "tokenizer")

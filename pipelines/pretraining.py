@@ -22,7 +22,7 @@ _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 _GROUPS = {
     "Project": ("root", "profile", "workers"),
     "Data": (
-        *("raw", "sources", "rows", "tokenized", "limit", "source_options", "holdout"),
+        *("raw", "sources", "rows", "tokenized", "limit", "source_options", "turns", "holdout"),
         *("max_reject_fraction", "max_record_bytes"),
     ),
     "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),

@@ -19,7 +19,7 @@ from pairmill.errors import UsageError, did_you_mean
 from sources.card import COMPRESSED, READABLE, suffix_of
 from sources.datasets import SOURCES
 from sources.names import safe_name
-from sources.origin import Given, Hub, HubRows, Origin
+from sources.origin import Given, Hub, HubRows, Origin, Web
 from sources.raw import is_within
 from sources.tags import TAGS
 from sources.template import Template
@@ -31,7 +31,7 @@ REQUIRED = ("name", "condition", "instruction", "response")
 CHAT_KEYS = ("role", "content", "answers", "roles", "template")
 """Keys that need ``turns``."""
 KEYS = (
-    *("name", "hub", "files", "condition", "instruction", "response", "where", "strip", "format", "output"),
+    *("name", "hub", "files", "url", "condition", "instruction", "response", "where", "strip", "format", "output"),
     *("config", "split", "revision", "via", "licence", "citation", "attributes", "limit"),
     *("text", "each", "turns", *CHAT_KEYS),
     *("delimiter", "quote", "header", "encoding", "records", "tags"),
@@ -88,6 +88,9 @@ class Description:
                 expected="instruction: and response:, or text:, or turns:",
                 hint=f"write {line!r} without {' and '.join(f'{key}:' for key in there[1:])}",
             )
+        for key in ("delimiter", "quote", "header", "records") if self.whole_files else ():
+            if key in self._entries:
+                raise self.wrong(key, "each: file reads no records of a file", expected=f"each: record, or no {key}:")
         for key in CHAT_KEYS:
             if key in self._entries and "turns" not in self._entries:
                 raise self.wrong(key, "needs turns:", hint="write 'turns: messages', the path of the list of messages")
@@ -248,7 +251,11 @@ class Description:
         """Where the files are, and the patterns of those to read, if they are named instead of a split."""
         via = self.choice("via", "datasets")
         patterns = self.texts("files")
-        repo = self.text("hub")
+        repo, url = self.text("hub"), self.text("url")
+        if url and not repo and not re.match("https?://[^/]", url):
+            raise self.wrong("url", "not an address", got=repr(url), expected="https://…")
+        if url and repo:
+            raise self.wrong("url", "hub: already says where the data is", expected="url: or hub:, not both")
         if self.whole_files and not patterns:
             hint = "write \"files: '**/*.txt'\""
             raise self.wrong("each", "files: has to say which files are records", expected="files:", hint=hint)
@@ -258,9 +265,12 @@ class Description:
                 raise self.wrong(key, "only allowed with hub: and without files:" if repo else "needs hub:", hint=hint)
         for pattern in () if self.whole_files else patterns:
             self._refuse_unreadable(pattern)
+        if url:
+            self._refuse_outside(patterns, "archive")
+            return Web(url, patterns), patterns
         if not repo:
             if not patterns:
-                expected = "hub: owner/name, or files: patterns"
+                expected = "hub: owner/name, files: patterns, or url: an address"
                 raise UsageError("the description does not say where the data is", where=self.uri, expected=expected)
             folder, below = self._folder(patterns)
             local = storage.scheme(folder) == "file" and self._raw is not None
@@ -271,11 +281,14 @@ class Description:
         revision = self.text("revision", "main")
         if via:
             return HubRows(repo, splits, config or "default", revision), ()
+        self._refuse_outside(patterns, "data set")
+        return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
+
+    def _refuse_outside(self, patterns: Sequence[str], what: str) -> None:
         for pattern in patterns:
             if "://" in pattern or {"", ".", ".."} & set(pattern.split("/")):
-                expected = "a pattern of files within the data set"
-                raise self.wrong("files", "the path is outside the data set", got=repr(pattern), expected=expected)
-        return Hub(repo, patterns or _EVERY_DATA_FILE, revision), patterns
+                expected = f"a pattern of files within the {what}"
+                raise self.wrong("files", f"the path is outside the {what}", got=repr(pattern), expected=expected)
 
     def beside(self, key: str, path: str) -> bytes:
         """The content of a small file that an entry names: relative to the description, absolute, or a URI.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
 from pairmill.formats.rows import Row
@@ -74,16 +74,15 @@ def _value_of(record: Any, key: str) -> Any:
         raise MalformedRecord(f"missing_{key}") from None
 
 
-def day_of(value: Any) -> str | None:
-    """The day (``2019-04-25``) of a date, or of a text that begins with one; None if there is none."""
+def time_of(value: Any) -> date | str | None:
+    """A date or time, as it is or as ISO 8601 writes it; None in place of what is neither."""
     if isinstance(value, date):  # a datetime is one as well
-        return value.isoformat()[:10]
-    if not isinstance(value, str):
-        return None
+        return value
     try:
-        return date.fromisoformat(value.strip()[:10]).isoformat()
+        datetime.fromisoformat(value.strip() if isinstance(value, str) else "")
     except ValueError:
         return None
+    return str(value).strip()
 
 
 def choice_letter(index: int) -> str:

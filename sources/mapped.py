@@ -246,7 +246,7 @@ class Mapped(Source):
         return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        return whole_file(piece) if self.whole_files else super().read(piece, profile)
+        return whole_file(piece, self.dialect.encoding) if self.whole_files else super().read(piece, profile)
 
     def explain(self, record: Any, why: Malformed) -> Finding:
         if isinstance(why, WrongAttribute):

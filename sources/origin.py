@@ -59,7 +59,8 @@ class Web:
     """One file over https.
 
     Args:
-        url: of the file.
+        url: of the file, or the link by which it is shared on Google Drive. What follows ``#`` is the name that it
+            gets, where the address does not end in one.
         unpack: of a tar or zip archive, patterns of the members that the source reads; empty = the file as it is.
     """
 

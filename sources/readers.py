@@ -189,7 +189,7 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
             yield from _json_values(*_watched(file, piece), piece)
 
 
-def whole_file(piece: FileSlice) -> Iterator[Record]:
+def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
     """The whole file as one record of its path below the raw folder, name, extension (both unpacked) and text.
 
     Raises:
@@ -205,9 +205,9 @@ def whole_file(piece: FileSlice) -> Iterator[Record]:
     if packed:
         name = name.with_suffix("")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError:
-        yield 0, Malformed("not_utf8")
+        yield 0, Malformed(f"invalid_{'utf8' if encoding == UTF8 else encoding.replace('-', '_')}")
         return
     yield 0, {"path": piece.path, "name": name.name, "extension": name.suffix.removeprefix("."), "text": text}
 

@@ -76,6 +76,14 @@ class CleanConfig(StageConfig):
             )
         if not self.sources and not self.rows and not self.tokenized:
             self.sources = ["all"]
+        if self.holdout and not self.sources:
+            raise UsageError(
+                "is of no use: nothing is cleaned, so nothing can be held out",
+                where="holdout",
+                got=self.holdout,
+                hint="rows that were held out when they were cleaned stay apart; components.sample held_out=true draws "
+                "them from the tokenized folder",
+            )
         self.held_out()
         self.source_options = sorted(self.source_options)
         self.options_of("")

@@ -25,7 +25,7 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError
 from pairmill.log import event
-from pairmill.net import http, hub
+from pairmill.net import drive, http, hub
 from sources.card import CARD, CARD_BYTES
 from sources.extracts import extract_path, published_path
 from sources.origin import HubRows
@@ -158,22 +158,24 @@ class FirstRecords(FetchFiles):
 
     def write(self, out: Writer, folder: Path) -> int:
         """Write the extracts; return how many records of ``wanted`` they have."""
-        if self.card is not None:
+        if self.card is not None and self.card not in (*self.wanted, *self.aside):
             with self.card.opened() as card:
                 out.write(CARD, card.read(CARD_BYTES), task=self.source)
         self._first(self.aside, out, folder)
         return self._first(self.wanted, out, folder)
 
     def _first(self, places: Sequence[Place], out: Writer, folder: Path) -> int:
-        left = self.limit
-        for number, place in enumerate(places):
-            if not left:
-                break
+        left, files = self.limit, 0
+        for place in places:
             path = extract_path(_safe(place.path, place.where), self.limit)
             below = folder / f"{hashlib.sha256(place.path.encode()).hexdigest()[:16]}"
             with out.create(path, task=self.source) as target:
                 left -= extract(place, left, target, below, self.reads)
-            event(f"fetch: {self.source}: {self.limit - left} of the first {self.limit} records, {number + 1} files")
+            files += 1
+            if not left:
+                break
+        if places:
+            event(f"fetch: {self.source}: the first {self.limit - left} records are in {files} files")
         return self.limit - left
 
 
@@ -269,8 +271,17 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
     local, note = folder / scratch.CONTENT / name, folder / "version"
     version = http.UNTOLD if work.version.startswith(http.UNTOLD) else work.version
     expected = "" if work.sha256 else version
+    address = drive.address_of(work.url)
     for again in (False, True):
-        http.download(work.url, local, note, expected=expected, hint=hint)
+        http.download(
+            address.url,
+            local,
+            note,
+            expected=expected,
+            headers=address.headers,
+            require=drive.require_file if address.version else None,
+            hint=hint,
+        )
         with local.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         if not work.sha256 or sha256 == work.sha256:
@@ -300,8 +311,9 @@ def _download(work: Archive, folder: Path, out: Writer) -> str:
 
 
 def web_name(url: str, source: str) -> str:
-    """The name that a file over https gets."""
-    return _safe(storage.name_of(url.split("?")[0]) or source, url)
+    """The name that a file over https gets: the last part of its path, or what the link says after ``#``."""
+    address, _, name = url.partition("#")
+    return _safe(name or storage.name_of(address.split("?")[0]) or source, url)
 
 
 def _finished(local: Path) -> None:

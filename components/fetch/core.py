@@ -40,7 +40,7 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.log import event
-from pairmill.net import http, hub
+from pairmill.net import drive, http, hub
 from pairmill.report.model import Report
 from sources import raw
 from sources.card import CARD, CARD_BYTES
@@ -570,7 +570,8 @@ def _resolved(source: Source, old: Pin | None) -> Pin:
         pin = Pin(name, http.commit_of(origin.repository, origin.revision))
     else:
         assert isinstance(origin, Web)
-        version = http.version(origin.url)
+        address = drive.address_of(origin.url)
+        version = address.version or http.version(origin.url)
         if version == http.UNTOLD:
             # Whether it is what was locked is known when its bytes are there. Until then it is a version of its own, so
             # that it is fetched; what comes is locked by its digest.

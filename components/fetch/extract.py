@@ -19,8 +19,9 @@ from pairmill.formats import compressed, jsonstream
 from pairmill.formats.limits import BATCH_BYTES, RECORD_BYTES
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
-from pairmill.net import http, hub
+from pairmill.net import drive, http, hub
 from sources.card import COMPRESSED, suffix_of
+from sources.dialect import is_ascii
 from sources.source import Source
 
 _BUFFER = 1 << 16
@@ -80,7 +81,8 @@ class Place:
         if self.repo is not None and self.file is not None:
             raw = hub.opened(self.repo, self.commit, self.file)
         else:
-            raw = http.Ranged(self.url, expected=self.version, hint=self.hint)
+            address = drive.address_of(self.url)
+            raw = http.Ranged(address.url, expected=self.version, headers=address.headers, hint=self.hint)
         with raw, io.BufferedReader(raw, _BUFFER) as buffered:
             yield buffered
 
@@ -91,7 +93,10 @@ class Place:
             hub.download(self.repo, self.commit, self.file, local, note)
         else:
             expected = http.UNTOLD if self.version.startswith(http.UNTOLD) else self.version
-            http.download(self.url, local, note, expected=expected, hint=self.hint)
+            address = drive.address_of(self.url)
+            require = drive.require_file if address.version else None
+            headers = address.headers
+            http.download(address.url, local, note, expected=expected, headers=headers, require=require, hint=self.hint)
         return local
 
 
@@ -112,19 +117,21 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
         StorageError: it cannot be read.
     """
     kind = suffix_of(place.path)
-    cut = {".parquet": _parquet, ".jsonl": _lines, ".csv": _csv, ".json": _json}.get(kind)
+    cut = {".parquet": _parquet, ".jsonl": _lines, ".csv": _csv, ".tsv": _csv, ".json": _json}.get(kind)
     if kind == ".txt" and source.lines_per_record > 1:
         cut = _lines
+    if source.whole_files or (kind != ".parquet" and not is_ascii(source.dialect.encoding)):
+        cut = None
     with suppress(_Whole):
         try:
             if cut is not None:
                 with place.opened() as file:
-                    return cut(place, file, limit, target, source.lines_per_record)
+                    return cut(place, file, limit, target, source)
         except http.NoRanges:
             event(f"fetch: {place.where}: the server sends no parts of files; downloading all of it")
             assert cut is not None
             with place.fetched(scratch).open("rb") as file:
-                return cut(place, file, limit, target, source.lines_per_record)
+                return cut(place, file, limit, target, source)
     event(f"fetch: {place.where} is not cut between records; the extract has all of it")
     with place.opened() if place.uri else place.fetched(scratch).open("rb") as file, target.open("wb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
@@ -132,7 +139,7 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
     return sum(1 for _ in islice(source.read(piece, "pairmill"), limit))
 
 
-def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: int) -> int:
+def _parquet(place: Place, file: BinaryIO, limit: int, target: Path, _: Source) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -176,9 +183,9 @@ def _tables(batches: Iterator[Any], most: int) -> Iterator[Any]:
         yield pa.Table.from_batches(held)
 
 
-def _lines(place: Place, file: BinaryIO, limit: int, target: Path, lines_per_record: int) -> int:
+def _lines(place: Place, file: BinaryIO, limit: int, target: Path, source: Source) -> int:
     """Lines as they are; those of white space alone do not count."""
-    count = 0
+    count, lines_per_record = 0, max(1, source.lines_per_record)
     with _texts(place, file, target) as (lines, out):
         while count < limit * lines_per_record and (line := _line(lines)):
             out.write(line)
@@ -186,10 +193,12 @@ def _lines(place: Place, file: BinaryIO, limit: int, target: Path, lines_per_rec
     return -(-count // lines_per_record)
 
 
-def _csv(place: Place, file: BinaryIO, limit: int, target: Path, _: int) -> int:
-    """The header, and records; a quoted field may have line ends."""
+def _csv(place: Place, file: BinaryIO, limit: int, target: Path, source: Source) -> int:
+    """The header, if there is one, and records; a quoted field may have line ends."""
     csv.field_size_limit(RECORD_BYTES)
-    count = -1
+    dialect = source.dialect
+    between = dialect.between(suffix_of(place.path))
+    count = 0 if dialect.header else -1
     with _texts(place, file, target) as (lines, out):
         read: list[bytes] = []
 
@@ -198,7 +207,8 @@ def _csv(place: Place, file: BinaryIO, limit: int, target: Path, _: int) -> int:
                 read.append(line)
                 yield line.decode("latin-1")  # what the grammar knows is ASCII
 
-        reader = csv.reader(texts(), strict=True)
+        quoting: Any = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+        reader = csv.reader(texts(), strict=True, delimiter=between, quoting=quoting, quotechar=dialect.quote or None)
         try:
             while count < limit:
                 fields = next(reader, None)
@@ -212,15 +222,21 @@ def _csv(place: Place, file: BinaryIO, limit: int, target: Path, _: int) -> int:
     return max(count, 0)
 
 
-def _json(place: Place, file: BinaryIO, limit: int, target: Path, lines_per_record: int) -> int:
+def _json(place: Place, file: BinaryIO, limit: int, target: Path, source: Source) -> int:
     """The elements of an array; of JSON Lines under that name the lines."""
-    packed = PurePosixPath(place.path).suffix in COMPRESSED
-    if packed or not jsonstream.is_array(file):
+    suffix = PurePosixPath(place.path).suffix
+    kept: Any = Borrowed(file)
+    packed = suffix in COMPRESSED
+    with compressed.damage(place.where), compressed.decompressed(kept, suffix if packed else "") as content:
+        head = content.read(_BUFFER).lstrip()[:1]
+    file.seek(0)
+    if source.dialect.records is not None or (packed and head == b"["):
+        raise _Whole
+    if head != b"[":
         if not packed:
             _require_lines(file)
-        return _lines(place, file, limit, target, lines_per_record)
+        return _lines(place, file, limit, target, source)
     count = 0
-    kept: Any = Borrowed(file)
     values: Any = jsonstream.array(place.where, file=kept)
     with closing(values) as elements, target.open("w", encoding="utf-8") as out:
         out.write("[")

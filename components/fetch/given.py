@@ -87,10 +87,11 @@ class GivenData(Source):
         elif self.option == "tokenized":
             arrays = tuple(f"/{array}.npy" for array in ARRAYS)
             found = [one for one in inside if one.endswith(arrays)] if INFO in names else []
-            found += [below + one for one in (INFO, NAME) if found and one in names]
+            found += [one for one in inside if found and one.rsplit("/", 1)[-1] in {INFO, NAME}]
             expected = f"{INFO}, and a folder of five arrays for each data set"
         else:
-            found = [one for one in (*inside, *({path} & set(paths))) if one.endswith(_ENDINGS)]
+            found = [below + one for one in given.row_files(names)[1]]
+            found += [path] if path in paths and path.endswith(_ENDINGS) else []
             expected = f"files {' or '.join(f'*{ending}' for ending in _ENDINGS)}"
         if not found:
             lines = (

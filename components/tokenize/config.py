@@ -114,7 +114,7 @@ class TokenizeConfig(StageConfig):
         return found
 
     def with_conditions(self, tokens: Mapping[str, str]) -> TokenizeConfig:
-        """The options with further tags and their tokens; the same object if there is none.
+        """The options with further tags and their tokens; the same object if there is none, or if tags get no token.
 
         A tag that the option names keeps its token.
 
@@ -122,6 +122,8 @@ class TokenizeConfig(StageConfig):
             UsageError: a token is already that of another tag, or a delimiter.
         """
         known = self.condition_tokens()
+        if not known:
+            return self
         further = {tag: token for tag, token in tokens.items() if tag not in known}
         taken = {self.boq: "boq", self.eoq: "eoq", self.eoa: "eoa", **{token: tag for tag, token in known.items()}}
         for tag, token in further.items():

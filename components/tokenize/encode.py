@@ -80,10 +80,10 @@ class Vocabulary:
             hint = f"train it with these special_tokens=, or choose others with {others}"
             asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
             said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
-            if asked:
-                hint = _tokens_for(asked, config)
-            elif fit:
+            if fit and set(missing) - set(said):
                 hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
+            elif asked:
+                hint = _tokens_for(asked, config)
             raise InputError(
                 "the tokenizer lacks delimiter or condition tokens",
                 where=uri,
@@ -148,7 +148,7 @@ class EncodeRows(Shard[Vocabulary]):
         if config.windows:
             totals["window_tokens"] = 0
         create = partial(out.create, scratch=self.is_piece)
-        with tokens.writers(create) as arrays, _flat(create, config.windows) as flat:
+        with tokens.writers(create) as arrays, flat_file(create, config.windows) as flat:
             for batch in rows.read(
                 uri,
                 self.part,
@@ -185,7 +185,7 @@ class EncodeRows(Shard[Vocabulary]):
 
 
 @contextmanager
-def _flat(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
+def flat_file(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
     """The writer of the flat file, if it is wanted."""
     if not wanted:
         yield None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from components.tokenize.encode import Vocabulary
+from components.tokenize.encode import Vocabulary, flat_file
 from pairmill import storage
 from pairmill.engine import inputs
 from pairmill.engine.manifest import Ledger, content_key
@@ -55,13 +55,19 @@ class TakeTokens(Shard[Vocabulary]):
 
     def run(self, context: Vocabulary, out: Writer) -> ShardResult:
         head = np.array([context.boq, context.eoq], np.uint32)
-        ledger, total, answers = Ledger(), 0, 0
-        with tokens.writers(partial(out.create, scratch=self.is_piece)) as arrays:
+        windows = context.config.windows
+        ledger, total, answers, window_tokens = Ledger(), 0, 0, 0
+        create = partial(out.create, scratch=self.is_piece)
+        with tokens.writers(create) as arrays, flat_file(create, windows) as flat:
             for samples in self._samples():
                 _refuse_unknown_ids(samples, self._where, context)
                 rows = Rows.of(samples)
                 rows.count(samples, ledger)
                 rows.refuse_copies(samples, self._where, self.part.longest)
+                if flat is not None:
+                    document = rows.flat(samples, context.eod)
+                    flat.append(document)
+                    window_tokens += len(document)
                 for values, inst_len, resp_len in rows.spans(samples.ids, head):
                     ends = total + np.cumsum(inst_len + resp_len)
                     made: tuple[NDArray[Any], ...] = (
@@ -76,6 +82,8 @@ class TakeTokens(Shard[Vocabulary]):
                     total += len(values)
                     answers += int(resp_len.sum())
         ledger.measures = {"tokens": total, "response_tokens": answers, "text_bytes": 0, "given_tokens": total}
+        if windows:
+            ledger.measures["window_tokens"] = window_tokens
         return ShardResult(ledger)
 
     @property
@@ -141,6 +149,14 @@ class Rows:
                 hint="a row repeats what is before its answer; mark fewer stretches as trained on, "
                 "or raise max_record_bytes=",
             )
+
+    def flat(self, samples: Samples, eod: int) -> NDArray[np.uint32]:
+        """Return the tokens of the samples that have a row, once each, and ``eod`` after each that does not end so."""
+        parts: list[NDArray[Any]] = [np.empty(0, np.uint32)]
+        for number in np.unique(_sample_of(samples, self.answers)).tolist():
+            ids = samples.ids[samples.offsets[number] : samples.offsets[number + 1]].astype(np.uint32)
+            parts += [ids] if ids[-1] == eod else [ids, np.array([eod], np.uint32)]
+        return np.concatenate(parts)
 
     def spans(
         self, ids: NDArray[np.generic], head: NDArray[np.uint32]

@@ -7,7 +7,7 @@ that others made, the head of each file: the stages that read them compare every
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -21,6 +21,8 @@ from pairmill.formats import rows, tokenizer_file, tokens
 
 PUBLISHED = ("data", "data_clustered")
 """The folders of a cleaned data set, ours and the reference's; a task's name is the path below one of them."""
+_ASIDE = ("attributes", "holdout", "rejects")
+"""Folders beside them in ours, whose files are no rows to train on."""
 
 _ENDINGS = tuple(f".{extension}" for extension in rows.EXTENSIONS)
 # Heads of files that are read at once: a store answers each in 10 to 100 ms.
@@ -86,12 +88,11 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
                 raise _no_rows(uri, [file.path for file in manifest.files], shown)
             return Found((uri,), len(named), sum(file.size for file in named), manifest.ledger.rows_out)
         listed = {entry.path: entry.size for entry in store.list(uri)}
-        wanted = {path: size for path, size in listed.items() if path.endswith(_ENDINGS)}
+        tops, wanted = row_files(listed)
         if not wanted:
             raise _no_rows(uri, list(listed), shown)
-        tops = sorted({path.split("/", 1)[0] if "/" in path else "" for path in wanted})
-        uris = tuple(storage.join(uri, top) for top in tops) if set(tops) <= set(PUBLISHED) else (uri,)
-        paths, counted = {storage.join(uri, *path.split("/")): size for path, size in wanted.items()}, None
+        uris = tuple(storage.join(uri, top) for top in tops) or (uri,)
+        paths, counted = {storage.join(uri, *path.split("/")): listed[path] for path in wanted}, None
     if not paths:
         raise _no_rows(uri, [storage.name_of(uri)], shown)
     if check:
@@ -101,6 +102,19 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
     if count and len(paths) <= _COUNTED and all(path.endswith(".parquet") for path in paths):
         counted = sum(map(rows.count, paths))
     return Found(uris, len(paths), sum(paths.values()), counted)
+
+
+def row_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Of the files of a folder without a manifest the row files, and the folders that tasks are named below.
+
+    The folders are those of :data:`PUBLISHED` in a data set that has no other rows, and none in any other folder.
+    """
+    wanted = sorted(path for path in paths if path.endswith(_ENDINGS))
+    tops = {path.split("/", 1)[0] if "/" in path else "" for path in wanted}
+    named = tops & set(PUBLISHED)
+    if not named or tops - named - set(_ASIDE):
+        return [], wanted
+    return sorted(named), [path for path in wanted if path.split("/", 1)[0] in named]
 
 
 def _no_rows(uri: str, paths: Sequence[str], shown: str) -> InputError:

@@ -68,8 +68,8 @@ def version(url: str) -> str:
     """
 
     def ask() -> str:
-        with _client() as client:
-            return _version(_checked(client.head(url), url))
+        with client() as asking:
+            return version_of(checked(asking.head(url), url))
 
     return asked(url, ask)
 
@@ -83,6 +83,7 @@ def download(
     expected: str = "",
     headers: Mapping[str, str] | None = None,
     refuse: Refuse | None = None,
+    require: Refuse | None = None,
     hint: str = _MOVED,
 ) -> None:
     """Download ``url`` to ``target``, or continue a download if its bytes are of the same version.
@@ -95,6 +96,7 @@ def download(
         expected: the wanted version, see :func:`version`; empty = any.
         headers: to send. Credentials in them are not sent to another host after a redirect.
         refuse: raises a more specific error for an answer of status 400 or more.
+        require: raises an error for any other answer that is not the file.
         hint: next step if the file does not exist, or has another version.
 
     Raises:
@@ -116,14 +118,16 @@ def download(
             sent["Range"] = f"bytes={start}-"
             if size is None:
                 sent["If-Range"] = noted
-        with _client() as client, client.stream("GET", url, headers=sent) as response:
+        with client() as asking, asking.stream("GET", url, headers=sent) as response:
             if response.status_code == 416 and _total(response) == start:
                 return  # it was complete
             if response.status_code == 416 or (response.status_code == 206 and _first(response) != start):
                 target.unlink(missing_ok=True)
                 raise Again("the server does not continue the download")
-            _checked(response, url, refuse, hint)
-            now = _version(response)
+            checked(response, url, refuse, hint)
+            if require is not None:
+                require(response)
+            now = version_of(response)
             if expected and now != expected:
                 raise InputError("the published version has changed", where=url, got=now, expected=expected, hint=hint)
             if response.status_code != 206:
@@ -178,7 +182,7 @@ class Ranged(io.RawIOBase):
     ) -> None:
         self._url, self._size, self._expected = url, size, expected
         self._headers, self._refuse, self._hint = dict(headers or {}), refuse, hint
-        self._client = _client()
+        self._client = client()
         self._position, self._start, self._block = 0, 0, b""
         self._ahead = _AHEAD
 
@@ -232,10 +236,10 @@ class Ranged(io.RawIOBase):
             if response.status_code == 416 and not start:  # of an empty file no part can be had
                 self._size = 0
                 return b""
-            _checked(response, self._url, self._refuse, self._hint)
+            checked(response, self._url, self._refuse, self._hint)
             if response.status_code != 206:
                 raise NoRanges
-            now, total = _version(response), _total(response)
+            now, total = version_of(response), _total(response)
             self._expected = self._expected or now
             if now != self._expected and not self._expected.startswith(UNTOLD):
                 what = "the published version has changed"
@@ -269,8 +273,8 @@ def commit_of(repository: str, revision: str) -> str:
             raise InputError("the repository does not exist, or is private", where=repository, got=status, hint=_MOVED)
 
     def ask() -> bytes:
-        with _client() as client:
-            return _checked(client.get(address), address, refuse).content
+        with client() as asking:
+            return checked(asking.get(address), address, refuse).content
 
     names = {}
     for line in _packets(asked(address, ask), repository):
@@ -303,7 +307,8 @@ def _packets(data: bytes, where: str) -> Iterator[bytes]:
         ) from error
 
 
-def _client() -> httpx.Client:
+def client() -> httpx.Client:
+    """What makes requests: it follows redirects, and asks for bytes as they are stored."""
     import httpx
 
     # Not compressed: a compressed answer has another length than the file, and cannot be continued.
@@ -333,7 +338,8 @@ def _first(response: httpx.Response) -> int:
     return int(match.group(1)) if match else -1
 
 
-def _version(response: httpx.Response) -> str:
+def version_of(response: httpx.Response) -> str:
+    """The server's name of the version that an answer is of; :data:`UNTOLD` if it gives none."""
     headers = response.headers
     return headers.get("etag") or headers.get("last-modified") or UNTOLD
 
@@ -343,7 +349,13 @@ def _strong(version: str) -> bool:
     return version.startswith('"') or email.utils.parsedate(version) is not None
 
 
-def _checked(response: httpx.Response, url: str, refuse: Refuse | None = None, hint: str = _MOVED) -> httpx.Response:
+def checked(response: httpx.Response, url: str, refuse: Refuse | None = None, hint: str = _MOVED) -> httpx.Response:
+    """The answer, if it is a success.
+
+    Raises:
+        Again: it may be one later.
+        InputError: it will not; or what ``refuse`` raises.
+    """
     code = response.status_code
     if code in TRANSIENT:
         raise Again(f"status {code}", asked_pause(response.headers))

@@ -8,15 +8,13 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources import readers
-from sources.origin import Manual
+from sources.origin import Web
 from sources.quirks import QUIRKS
 from sources.source import Context, Drop, Labelled, Malformed, OutputFormat, Parsed, Record, Source, Unit
 
-AMPS = Manual(
-    page="https://github.com/hendrycks/math",
-    file="amps.tar.gz",
-    command="pip install gdown && gdown 1hQsua3TkpEmcJD_UWQx8dmNdEZPyxw23 -O amps.tar.gz",
-)
+AMPS_FILE = "amps.tar.gz"
+# The link of github.com/hendrycks/math.
+AMPS = Web(f"https://drive.google.com/file/d/1hQsua3TkpEmcJD_UWQx8dmNdEZPyxw23/view#{AMPS_FILE}")
 AMPS_CITATION = (
     "Hendrycks, Burns, Kadavath, Arora, Basart, Tang, Song, Steinhardt: Measuring Mathematical Problem Solving With "
     "the MATH Dataset. NeurIPS 2021, arXiv:2103.03874"
@@ -25,7 +23,7 @@ AMPS_CITATION = (
 
 def amps_archives(files: Sequence[str]) -> tuple[str, ...]:
     """The archive as it is published, or else what tar archives there are."""
-    return tuple(path for path in files if path == AMPS.file) or tuple(
+    return tuple(path for path in files if path == AMPS_FILE) or tuple(
         path for path in files if path.endswith((".tar.gz", ".tar"))
     )
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
-from sources.fields import day_of, text_of
+from sources.fields import text_of, time_of
 from sources.names import safe_name
 from sources.origin import Hub
 from sources.source import Context, Parsed, Source, Unit
@@ -45,4 +45,4 @@ class C4(Source):
         return Row("", "", text_of(record, "text"))
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
-        return {"date": day_of(record.get("timestamp")), "url": record.get("url"), "domain": "web"}
+        return {"date": time_of(record.get("timestamp")), "url": record.get("url"), "domain": "web"}

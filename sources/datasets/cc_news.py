@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pairmill.formats.rows import Row
-from sources.fields import day_of, text_of
+from sources.fields import text_of, time_of
 from sources.origin import Hub
 from sources.source import Context, Parsed, Source
 
@@ -31,7 +31,7 @@ class CcNews(Source):
 
     def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
         return {
-            "date": day_of(record.get("date")),
+            "date": time_of(record.get("date")),
             "url": record.get("url"),
             "domain_name": record.get("domain"),
             "domain": "news",

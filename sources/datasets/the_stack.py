@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
-from sources.fields import day_of, text_of
+from sources.fields import text_of, time_of
 from sources.names import safe_name
 from sources.origin import Hub
 from sources.source import Context, Parsed, Source, Unit
@@ -44,6 +44,6 @@ class TheStack(Source):
         return {
             "language": record.get("lang"),
             "licence": record.get("max_stars_repo_licenses"),
-            "date": day_of(record.get("max_stars_repo_stars_event_min_datetime")),
+            "date": time_of(record.get("max_stars_repo_stars_event_min_datetime")),
             "domain": "code",
         }

@@ -112,7 +112,7 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
     [
         ("fetch", {"workers": -1}, "workers: must not be negative; got -1"),
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
-        ("fetch", {"sources": ""}, "sources: is empty"),
+        ("fetch", {"tokenized": "t", "tokenizer": "k"}, "write tokenized=t alone"),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
         ("fetch", {"update": "sudoko"}, "update: not one of sources=; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
@@ -416,15 +416,6 @@ def test_two_revisions_of_raw_data(world: World, tmp_path: Path) -> None:
     refused(done, INPUT, root / "raw" / "dmmath", "several revisions of dmmath", "raw=<root>/fetch/<fingerprint>")
     assert not (tmp_path / "other").exists()
     tools.folder(try_(world, "clean", tmp_path / "other", raw=folder))
-
-
-def test_sources_that_only_a_person_can_download(world: World, tmp_path: Path) -> None:
-    """They are refused before anything is asked of a server."""
-    done = try_(world, "fetch", tmp_path / "root", raw="", sources="dmmath,amps_khan")
-    refused(done, INPUT, "amps_khan: has to be downloaded by hand", "amps.tar.gz", "give raw=<folder>")
-    done = try_(world, "fetch", tmp_path / "root", raw="")
-    refused(done, INPUT, "amps_khan, ampsmathematica: 2 have to be downloaded by hand", "go on with sources=SYNTH,")
-    assert not (tmp_path / "root").exists()
 
 
 GOOD = {"mathematics_dataset-v1.0/train-easy/add.txt": tools.dmmath(2000)}

@@ -1,10 +1,12 @@
 """Extracts: the first records of a source, from anywhere, with no more read than they take."""
 
 import gzip
+import importlib
 import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from sources.origin import Hub, Web
 from sources.source import Unit
 from tests.support import fetching, tools
 from tests.support.fetching import Made, ask_here, declare, fetch, fetched, index, lines
+from tests.support.helpers import REPOSITORY
 from tests.support.servers import Files
 from tests.support.servers import Hub as HubServer
 
@@ -262,6 +265,31 @@ KINDS = {
 }
 
 
+DIALECTS = {
+    "table.tsv": (b"a\t0\nb\t1\n'c\n'\t2\n", 'quote: "\'"\nheader: [question, answer]'),
+    "wide.csv": (("question;answer\n" + "é;0\né;1\né;2\n").encode("utf-16"), "delimiter: ';'\nencoding: utf-16"),
+    "inside.json": (b'{"data": {"items": [' + b",".join(lines(3).splitlines()) + b"]}}", "records: data.items"),
+    "array.json.gz": (gzip.compress(b"[" + b",".join(lines(3).splitlines()) + b"]"), ""),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dialects(name: str, tmp_path: Path) -> None:
+    folder, (content, said) = tmp_path / "data", DIALECTS[name]
+    folder.mkdir()
+    (folder / name).write_bytes(content)
+    description = tmp_path / "set.yaml"
+    description.write_text(
+        f"name: set\nfiles: data/{name}\ncondition: direct\ninstruction: question\nresponse: answer\n{said}\n"
+    )
+    config = FetchConfig(root=str(tmp_path / "root"), sources=[str(description)], workers=1, limit=2)
+    result = runner.run(Fetch(), config)
+    data = cleaned(tmp_path / "root", result.uri, str(description))
+    assert data["texts"] == {"data/set.jsonl": ["0", "1"]}
+    assert index(result, "set")["extract"]["records"] == 2
+    assert cleaned(tmp_path / "root", "", str(description), limit=2)["texts"] == data["texts"]
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_each_kind_of_file_is_cut_after_a_record(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
@@ -279,17 +307,16 @@ def test_each_kind_of_file_is_cut_after_a_record(name: str, tmp_path: Path) -> N
     assert len(next(iter(fetched(result, "set").values()))) < len(KINDS[name])
 
 
-def test_a_file_that_cannot_be_cut_is_whole_and_the_limit_holds_all_the_same(tmp_path: Path) -> None:
-    """The archive of AMPS is read as it is."""
-    import sys
+@pytest.fixture
+def maker(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(REPOSITORY / "examples"))
+    return importlib.import_module("make_raw")
 
-    sys.path.insert(0, str(tools.REPOSITORY / "examples"))
-    try:
-        import make_raw
-    finally:
-        sys.path.pop(0)
-    make_raw.make(tmp_path / "raw", ["ampsmathematica", "scienceqa", "dmmath", "arb"])
+
+def test_a_file_that_cannot_be_cut_is_whole_and_the_limit_holds_all_the_same(maker: ModuleType, tmp_path: Path) -> None:
+    """The archive of AMPS is read as it is."""
     names = ["ampsmathematica", "scienceqa", "dmmath", "arb"]
+    maker.make(tmp_path / "raw", names)
     config = FetchConfig(root=str(tmp_path / "root"), raw=str(tmp_path / "raw"), sources=names, workers=1, limit=6)
     result = runner.run(Fetch(), config)
     data = cleaned(tmp_path / "root", result.uri, *names)
@@ -302,6 +329,64 @@ def test_a_file_that_cannot_be_cut_is_whole_and_the_limit_holds_all_the_same(tmp
     # Options of the source that fetch did not know may ask for other files.
     with pytest.raises(InputError, match="has not all of the records"):
         cleaned(tmp_path / "root", result.uri, "scienceqa", source_options=["scienceqa.splits=validation"])
+
+
+DOCUMENTS = {
+    "c4": ("allenai/c4", "main"),
+    "bookcorpus": ("bookcorpus/bookcorpus", "refs/convert/parquet"),
+    "the_stack": ("bigcode/the-stack", "v1.2"),
+    "cc_news": ("vblagoje/cc_news", "main"),
+    "arxiv": ("gfissore/arxiv-abstracts-2021", "main"),
+}
+
+
+def test_five_sets_of_documents_are_tried_with_one_command(
+    hub: HubServer, maker: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    maker.make(tmp_path / "published", list(DOCUMENTS))
+    for name, (repository, revision) in DOCUMENTS.items():
+        top = tmp_path / "published" / name
+        files = {path.relative_to(top).as_posix(): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        hub.add(repository, files, revision=revision, gated=name == "the_stack")
+    with pytest.raises(PairmillError, match="gated") as caught:
+        fetch(tmp_path / "root", *DOCUMENTS, limit=100)
+    assert "accept its terms on the Hub's page of bigcode/the-stack, and set HF_TOKEN" in str(caught.value)
+    monkeypatch.setenv("HF_TOKEN", hub.token("hf_good", "bigcode/the-stack"))
+    result = fetch(tmp_path / "root", *DOCUMENTS, limit=100)
+    found = {name: sorted(set(fetched(result, name)) - {"README.md"}) for name in DOCUMENTS}
+    assert found == {
+        "c4": ["en/first-100-of-c4-train.00000-of-01024.json.gz"],
+        "bookcorpus": ["plain_text/train/first-100-of-0000.parquet"],
+        "the_stack": [f"data/{one}/first-100-of-train-00000-of-00001.parquet" for one in ("c++", "python")],
+        "cc_news": ["plain_text/first-100-of-train-00000-of-00001.parquet"],
+        "arxiv": ["first-100-of-arxiv-abstracts.jsonl.gz"],
+    }
+    assert not hub.seen("*c4-validation*")
+    data = cleaned(tmp_path / "root", result.uri, *DOCUMENTS)
+    ledgers = {name: one["ledger"] for name, one in data["sources"].items()}
+    book = ledgers.pop("bookcorpus")["notes"]
+    assert book["sentences_joined"] + book["empty_sentences"] == 100
+    assert {one["rows_in"] for one in ledgers.values()} == {100}
+    assert {one["about"]["extract"] for one in data["sources"].values()} == {"first 100 records"}
+    rows = pq.read_table(Path(data["uri"]) / "data_clustered" / "arxiv" / "all.parquet").to_pylist()
+    assert all(row["instruction"] == row["condition"] == "" and row["response"] for row in rows)
+
+
+def test_a_run_that_is_killed_leaves_nothing_that_looks_finished(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub.add("org/made", {f"{number}.parquet": parquet(table(10, 10 * number)) for number in range(4)})
+    declare(monkeypatch, Hub("org/made", ("*.parquet",)))
+    hub.fail("*/3.parquet*", 404)
+    with pytest.raises(PairmillError):
+        fetch(tmp_path / "root", limit=35)
+    assert not list((tmp_path / "root" / "raw").rglob("*.parquet"))
+    hub.heal()
+    seen = len(hub.seen("*/0.parquet*"))
+    found = fetched(fetch(tmp_path / "root", limit=35))
+    assert list(found) == [f"first-35-of-{number}.parquet" for number in range(4)]
+    assert len(hub.seen("*/0.parquet*")) > seen  # an extract is made anew as a whole
+    assert sum(len(pq.read_table(io.BytesIO(data))) for data in found.values()) == 35
 
 
 @pytest.mark.parametrize(("key", "said"), [("0", "leave out limit:"), ("ten", "limit: 1000"), ("-1", "limit: 1000")])

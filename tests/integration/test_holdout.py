@@ -2,8 +2,9 @@
 
 import json
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
@@ -20,9 +21,14 @@ from pairmill.engine import inputs, runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import slices
+from pairmill.formats.rows import Row
 from pairmill.formats.slices import Slicing
 from pairmill.text import light
+from sources.datasets import SOURCES
+from sources.origin import Manual
+from sources.source import Context, MalformedRecord, Parsed
 from tests.support import tools
+from tests.support.fetching import Made
 
 YAML = """
 name: mine
@@ -253,6 +259,54 @@ def test_what_is_held_out_is_counted_and_reported(tmp_path: Path, small_pieces: 
     assert len(list((tmp_path / "root").glob("**/_hashes"))) == len(manifest.shards)
 
 
+class Turns(Made):
+    """Two rows of each record; the question that decides is that of the record, and not of a row."""
+
+    attributes: ClassVar[Mapping[str, str]] = {"topic": "text"}
+
+    def parse(self, record: Any, context: Context) -> Parsed:
+        return [Row("direct", f"{record['topic']}: {record['q']} {turn}", "yes") for turn in range(2)]
+
+    def attributes_of(self, record: Any, context: Context) -> Mapping[str, Any]:
+        if record["topic"] == "none":
+            raise MalformedRecord("no_topic")
+        return {"topic": record["topic"]}
+
+    def first_question(self, record: Any, rows: Sequence[Row]) -> str:
+        assert len(rows) == 2
+        return str(record["topic"])
+
+
+def test_a_python_source_says_its_attributes_and_its_first_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Turns("turns", Manual("", "", ""))
+    monkeypatch.setitem(SOURCES, "turns", source)
+    (folder := tmp_path / "raw" / "turns").mkdir(parents=True)
+    topics = [*(f"topic {number % 20}" for number in range(100)), "none"]
+    tools.write_lines(folder / "a.jsonl", [{"topic": topic, "q": str(at)} for at, topic in enumerate(topics)])
+    config = CleanConfig(
+        sources=["turns"],
+        raw=str(tmp_path / "raw"),
+        root=str(tmp_path / "root"),
+        holdout="0.3",
+        max_reject_fraction=0.1,
+    )
+    result = runner.run(Clean(), config)
+    assert result.manifest.ledger.dropped == {"no_topic": 1}
+    sides = []
+    for side in ("", "holdout/"):
+        (path,) = [file.path for file in result.manifest.files if file.path.startswith(f"{side}attributes/")]
+        topics = pq.read_table(Path(result.uri) / path)["topic"].to_pylist()
+        (rows,) = [file for file in result.manifest.files if file.task and file.path.startswith(f"{side}data/")]
+        lines = [json.loads(line) for line in (Path(result.uri) / rows.path).read_text().splitlines()]
+        assert [line["instruction"].split(":")[0] for line in lines] == topics
+        sides.append(set(topics))
+    assert sides[0]
+    assert sides[1]
+    assert not sides[0] & sides[1]
+
+
 def test_only_training_rows_are_found_unless_asked(tmp_path: Path) -> None:
     found = clean(tmp_path, [records(200, 60)], holdout="0.2")
     held = found.manifest.held_out
@@ -310,7 +364,14 @@ def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done])
     assert (sampled["ledger"]["rows_in"], sampled["ledger"]["rows_out"]) == (held, held)
     assert "holdout/mine__all.parquet" in sampled["data"]["analytics"]
     shown = tools.run(
-        [*tools.command("components.sample"), "inspect", f"path={top / 'out-holdout'}", "ranks=2", "batch_tokens=4096"]
+        [
+            *tools.command("components.sample"),
+            "inspect",
+            f"path={top / 'out-holdout'}",
+            "ranks=2",
+            "batch_tokens=4096",
+            "tail=keep",
+        ]
     )
     assert shown.code == 0, shown.err
 

@@ -4,6 +4,7 @@ Nothing of kfp is used: ``pipelines/compiled/pretraining.yaml`` is resolved, and
 of this machine with mounts of its own.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,25 @@ def test_a_killed_task_is_done_again_by_the_retry_policy(backend: Backend, argum
     assert run.state == "SUCCEEDED", run.failures()
     assert [(attempt.index, attempt.exit_code) for attempt in run.attempts] == [(0, -9), (1, 0)]
     assert backend.objects.exists(run.outputs["fetch"].artifacts["manifest"].uri)
+
+
+def test_held_out_rows_are_sampled_in_a_branch_that_other_runs_skip(
+    backend: Backend, arguments: dict[str, object], tmp_path: Path
+) -> None:
+    given = {**arguments, "sources": "gsm8k_train", "output_path": str(tmp_path / "out" / "{fingerprint}")}
+    run = backend.run(load(COMPILED), given)
+    assert run.state == "SUCCEEDED", run.failures()
+    stages = ["fetch", "clean", "train-tokenizer", "tokenize", "sample"]
+    assert sorted(attempt.task for attempt in run.attempts) == sorted(stages)
+    assert not (tmp_path / "out-holdout").exists()
+
+    run = backend.run(load(COMPILED), {**given, "holdout": "0.2"})
+    assert run.state == "SUCCEEDED", run.failures()
+    assert sorted(attempt.task for attempt in run.attempts) == sorted([*stages, "sample-2"])
+    cleaned = json.loads(Path(run.outputs["clean"].parameters["output"], "_MANIFEST.json").read_bytes())
+    held = sum(cleaned["data"]["held_out"].values())
+    assert held
+    for folder, rows in (("out", cleaned["ledger"]["rows_kept"] - held), ("out-holdout", held)):
+        current = json.loads((tmp_path / folder / "PLAN").read_bytes())["fingerprint"]
+        manifest = json.loads((tmp_path / folder / current / "_MANIFEST.json").read_bytes())
+        assert manifest["ledger"]["rows_in"] == rows

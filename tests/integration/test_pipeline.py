@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from tests.support import tools
+from tests.support.helpers import REPOSITORY
 
 EPOCHS = 2
 FILES = {"gsm8k_train": 1, "scibench": 2, "dmmath": 4, "sudoku": 1}
@@ -170,11 +171,14 @@ def test_broken_input_fails_the_run(tmp_path: Path) -> None:
     assert {state for state, _ in states(done).values()} == {"made"}
 
 
+EXERCISES = REPOSITORY / "examples" / "sources" / "exercises"
+
+
 @pytest.mark.parametrize(
     ("sources", "code", "said"),
     [
         ("gsm8k", 2, "sources: unknown source; got gsm8k"),
-        ("amps_khan", 3, "amps_khan: has to be downloaded by hand"),
+        (f"{EXERCISES}.yaml", 3, f"{EXERCISES}: is missing or empty"),
     ],
 )
 def test_first_stage_fails_the_run(tmp_path: Path, sources: str, code: int, said: str) -> None:

@@ -135,6 +135,15 @@ def test_the_error_names_the_template_that_fits(tmp_path: Path) -> None:
         runner.run(Tokenize(), lacking)
 
 
+def test_tags_of_the_rows_get_their_tokens_beside_those_of_a_template() -> None:
+    def options(**given: Any) -> TokenizeConfig:
+        return TokenizeConfig(root="x", rows=["x"], tokenizer="x", **given).with_conditions({"maths": "<|maths|>"})
+
+    assert options(template="llama3").condition_tokens() == {**TEMPLATES["llama3"].conditions, "maths": "<|maths|>"}
+    # Where tags get no token, those of the rows get none either.
+    assert options(template="gpt2").condition_tokens() == {}
+
+
 def test_an_unknown_template_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^template: not a known template; got 'lama3'; .*did you mean 'llama3'\?"):
         config(tmp_path, "llama3", template="lama3")

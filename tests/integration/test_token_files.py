@@ -24,6 +24,7 @@ from pairmill.loader import Loader, RowPlan
 from tests.support import tools
 from tests.support.helpers import writable
 from tests.support.megatron import indexed
+from tests.support.results import upload
 from tests.support.tools import World
 
 # A chat of two turns, a sample without an answer, an empty one, and one that is all answer.
@@ -85,6 +86,25 @@ def test_each_answer_and_each_document_is_a_row(world: World, tmp_path: Path) ->
     assert ledger.measures == {"tokens": 29, "response_tokens": 14, "text_bytes": 0, "given_tokens": 29}
     assert [ref.role for ref in manifest.inputs] == ["tokens", "tokenizer"]
     assert "2 no token, 1 no token trained on; 29 tokens." in (folder / "report.md").read_text()
+
+
+def test_a_flat_file_has_each_sample_once(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = str(files(tmp_path / "in"))
+    folder, manifest = tokenize(world, tmp_path / "root", tokens=[given], windows=True, eod="<|PAD|>")
+    end = Encoder.from_file(world.tokenizer / "tokenizer.json").token_to_id("<|PAD|>")
+    assert end is not None
+    chat = np.load(folder / "windows" / "chat.parquet.npy").tolist()
+    assert chat == [*IDS[0], end, *IDS[3], end]
+    web = np.load(folder / "windows" / "web_text_document.bin.npy").tolist()
+    assert web == [70, 71, 72, end, 73, 74, 75, end, 76, end]
+    assert manifest.ledger.measures["window_tokens"] == len(chat) + len(web)
+    monkeypatch.setattr(core, "SLICING", Slicing(4, 0, 8))
+    cut, parts = tokenize(world, tmp_path / "cut", tokens=[given], windows=True, eod="<|PAD|>")
+    assert "web_text_document.bin" in parts.data["pieces"]
+    assert np.load(cut / "windows" / "web_text_document.bin.npy").tolist() == web
+    indexed(tmp_path / "in" / "web_text_document", [[[1, end]]])
+    again, _ = tokenize(world, tmp_path / "root", tokens=[given], windows=True, eod="<|PAD|>")
+    assert np.load(again / "windows" / "web_text_document.bin.npy").tolist() == [1, end]
 
 
 def test_token_files_go_with_rows_to_the_loader(world: World, tmp_path: Path, shm: Path) -> None:
@@ -256,6 +276,17 @@ def test_a_change_of_either_file_is_noticed(world: World, tmp_path: Path) -> Non
         with pytest.raises(InputError, match=f"{name}.*: changed while it was read"):
             shards.run_shard(stage.name, shard, plan.context, str(tmp_path / "new"))()
         (tmp_path / "in" / name).write_bytes(data)
+
+
+def test_a_bucket_gives_the_same_arrays(world: World, tmp_path: Path, s3: str) -> None:
+    here, manifest = tokenize(world, tmp_path / "files", tokens=[str(files(tmp_path / "in"))])
+    upload(tmp_path / "in", f"{s3}/in")
+    there, _ = tokenize(world, tmp_path / "bucket", tokens=[f"{s3}/in"])
+    assert there.name == here.name
+    assert tools.digests(there) == tools.digests(here)
+    pair, _ = tokenize(world, tmp_path / "bucket", tokens=[f"{s3}/in/web_text_document"])
+    assert spans(pair / "web_text_document.bin") == spans(here / "web_text_document.bin")
+    assert manifest.ledger.rows_out == 6
 
 
 def test_what_does_not_go_together_is_refused(world: World, tmp_path: Path) -> None:

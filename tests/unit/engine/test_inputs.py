@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from pairmill import storage
-from pairmill.engine import inputs
+from pairmill.engine import conditions, inputs
 from pairmill.engine import manifest as manifests
+from pairmill.engine.conditions import Tag
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.rows import EXTENSIONS
@@ -215,3 +216,25 @@ def test_a_finished_folder_that_was_damaged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data" / "b.jsonl").unlink()
     with pytest.raises(InputError, match=r"data/b.jsonl: missing"):
         discover(tmp_path)
+
+
+def test_tags_are_those_of_the_manifests(tmp_path: Path) -> None:
+    def folder(name: str, **tags: str) -> Path:
+        manifest = finished(tmp_path / name, f"data/{name}.jsonl")
+        manifest.data = conditions.to_data({tag: Tag(token, (name,)) for tag, token in tags.items()})
+        (tmp_path / name / manifests.MANIFEST).write_bytes(manifest.dump())
+        return tmp_path / name
+
+    one, two = folder("one", legal="<|legal|>", b="<|b|>"), folder("two", legal="<|legal|>", a="<|a|>")
+    found = discover(two, one, put(tmp_path / "others", "x.jsonl")).conditions
+    assert list(found.items()) == [
+        ("a", Tag("<|a|>", ("two",))),
+        ("b", Tag("<|b|>", ("one",))),
+        ("legal", Tag("<|legal|>", ("two", "one"))),
+    ]
+    assert (
+        discover(one / "data").conditions == discover(one / "data" / "one.jsonl").conditions == discover(one).conditions
+    )
+    assert discover(folder("none")).conditions == {}
+    with pytest.raises(InputError, match=r"two tokens; got <\|legal\|> in .*one, <\|x\|> in .*three; .*one and three"):
+        discover(one, folder("three", legal="<|x|>"))

@@ -244,3 +244,84 @@ def test_an_array_is_known_by_its_first_character(tmp_path: Path, data: str, exp
 def test_lines_come_stripped_with_their_numbers_and_empty_ones_left_out(tmp_path: Path) -> None:
     uri = put(tmp_path, b'\n {"a":1} \r\n\n\t\n{"a":2}')
     assert list(jsonstream.lines(uri)) == [(2, b'{"a":1}'), (5, b'{"a":2}')]
+
+
+def within(tmp_path: Path, data: bytes | str, *keys: str, values: bool = False) -> list[Any]:
+    return list(jsonstream.within(put(tmp_path, data), keys, values=values))
+
+
+@pytest.mark.parametrize(
+    ("data", "keys", "expected"),
+    [
+        ('{"a":[1,{"b":2},"]"]}', ("a",), [1, {"b": 2}, "]"]),
+        (' {\n "x" : [[1],{"a":[9]}] , "a" : [ ] }\n', ("a",), []),
+        ('{"x":{"a":[1]},"a":{"y":"}","a":[2,3],"z":{"a":4}},"b":-1.5e3}', ("a", "a"), [2, 3]),
+        ('{"é\\n":[NaN]}', ("é\n",), ["nan"]),
+        ('{"":[""],"a":null}', ("",), [""]),
+    ],
+)
+def test_a_list_is_found_within_an_object(
+    tmp_path: Path, chunk: int, data: str, keys: tuple[str, ...], expected: list[Any]
+) -> None:
+    found = within(tmp_path, data, *keys)
+    assert [str(item) if item != item else item for item in found] == expected
+
+
+def test_the_values_of_an_object_come_one_by_one(tmp_path: Path, chunk: int) -> None:
+    data = '{"a":{"x":{"n":1},"y":[2],"x":3},"b":{}}'
+    assert within(tmp_path, data, "a", values=True) == [{"n": 1}, [2], 3]
+    assert within(tmp_path, data, "b", values=True) == []
+    assert within(tmp_path, '{"x":1,"y":2}', values=True) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("", "not an object at the top of the file; got nothing"),
+        ("5", "not an object at the top of the file; got a single value"),
+        ("[]", "not an object at the top of the file; got a list"),
+        ("{}", "no 'a' at the top of the file"),
+        ('{"b":1,"c":2}', "no 'a' at the top of the file; got b, c"),
+        ('{"a":{}}', "not a list at a; got an object"),
+        ('{"a":"x"}', "not a list at a; got a single value"),
+    ],
+)
+def test_a_list_that_is_not_there_is_said_with_what_is(tmp_path: Path, chunk: int, data: str, said: str) -> None:
+    with pytest.raises(jsonstream.NotThere, match=said):
+        within(tmp_path, data, "a")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ('{"a":[1]', "'' instead of ',' or '}'"),
+        ('{"a":[1', "instead of ',' or ']'"),
+        ('{"a":[1,]}', "Expecting value"),
+        ('{"a":[],}', "'}' instead of a key"),
+        ("{a:[]}", "'a' instead of a key"),
+        ('{"a" []}', "'[' instead of ':'"),
+        ('{"a":', "the object does not end"),
+        ('{"a":[],"a":[]}', "the key 'a' a second time"),
+        ('{"a":[]}]', "text after the end of the object"),
+        ('{"b":{"c":[1,},"a":[]}', "Expecting value"),
+        ('{"b":"\\x","a":[]}', "Invalid"),
+    ],
+)
+def test_an_object_that_is_damaged_is_refused(tmp_path: Path, chunk: int, data: str, said: str) -> None:
+    with pytest.raises(InputError, match=r"x.json row \d+ \(line 1\): not valid JSON") as caught:
+        within(tmp_path, data, "a")
+    assert said in str(caught.value)
+
+
+def test_an_outline_says_what_the_beginning_of_an_object_has(chunk: int) -> None:
+    data = b'{"v": 1, "a": {"rows": [{"q": 1}, {"q": 2}], "n": {}}, "b": {"x": {}, "y": {}}} '
+    outline = jsonstream.Outline(data)
+    assert outline.end == "end"
+    assert outline.names == ["v", "a", "b"]
+    assert outline.lists == {("a", "rows"): (2, {"q": 1})}
+    assert outline.objects == {(): (3, 2), ("a",): (2, 1), ("b",): (2, 2)}
+    assert jsonstream.Outline(data[:40]).lists == {("a", "rows"): (1, {"q": 1})}
+    ends = [jsonstream.Outline(data[:stop]).end for stop in range(len(data))]
+    assert set(ends[:-1]) == {"cut"}
+    assert jsonstream.Outline(data + b"{}").end == "more"
+    assert jsonstream.Outline(b'{"a": ], "b": [1, 2, 3, 4]}').end == "broken"

@@ -71,7 +71,7 @@ def test_three_lines_are_documents(load: Load) -> None:
         ({"text": None}, Malformed("null_text"), "where: has(text)"),
         ({"body": "x"}, Malformed("missing_text"), "where: has(text)"),
         ({"texts": "x"}, Malformed("missing_text"), "text: texts"),
-        ({"text": ["x"]}, Malformed("text_is_no_text"), "text: text[0]"),
+        ({"text": ["x"]}, Malformed("text_is_no_text"), 'text: "{text|lines}" or text: text[0]'),
         ({"text": 5}, Malformed("text_is_no_text"), 'text: "{text}"'),
         ({"text": ""}, Drop("empty_text"), ""),
         ({"text": " \n\u3000"}, Drop("empty_text"), ""),
@@ -95,6 +95,10 @@ def test_a_record_without_a_text_has_a_reason(load: Load, record: Any, reason: D
         ({"text": "the text"}, "line 3, text: not a valid path.*in braces"),
         ({"text": "5"}, "line 3, text: not a text"),
         ({"text": None}, "required key missing.*expected condition, instruction, response; of documents write text:"),
+        (
+            {"hub": None, "files": "a.csv", "each": "file", "delimiter": ";"},
+            "line 5, delimiter: each: file reads no rec",
+        ),
         ({"each": "line"}, "line 4, each: unknown value; got 'line'; expected record or file"),
         ({"each": "file"}, r"line 4, each: files: has to say which files are records.*write \"files: '\*\*/\*\.txt'\""),
         ({"hub": None, "files": "a.txt"}, "no reader for this kind of file.*write 'each: file'"),
@@ -158,7 +162,7 @@ def test_what_a_file_may_be(tmp_path: Path) -> None:
     for name, data, expected in (
         ("README", b"x", {"path": "README", "name": "README", "extension": "", "text": "x"}),
         ("a.b.TXT", b"", {"path": "a.b.TXT", "name": "a.b.TXT", "extension": "TXT", "text": ""}),
-        ("a.parquet", b"\xff\xfe", Malformed("not_utf8")),
+        ("a.parquet", b"\xff\xfe", Malformed("invalid_utf8")),
         ("a.json", b"{\0", {"path": "a.json", "name": "a.json", "extension": "json", "text": "{\0"}),
     ):
         (tmp_path / name).write_bytes(data)
@@ -167,6 +171,21 @@ def test_what_a_file_may_be(tmp_path: Path) -> None:
     with pytest.raises(PairmillError) as caught:
         list(whole_file(FileSlice("a.txt.gz", str(tmp_path / "a.txt.gz"))))
     assert caught.value.exit_code == 3
+
+
+def test_files_of_another_encoding_are_read(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("é".encode("utf-16"))
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"\xe9"))
+    utf16, latin = (
+        load(hub=None, files="'*.txt*'", each="file", encoding=encoding) for encoding in ("utf-16", "latin-1")
+    )
+    pieces = [FileSlice(name, str(tmp_path / name)) for name in ("a.txt", "b.txt.gz")]
+    assert next(utf16.read(pieces[0], "pairmill"))[1]["text"] == "é"
+    assert next(utf16.read(pieces[1], "pairmill"))[1] == Malformed("invalid_utf_16")
+    assert next(latin.read(pieces[1], "pairmill"))[1]["text"] == "é"
+    plain = load(hub=None, files="'*.txt*'", each="file")
+    why = next(plain.read(pieces[1], "pairmill"))[1]
+    assert plain.explain_unread(why) == ("bytes that are not UTF-8", "encoding: cp1252")
 
 
 def test_files_of_a_hub_data_set_are_named(load: Load) -> None:
@@ -220,9 +239,9 @@ def test_files_become_rows_in_their_order(clean: Cleaned, tmp_path: Path) -> Non
         "src/a.py\n    a = 1\n",
     ]
     assert {(row["condition"], row["instruction"]) for row in rows} == {("", "")}
-    assert manifest.ledger.dropped == {"not_utf8": 1, "filtered_by_where": 1}
+    assert manifest.ledger.dropped == {"invalid_utf8": 1, "filtered_by_where": 1}
     again, _ = clean(TREE)
-    assert again.ledger.dropped == {"not_utf8": 1, "empty_text": 1}
+    assert again.ledger.dropped == {"invalid_utf8": 1, "empty_text": 1}
     assert again.ledger.rows_in == len(TREE) - 2
     assert not any("secret" in path.read_text("utf-8", "replace") for path in tmp_path.glob("root/**/*.jsonl"))
 

@@ -115,6 +115,17 @@ def test_a_record_of_another_shape_is_malformed(load: Load, record: Any, reason:
     assert parse(load(), record) == Malformed(reason)
 
 
+def test_tags_of_one_s_own_are_tags_of_its_rows(load: Load) -> None:
+    record = {"question": "q", "answer": "a", "kind": "de"}
+    tags = r"['legal=<|legal|>', ' de = <|german=de|> ']"
+    assert load(tags=tags).tags == {"legal": "<|legal|>", "de": "<|german=de|>"}
+    assert parse(load(tags=tags, condition="legal, cot"), record) == Row("legal,cot", "q", "a")
+    assert parse(load(tags=tags, condition="'{kind}'"), record) == Row("de", "q", "a")
+    assert parse(load(condition="'{kind}'"), record) == Malformed("unknown_condition")
+    versions = [load(**keys).version for keys in ({}, {"tags": tags}, {"tags": tags.replace("german", "x")})]
+    assert versions[0] != versions[1] == versions[2]  # the token is none of the rows' business
+
+
 def test_white_space_stays_where_it_is_asked_for(load: Load) -> None:
     assert parse(load(strip="false"), {"question": " q\n", "answer": "a "}) == Row("direct", " q\n", "a ")
 
@@ -583,6 +594,15 @@ def test_two_sources_do_not_share_what_they_are(load: Load) -> None:
         ({"condition": "[direct, cot]"}, "line 3, condition", "not a text; got a list"),
         ({"condition": "no"}, "line 3, condition", "got False"),
         ({"condition": "'{kind'"}, "line 3, condition", "unmatched brace"),
+        ({"condition": "legal"}, "line 3, condition", r"unknown tag; got 'legal'.*write tags: \['legal=<\|legal\|>'\]"),
+        ({"tags": "legal"}, "line 6, tags", r"not a tag; got 'legal'; expected name=token, such as legal=<\|legal\|>"),
+        ({"tags": "Legal=<|x|>"}, "line 6, tags", "not a tag"),
+        ({"tags": "legal="}, "line 6, tags", "not a tag"),
+        ({"tags": "'legal=two words'"}, "line 6, tags", "a token has no space"),
+        ({"tags": "[a=<|a|>, 5]"}, "line 6, tags", "not a text; got 5"),
+        ({"tags": "cot=<|x|>"}, "line 6, tags", "every tokenizer has a token for this tag; got 'cot'"),
+        ({"tags": "[a=<|a|>, 'a = <|b|>']"}, "line 6, tags", "the same tag occurs twice"),
+        ({"tags": "[a=<|a|>, b=<|a|>]"}, "line 6, tags", "two tags have the same token"),
         ({"instruction": "Solve the sudoku"}, "line 4, instruction", "not a valid path.*in braces"),
         ({"instruction": "messages[user]"}, "line 4, instruction", r"not a valid path.*messages\[role=user\]"),
         ({"instruction": "{question}"}, "line 4, instruction", "not a text; got a mapping.*in quotes"),
@@ -774,6 +794,21 @@ def test_the_examples_make_rows() -> None:
     assert exercises.optional == ("source",)
     assert parse(exercises, record) == Row("noisy,cot", "Topic: Sums\n\n1+1?", "So 2.\n\nThe answer is $\\boxed{2}$.")
     assert parse(exercises, record | {"source": "Some Benchmark"}) == Drop("filtered_by_where")
+
+
+def test_the_examples_of_optional_parts_and_tables_make_rows(tmp_path: Path) -> None:
+    alpaca, quiz = (mapped.load(str(EXAMPLES / f"{name}.yaml")) for name in ("alpaca", "quiz"))
+    record = {"instruction": "Add.", "input": "1, 2", "output": "3"}
+    assert parse(alpaca, record) == Row("synth,direct", "Add.\n\n1, 2", "3")
+    assert parse(alpaca, record | {"input": ""}) == Row("synth,direct", "Add.", "3")
+    assert alpaca.optional == ("input",)
+    path = tmp_path / "a.tsv"
+    path.write_bytes('7\t"Né" is\ta\tb\tc\td\t2\t\n8\tWhat?\ta\tb\tc\td\t0\tNo €\n'.encode("cp1252"))
+    found = [parse(quiz, record) for _, record in quiz.read(FileSlice("a.tsv", str(path)), "pairmill")]
+    assert found == [
+        Row("quiz,direct", '"Né" is\nA: a\nB: b\nC: c\nD: d', "C"),
+        Row("quiz,direct", "What?\nA: a\nB: b\nC: c\nD: d", "A. No €"),
+    ]
 
 
 def test_the_documentation_names_every_key_and_function() -> None:

@@ -13,7 +13,7 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources.datasets import SOURCES
-from sources.origin import Hub, Manual
+from sources.origin import Hub, Web
 from sources.source import Context, Drop, Labelled, Malformed, Unit, checked, parse_record
 
 PROFILES: list[Profile] = ["pairmill", "data_io"]
@@ -691,8 +691,8 @@ def test_ampsmathematica_reads_the_published_archive_or_what_archive_there_is() 
     assert units("ampsmathematica", "readme.txt")[0].files == ()
     for name in ("ampsmathematica", "amps_khan"):
         origin = SOURCES[name].origin
-        assert isinstance(origin, Manual)
-        assert origin.file in origin.command
+        assert isinstance(origin, Web)
+        assert origin.url.endswith("#amps.tar.gz")
 
 
 # --- amps_khan ------------------------------------------------------------------------------------------------------

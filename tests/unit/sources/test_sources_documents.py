@@ -101,13 +101,14 @@ def test_arxiv_takes_the_month_from_the_number_of_the_paper(number: Any, day: st
 
 def test_attributes() -> None:
     page = {"text": "t", "timestamp": "2019-04-25T12:57:54Z", "url": "https://a.example/1"}
-    assert attributes("c4", page) == {"date": "2019-04-25", "url": "https://a.example/1", "domain": "web"}
+    assert attributes("c4", page) == {"date": "2019-04-25T12:57:54Z", "url": "https://a.example/1", "domain": "web"}
     assert attributes("c4", {"text": "t", "timestamp": datetime(2019, 4, 25)}) == {
-        "date": "2019-04-25",
+        "date": datetime(2019, 4, 25),
         "url": None,
         "domain": "web",
     }
     assert attributes("c4", {"text": "t", "timestamp": "last week"})["date"] is None
+    assert attributes("c4", {"text": "t", "timestamp": 5})["date"] is None
     code = {
         "content": "x",
         "lang": "C++",
@@ -117,7 +118,7 @@ def test_attributes() -> None:
     assert attributes("the_stack", code) == {"language": "C++", "licence": ["MIT"], "date": None, "domain": "code"}
     news = {"text": "t", "date": "2018-01-02 03:04:05", "url": "https://b.example", "domain": "b.example"}
     assert attributes("cc_news", news) == {
-        "date": "2018-01-02",
+        "date": "2018-01-02 03:04:05",
         "url": "https://b.example",
         "domain_name": "b.example",
         "domain": "news",
