@@ -128,7 +128,9 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                     if file.path != f"{window_files.NAME}.npy":
                         out.link(record.folder, file, task=record.name)
                     elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
-                        out.link(record.folder, file, path=window_files.path_of(record.name))
+                        side = HELD_OUT if record.name.startswith(HELD_OUT) else ""
+                        name = window_files.path_of(record.name.removeprefix(side))
+                        out.link(record.folder, file, path=side + name)
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
@@ -142,12 +144,13 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": plan.config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
+        held_out = _held_out(plan, encoded)
         if config.windows:
-            end = config.end_of_document
-            out.write(f"{window_files.FOLDER}/{window_files.INFO}", window_files.describe(end, plan.context.eod))
+            end = window_files.describe(config.end_of_document, plan.context.eod)
+            for side in ("", HELD_OUT) if held_out else ("",):
+                out.write(f"{side}{window_files.FOLDER}/{window_files.INFO}", end)
         said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
         out.write(tokens.INFO, said)
-        held_out = _held_out(plan, encoded)
         if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
             out.write(HELD_OUT + tokens.INFO, said)
             if config.profile == "pairmill":
