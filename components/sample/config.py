@@ -34,7 +34,7 @@ class SampleConfig(NodeConfig):
         super().__post_init__()
         if self.held_out:
             self.epochs, self.prefix_config_path = 1, ""
-            self.output_path = _apart(self.output_path)
+            self.output_path = apart(self.output_path)
         require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
         if not self.tokenized_path and not self.plan:
             raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
@@ -45,7 +45,7 @@ class SampleConfig(NodeConfig):
         return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"
 
 
-def _apart(path: str) -> str:
+def apart(path: str) -> str:
     """A place beside that of the training rows."""
     folder = path.rstrip("/").removesuffix(f"/{FINGERPRINT}")
     if not folder or folder.endswith(_APART):

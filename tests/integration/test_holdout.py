@@ -352,6 +352,7 @@ def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done])
     summary = [one.split() for one in done.out.splitlines()]
     assert [one[0] for one in summary if one and one[0] in tools.STAGES] == [*tools.STAGES]
     assert sum(one[:3] == ["sample,", "held", "out"] for one in summary) == 1
+    assert f"  held out: {top / 'out-holdout'}" in done.out.splitlines()
     cleaned = finished(top, "clean")
     tokenized = finished(top, "tokenize")
     manifest = tools.read_manifest(tokenized)
