@@ -372,7 +372,7 @@ def test_five_sets_of_documents_are_tried_with_one_command(
     assert all(row["instruction"] == row["condition"] == "" and row["response"] for row in rows)
 
 
-def test_a_run_that_is_killed_leaves_nothing_that_looks_finished(
+def test_a_run_that_fails_on_the_way_leaves_nothing_that_looks_finished(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hub.add("org/made", {f"{number}.parquet": parquet(table(10, 10 * number)) for number in range(4)})
