@@ -10,6 +10,7 @@ from sources.source import Context, Malformed, Source, parse_record
 HEAD = 8 << 20
 """Bytes of a file that are looked at."""
 
+_NAMED = 16
 _EXPECTED = "an array of records, or one record a line"
 _ONE_A_LINE = "write one record a line: jq -c ."
 
@@ -19,29 +20,41 @@ def refuse_one_object(head: bytes, uri: str, source: Source) -> None:
 
     A file of lines is left alone: its first line is a whole value, and others follow it, or it is a record.
     """
-    line, _, rest = head.partition(b"\n")
-    first = Outline(line)
-    if not head.lstrip().startswith(b"{") or (first.end == "end" and rest.strip()):
+    head, size = head.lstrip(), len(head)
+    if not head.startswith(b"{") or is_lines(head):
         return
+    line = head.partition(b"\n")[0]
+    first = Outline(line)
     outline = first if first.end == "end" else Outline(head)
-    if outline.end == "broken" or (outline.end == "cut" and len(head) < HEAD):
+    if outline.end == "broken" or (outline.end == "cut" and size < HEAD):
         return  # each line says what is wrong with it
     names = outline.names
-    if outline is first and set(source.fields) <= set(names) and not _is_columns(outline, source):
-        return
+    one_line = outline is first or len(line) == len(head)
+    if one_line and set(source.fields) <= set(names) and not _is_columns(outline, source):
+        return  # a record, whose end may not have been reached
     if outline.end == "more":
         raise InputError("an object spans several lines", where=uri, expected=_EXPECTED, hint=_ONE_A_LINE)
     raise InputError(
         "the file is one object",
         where=uri,
-        got=f"an object with {', '.join(names)}",
+        got=f"an object with {', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}",
         expected=_EXPECTED,
-        hint=hint_of(outline, source),
+        hint=_hint(outline, source),
     )
 
 
-def hint_of(outline: Outline, source: Source) -> str:
-    """What helps with a file of this outline."""
+def is_lines(head: bytes) -> bool:
+    """Whether the first line of a file is a whole value, and others follow it."""
+    line, _, rest = head.lstrip().partition(b"\n")
+    return bool(rest.strip()) and Outline(line).end == "end"
+
+
+def hint_of(head: bytes, source: Source) -> str:
+    """What helps with a file that begins like this, and has no records where they were looked for."""
+    return _hint(Outline(head), source)
+
+
+def _hint(outline: Outline, source: Source) -> str:
     lists = {way: count for way, (count, first) in outline.lists.items() if isinstance(first, dict)}
     if lists:
         fit = {way for way in lists if set(source.fields) <= set(outline.lists[way][1])}

@@ -54,6 +54,8 @@ def read(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 def count(piece: FileSlice, source: Source, profile: Profile) -> int:
     """How many records a piece has: from the footer of a Parquet file; others are read."""
+    if source.whole_files:
+        return 1
     if suffix_of(piece.path) != ".parquet":
         return sum(1 for _ in source.read(piece, profile))
     with rows.open_parquet(piece.uri, piece.content) as file:
@@ -138,8 +140,12 @@ def _named(records: Iterator[Record], dialect: Dialect) -> Iterator[Record]:
     """The same, with a reason that says which encoding some bytes are not."""
     if dialect.encoding == UTF8:
         return records
-    wrong, said = Malformed("invalid_utf8"), Malformed(f"invalid_{dialect.encoding.replace('-', '_')}")
+    wrong, said = Malformed("invalid_utf8"), Malformed(_not_of(dialect.encoding))
     return ((place, said if record == wrong else record) for place, record in records)
+
+
+def _not_of(encoding: str) -> str:
+    return f"invalid_{encoding.replace('-', '_')}"
 
 
 def json_lines(piece: FileSlice, source: Source) -> Iterator[Record]:
@@ -189,6 +195,35 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
             yield from _json_values(*_watched(file, piece), piece)
 
 
+def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
+    records, encoding = source.dialect.records, source.dialect.encoding
+    start = b"" if records else _beginning(piece, encoding, _BUFFER)
+    if not records and not start.lstrip().startswith(b"[") and not json_shapes.is_lines(start):
+        json_shapes.refuse_one_object(_beginning(piece, encoding, json_shapes.HEAD), piece.uri, source)
+    with _stream(piece, encoding) as (file, part):
+        if records is not None:
+            try:
+                keys, values = records.keys, records.values
+                found = jsonstream.within(piece.uri, keys, values=values, longest=piece.longest, file=file)
+                yield from enumerate(found)
+            except jsonstream.NotThere as error:
+                hint = json_shapes.hint_of(_beginning(piece, encoding, json_shapes.HEAD), source)
+                raise InputError(
+                    error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
+                ) from error
+        elif start.lstrip().startswith(b"["):
+            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
+        else:
+            yield from _json_values(*_watched(file, part), part)
+
+
+def _beginning(piece: FileSlice, encoding: str, size: int) -> bytes:
+    """The first bytes of a file, decompressed and in UTF-8."""
+    with _stream(piece.head(), encoding) as (file, _):
+        data: bytes = file.read(size)
+    return data
+
+
 def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
     """The whole file as one record of its path below the raw folder, name, extension (both unpacked) and text.
 
@@ -210,28 +245,6 @@ def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
         yield 0, Malformed(f"invalid_{'utf8' if encoding == UTF8 else encoding.replace('-', '_')}")
         return
     yield 0, {"path": piece.path, "name": name.name, "extension": name.suffix.removeprefix("."), "text": text}
-
-
-def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
-    records = source.dialect.records
-    with _stream(piece.head(), source) as (file, _):
-        head = file.read(json_shapes.HEAD)
-    with _stream(piece, source) as (file, part):
-        if records is not None:
-            try:
-                keys, values = records.keys, records.values
-                found = jsonstream.within(piece.uri, keys, values=values, longest=piece.longest, file=file)
-                yield from enumerate(found)
-            except jsonstream.NotThere as error:
-                hint = json_shapes.hint_of(jsonstream.Outline(head), source)
-                raise InputError(
-                    error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
-                ) from error
-        elif head.lstrip().startswith(b"["):
-            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
-        else:
-            json_shapes.refuse_one_object(head, piece.uri, source)
-            yield from _json_values(*_watched(file, part), part)
 
 
 def json_object(piece: FileSlice) -> Iterator[Record]:
@@ -427,9 +440,8 @@ class _Watch(io.RawIOBase):
 
 
 @contextmanager
-def _stream(piece: FileSlice, source: Source | None) -> Iterator[tuple[Any, FileSlice]]:
+def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
     """A file decompressed and in UTF-8, and what of that the piece is."""
-    encoding = source.dialect.encoding if source else UTF8
     with piece.opened() as raw, compressed.damage(piece.uri), ExitStack() as stack:
         suffix = PurePosixPath(piece.path).suffix
         file = stack.enter_context(compressed.decompressed(raw, suffix)) if suffix in COMPRESSED else raw
@@ -442,7 +454,7 @@ def _stream(piece: FileSlice, source: Source | None) -> Iterator[tuple[Any, File
 @contextmanager
 def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
     """A file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
-    with _stream(piece, source) as (file, part):
+    with _stream(piece, source.dialect.encoding if source else UTF8) as (file, part):
         lines, watch = _watched(file, part)
         if source and source.described_in and part.start == 0 and lines.peek(2)[:2] in _UTF16:
             hint = f"write in {source.described_in}: encoding: utf-16"

@@ -204,7 +204,7 @@ class Draft:
         }
         data = {
             "layout": self.layout,
-            "analytics": analytics.markdown(stats, ledgers, self.config.profile),
+            "analytics": analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size),
             "stats": {name: asdict(one) for name, one in stats.items()},
             "lengths": np.sum([one.lengths for one in sampled], axis=0).tolist(),
             "cuts": np.sum([one.cuts for one in sampled], axis=0).tolist(),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from components.tokenize import token_inputs
-from components.tokenize.config import TokenizeConfig
+from components.tokenize.config import NONE, TokenizeConfig
 from components.tokenize.encode import EncodeRows, Vocabulary
 from components.tokenize.merge import MergeArrays
 from components.tokenize.report import report_of, sums_of
@@ -70,6 +71,11 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         digest = hashlib.sha256(data).hexdigest()
         found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
         own = found.conditions
+        if own and config.conditions == [NONE]:
+            said = (
+                f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
+            )
+            event(said, level=logging.WARNING)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
@@ -128,7 +134,9 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                     if file.path != f"{window_files.NAME}.npy":
                         out.link(record.folder, file, task=record.name)
                     elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
-                        out.link(record.folder, file, path=window_files.path_of(record.name))
+                        top = HELD_OUT if record.name.startswith(HELD_OUT) else ""
+                        path = window_files.path_of(record.name.removeprefix(top))
+                        out.link(record.folder, file, path=f"{top}{path}")
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
@@ -142,12 +150,13 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": plan.config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
-        if config.windows:
-            end = config.end_of_document
-            out.write(f"{window_files.FOLDER}/{window_files.INFO}", window_files.describe(end, plan.context.eod))
         said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
         out.write(tokens.INFO, said)
         held_out = _held_out(plan, encoded)
+        if config.windows:
+            end = window_files.describe(config.end_of_document, plan.context.eod)
+            for top in ("", HELD_OUT) if held_out else ("",):
+                out.write(f"{top}{window_files.FOLDER}/{window_files.INFO}", end)
         if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
             out.write(HELD_OUT + tokens.INFO, said)
             if config.profile == "pairmill":

@@ -21,7 +21,8 @@ _CHUNK = 1 << 20
 _NEAR = 16
 # Objects within objects that are walked through; deeper ones are parsed as a whole.
 _LEVELS = 64
-_DEPTH = 4
+# Of an outline: levels, keys of the file's object, and those of an object that are looked into or shown.
+_DEPTH, _KEYS, _SHOWN = 4, 1000, 16
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
 
 
@@ -231,7 +232,7 @@ def _at(text: _Text, keys: Sequence[str], values: bool, way: tuple[str, ...]) ->
     names: list[str] = []
     found = False
     for key in _members(text):
-        if len(names) < _NEAR:
+        if len(names) < _SHOWN:
             names.append(key)
         if key != keys[0]:
             _pass(text, len(way))
@@ -257,7 +258,7 @@ class Outline:
         self.objects: dict[tuple[str, ...], tuple[int, int]] = {}
         """Of each object the number of its members, and how many of their values are objects."""
         self.names: list[str] = []
-        """The first keys of the file's object."""
+        """The first thousand keys of the file's object."""
         self.end: Literal["end", "more", "cut", "broken"] = "more"
         """Whether the value is followed by nothing, or by more, or does not end, or is not JSON."""
         with _Text("the file", _LENIENT, 0, len(head) + 1, io.BytesIO(head)) as text:
@@ -276,9 +277,9 @@ class Outline:
             for number, key in enumerate(_members(text), 1):
                 _, inside = self.objects.get(way, (0, 0))
                 self.objects[way] = (number, inside + (text.peek() == "{"))
-                if not way and number <= _NEAR:
+                if not way and number <= _KEYS:
                     self.names.append(key)
-                if number <= _NEAR:
+                if number <= _SHOWN:
                     self._survey(text, (*way, key))
                 else:
                     _pass(text, 0)

@@ -144,6 +144,13 @@ def test_rows_without_a_manifest_need_the_options(tmp_path: Path) -> None:
     assert mapping(made) == {"legal": "<|legal|>"}
 
 
+def test_no_tag_gets_a_token_where_tags_get_none(tmp_path: Path) -> None:
+    rows = cleaned(tmp_path, source(tmp_path, "laws", "legal=<|legal|>"))
+    done = tokenize(tmp_path, rows, trained(tmp_path, rows), conditions="none")
+    assert mapping(tools.folder(done)) == {}
+    assert done.said("tags get no token, legal neither")
+
+
 @pytest.mark.parametrize("token", ["<|quad_start|>", "<|im_end|>"])
 def test_a_token_that_means_something_else_is_refused(tmp_path: Path, token: str) -> None:
     rows = cleaned(tmp_path, source(tmp_path, "laws", f"legal={token}"))

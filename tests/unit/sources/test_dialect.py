@@ -23,7 +23,7 @@ from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats import slices as cutting
 from pairmill.formats.limits import RECORD_BYTES
 from pairmill.formats.slices import FileSlice, Slicing
-from sources import mapped
+from sources import json_shapes, mapped, readers
 from sources.dialect import is_ascii
 from sources.source import Malformed, Source
 
@@ -164,6 +164,17 @@ def test_a_file_of_another_encoding_says_the_line_to_write(tmp_path: Path, kind:
     written = re.search(r"encoding: ([\w-]+)", message)
     assert written is not None
     assert clean(tmp_path, data, kind, encoding=written[1]).ledger.rows_kept == 1
+
+
+def test_files_that_are_records_have_an_encoding_too(tmp_path: Path) -> None:
+    keys = {"files": "'*.txt'", "each": "file", "text": "text", "encoding": "cp1252"}
+    text = "".join(f"{key}: {value}\n" for key, value in ({"name": "mine"} | keys).items())
+    (tmp_path / "mine.yaml").write_text(text)
+    source = mapped.load(str(tmp_path / "mine.yaml"))
+    for name, data, expected in (("a.txt", b"\x93Hi\x94", "“Hi”"), ("b.txt", b"\x81", None)):
+        (tmp_path / name).write_bytes(data)
+        ((_, record),) = source.read(FileSlice(name, str(tmp_path / name)), "pairmill")
+        assert record == Malformed("invalid_cp1252") if expected is None else record["text"] == expected
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------
@@ -362,6 +373,17 @@ def test_columns_become_records_by_the_line_that_is_said(tmp_path: Path) -> None
 )
 def test_lines_under_the_name_json_are_read_as_before(tmp_path: Path, text: str, expected: list[Any]) -> None:
     assert [record for _, record in read(tmp_path, text.encode(), "json")] == expected
+
+
+def test_a_record_of_many_keys_or_of_many_bytes_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = {f"k{number}": [{"x": 1}] for number in range(50)} | {"q": "x", "a": "y"}
+    assert read(tmp_path, json.dumps(wide).encode(), "json") == [(0, wide)]
+    monkeypatch.setattr(json_shapes, "HEAD", 500)
+    monkeypatch.setattr(readers, "_BUFFER", 100)
+    long = {"q": "x", "a": "y", "turns": [{"text": "z" * 50}] * 30}
+    lines = f"\n{json.dumps(long)}\n{json.dumps(long)}\n"
+    assert [record for _, record in read(tmp_path, lines.encode(), "json")] == [long, long]
+    assert refused(tmp_path, json.dumps({"data": ROWS * 40}).encode(), "json").endswith("records: data")
 
 
 @pytest.mark.parametrize(

@@ -739,6 +739,10 @@ def test_any_record_gives_a_row_or_a_reason(load: Load) -> None:
         load(**CHAT),
         load(instruction="'{question} {level}'", response="messages[-1].content", condition="'{kind}'"),
         load(response="content", where="level > 0 and (len(content) > 1 or contains(question, role) or not has(kind))"),
+        load(
+            instruction="'{question}[[ {level}]][[ {messages|at(level)}]]'", response="'{content|lines}[[{kind|json}]]'"
+        ),
+        load(instruction="'{content|letters}{level|letter}'", response="'{kind|yes_no}{messages|date}'"),
     ]
     draw = random.Random(20261121)
     seen: dict[str, int] = {}
