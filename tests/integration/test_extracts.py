@@ -326,6 +326,11 @@ def test_a_file_that_cannot_be_cut_is_whole_and_the_limit_holds_all_the_same(mak
         assert ledger["rows_in"] - ledger["dropped"].get("withheld_split", 0) == 6
         assert ledger == alone["sources"][name]["ledger"]
     assert data["outputs"] == alone["outputs"]
+    # A smaller extract of an extract has the first of its records.
+    again = FetchConfig(root=str(tmp_path / "two"), raw=str(tmp_path / "root" / "raw"), sources=names, limit=3)
+    less = cleaned(tmp_path / "two", runner.run(Fetch(), again).uri, *names)
+    assert less["texts"] == cleaned(tmp_path / "root", tmp_path / "raw", *names, limit=3)["texts"]
+    assert less["sources"]["scienceqa"]["about"]["extract"] == "first 3 records"
     # Options of the source that fetch did not know may ask for other files.
     with pytest.raises(InputError, match="has not all of the records"):
         cleaned(tmp_path / "root", result.uri, "scienceqa", source_options=["scienceqa.splits=validation"])
@@ -372,7 +377,7 @@ def test_five_sets_of_documents_are_tried_with_one_command(
     assert all(row["instruction"] == row["condition"] == "" and row["response"] for row in rows)
 
 
-def test_a_run_that_is_killed_leaves_nothing_that_looks_finished(
+def test_a_run_that_fails_on_the_way_leaves_nothing_that_looks_finished(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hub.add("org/made", {f"{number}.parquet": parquet(table(10, 10 * number)) for number in range(4)})
