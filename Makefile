@@ -109,7 +109,7 @@ build/torch/.installed: requirements/torch.txt
 
 TRAIN := build/train
 $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
-	$(MAKE) --no-print-directory demo RAW= SOURCES= OPTIONS= ROOT=build/demo OUT=$(TRAIN)/sampled >/dev/null
+	$(MAKE) --no-print-directory demo RAW= SOURCES= ROWS= TOKENIZER= TOKENIZED= OPTIONS= ROOT=build/demo OUT=$(TRAIN)/sampled >/dev/null
 	@touch $@
 
 .PHONY: torch-test

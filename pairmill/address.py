@@ -31,9 +31,7 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
     "model": re.compile(
         rf"hf://(?P<name>(?!(?:datasets|spaces)/){_NAME}/{_NAME}){_REVISION}(?:/(?P<path>[^@]*))?", re.ASCII
     ),
-    "git": re.compile(
-        rf"git\+(?P<name>https?://[\w.:-]+(?:/[\w.~-]+)+?)(?:\.git)?/?{_REVISION}#(?P<path>[^#]+)", re.ASCII
-    ),
+    "git": re.compile(rf"git\+(?P<name>https?://[\w.:-]+(?:/[\w.~-]+)+)/?{_REVISION}#(?P<path>[^#]+)", re.ASCII),
 }
 FORMS: dict[Kind, str] = {
     "dataset": "hf://datasets/<owner>/<name>[@<revision>][/<path>]",
@@ -101,7 +99,8 @@ def parse(given: str, option: str, kinds: tuple[Kind, ...]) -> Address | None:
         parts = (unquote(match["path"] or "").strip("/") if match else "").split("/")
         if match and all(part not in {".", ".."} and "\0" not in part for part in parts):
             default = "HEAD" if kind == "git" else "main"
-            return Address(kind, match["name"], unquote(match["revision"] or default), "/".join(filter(None, parts)))
+            name = match["name"].removesuffix(".git") if kind == "git" else match["name"]
+            return Address(kind, name, unquote(match["revision"] or default), "/".join(filter(None, parts)))
     wanted = " or ".join(f"{option}={FORMS[kind]}" for kind in kinds)
     hint = ""
     model = _PATTERNS["model"].fullmatch(given)
@@ -116,13 +115,14 @@ def parse(given: str, option: str, kinds: tuple[Kind, ...]) -> Address | None:
     raise UsageError("not a valid address", where=option, got=given, expected=wanted, hint=hint)
 
 
-def refuse(given: str, option: str, *, expected: str = "a folder, or a URI of a bucket") -> None:
-    """Raise UsageError for an address, where a stage other than fetch takes an option."""
+def refuse(given: str, option: str, *, fetch: str = "", expected: str = "a folder, or a URI of a bucket") -> None:
+    """Raise UsageError for an address, where a stage other than fetch takes an option; ``fetch``: its name there."""
     if is_address(given):
         raise UsageError(
             "only fetch reads the Hub and git",
             where=option,
             got=given,
             expected=expected,
-            hint=f"write python -m components.fetch '{option}={given}' root=…, and give {option}= what it prints",
+            hint=f"write python -m components.fetch '{fetch or option}={given}' root=…, "
+            f"and give {option}= what it prints",
         )

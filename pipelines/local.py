@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.sample.config import held_out_path
 from components.sample.node.config import FINGERPRINT
 from pairmill import log
 from pairmill.errors import PairmillError
@@ -176,6 +177,9 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> 
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
     if arguments["output_path"]:
         lines.append(f"  arrays: {arguments['output_path'].replace(FINGERPRINT, final['fingerprint'])}")
+        for apart in (task.artifact(launcher.MANIFEST)["metadata"] for task in runs if task.held_out):
+            path = held_out_path(arguments["output_path"])
+            lines.append(f"  held out: {path.replace(FINGERPRINT, apart['fingerprint'])}")
     lines.append(f"  report: {final['data']}/report.html")
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -147,5 +147,5 @@ def _refuse_untrained(template: str, wanted: TokenizeConfig, trained: TrainToken
             "the tokenizer that this run trains lacks tokens of the template",
             where="template",
             got=f"{template}: {', '.join(missing)}",
-            hint="leave template= out; it names the tokens of a tokenizer that exists",
+            hint="name a tokenizer that has them with tokenizer=, or leave template= out",
         )

@@ -322,25 +322,11 @@ def _paying_visitor() -> Any:
 
 
 # Names that no template can write.
-_STEP, _ITEMS, _READ, _SHALLOW, _PRINTED = "a step", "items", "is read", "is sliced", "is printed"
-_FILTERS = (
-    *(
-        "abs",
-        "capitalize",
-        "count",
-        "d",
-        "default",
-        "first",
-        "float",
-        "int",
-        "items",
-        "last",
-        "length",
-        "list",
-        "lower",
-    ),
-    *("map", "reject", "rejectattr", "reverse", "select", "selectattr", "title", "trim", "upper"),
-)
+_STEP, _ITEMS, _READ, _SHALLOW, _PRINTED = "a step", "all items", "is read", "is sliced", "is printed"
+_FILTERS = {
+    *("abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "last", "length", "list"),
+    *("lower", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "title", "trim", "upper"),
+}
 _COMPARING_FILTERS = ("dictsort", "max", "min", "sort", "unique")
 _OF_LISTS = frozenset({"count", "index"})
 _METHODS: dict[type[Any], frozenset[str]] = {

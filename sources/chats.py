@@ -130,66 +130,18 @@ class Chats:
             UsageError: the template does what none may do.
         """
         messages = self._messages(record)
-        history: list[Turn] = []
-        answers: list[int | Drop] = []  # places in the history, or why an answer makes no row
-        empty_prompts = 0
-        fault: Drop | None = None
-        state = _START
+        read = _Reading(self)
         for place, message in enumerate(messages):
-            role = self._role(message)
-            of_assistant = role in (ASSISTANT, CALL)
-            if fault is None:
-                turn = role if isinstance(role, Drop) else self._turn(role, message)
-                if isinstance(turn, Drop):
-                    fault = turn
-                elif of_assistant:
-                    if not turn.text:
-                        fault = None if turn.calls else Drop("empty_answer")
-                        if turn.calls:
-                            answers.append(Drop("tool_call_only"))
-                            history.append(turn)
-                            state = _CALLED if state != _START else _START
-                            continue
-                    elif state == _ANSWERED:
-                        fault = Drop("answer_without_question")
-                    else:
-                        answers.append(Drop("answer_without_question") if state == _START else len(history))
-                        history.append(turn)
-                        # What is said before the first question is part of the history.
-                        state = _START if state == _START else _CALLED if turn.calls else _ANSWERED
-                        continue
-                elif role == USER:
-                    if not turn.text:
-                        fault = Drop("empty_question")
-                    elif state in (_ASKED, _TOLD):
-                        fault = Drop("question_without_answer")
-                    else:
-                        history.append(turn)
-                        state = _ASKED
-                elif role == TOOL:
-                    if state in (_START, _ANSWERED):
-                        fault = Drop("tool_without_call")
-                    else:
-                        history.append(turn)
-                        state = _TOLD
-                elif place:
-                    fault = Drop("late_system_prompt")
-                elif turn.text:
-                    history.append(turn)
-                else:
-                    empty_prompts = 1
-            if fault is not None and of_assistant:
-                answers.append(fault)
-        if not answers:
-            return [fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
-        found = self._rendered(history, answers)
-        notes = [Note("empty_system_prompt", empty_prompts)] * bool(empty_prompts)
-        if fault is None and state in (_ASKED, _TOLD):
-            notes.append(Note("unanswered_question", 1))
-        elif fault is not None and fault not in found:
+            read.take(place, message)
+        if not read.answers:
+            return [read.fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
+        found = self._rendered(read.history, read.answers)
+        if read.fault is not None and read.fault not in found:
             # No answer follows, so nothing else says that the chat ends early.
-            notes.append(Note(fault.reason, 1))
-        return [*_main_first(found), *notes, Note(ANSWERS, len(answers))]
+            read.notes.append(Note(read.fault.reason, 1))
+        elif read.fault is None and read.state in (_ASKED, _TOLD):
+            read.notes.append(Note("unanswered_question", 1))
+        return [*_main_first(found), *read.notes, Note(ANSWERS, len(read.answers))]
 
     def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> list[Row | Drop]:
         last = max((one for one in answers if isinstance(one, int)), default=-1)
@@ -240,7 +192,8 @@ class Chats:
             raise MalformedRecord(f"missing_{self.turns.text}")
         raise MalformedRecord(f"null_{self.turns.text}" if value is None else f"{self.turns.text}_is_no_list")
 
-    def _role(self, message: Any) -> str | Drop:
+    def role_of(self, message: Any) -> str | Drop:
+        """What the role of a message means, or why that is not known."""
         if not isinstance(message, dict):
             return Malformed("message_is_no_object")
         value = _value(message, self.role)
@@ -250,7 +203,8 @@ class Chats:
             return Malformed("missing_role")
         return Malformed("role_is_no_text")
 
-    def _turn(self, role: str, message: dict[str, Any]) -> Turn | Drop:
+    def turn_of(self, role: str, message: dict[str, Any]) -> Turn | Drop:
+        """A message as a turn, or why it is none."""
         value = _value(message, self.content)
         calls = _calls(message) if role == ASSISTANT else ""
         if value is MISSING and not calls:
@@ -268,8 +222,8 @@ class Chats:
         """The text of the first user's turn; empty if there is none."""
         try:
             for message in self._messages(record):
-                if self._role(message) == USER:
-                    turn = self._turn(USER, message)
+                if self.role_of(message) == USER:
+                    turn = self.turn_of(USER, message)
                     return "" if isinstance(turn, Drop) else turn.text
         except MalformedRecord:
             pass
@@ -285,8 +239,8 @@ class Chats:
             found = kind_of(record if value is MISSING else value)
             return Finding(found, f"turns: {near}" if near else "")
         for message in messages:
-            role = self._role(message)
-            turn = role if isinstance(role, Drop) else self._turn(role, message)
+            role = self.role_of(message)
+            turn = role if isinstance(role, Drop) else self.turn_of(role, message)
             if isinstance(turn, Drop) and turn == why:
                 return self._explain_message(message, why)
         if why.reason == "template_failed" and self.template is not None:
@@ -322,8 +276,8 @@ class Chats:
         assert self.template is not None
         history: list[Turn] = []
         for message in self._messages(record):
-            role = self._role(message)
-            turn = role if isinstance(role, Drop) else self._turn(role, message)
+            role = self.role_of(message)
+            turn = role if isinstance(role, Drop) else self.turn_of(role, message)
             if isinstance(turn, Drop):
                 break
             if turn.role == ASSISTANT and turn.text and any(one.role == USER for one in history):
@@ -334,6 +288,67 @@ class Chats:
             if turn.text or turn.calls:
                 history.append(turn)
         return ""
+
+
+class _Reading:
+    """The messages of a chat as turns, up to the first fault."""
+
+    def __init__(self, chats: Chats) -> None:
+        self._chats = chats
+        self.history: list[Turn] = []
+        self.answers: list[int | Drop] = []
+        """Of each answer its place in the history, or why it makes no row."""
+        self.notes: list[Note] = []
+        self.fault: Drop | None = None
+        self.state = _START
+
+    def take(self, place: int, message: Any) -> None:
+        """Read the message at a place."""
+        role = self._chats.role_of(message)
+        is_answer = role in (ASSISTANT, CALL)
+        if self.fault is None:
+            turn = role if isinstance(role, Drop) else self._chats.turn_of(role, message)
+            if isinstance(turn, Drop):
+                self.fault = turn
+            else:
+                self.fault = self._answer(turn) if is_answer else self._other(place, turn)
+        if self.fault is not None and is_answer:
+            self.answers.append(self.fault)
+
+    def _answer(self, turn: Turn) -> Drop | None:
+        if not turn.text and not turn.calls:
+            return Drop("empty_answer")
+        if turn.text and self.state == _ANSWERED:
+            return Drop("answer_without_question")
+        if not turn.text:
+            self.answers.append(Drop("tool_call_only"))
+        elif self.state == _START:
+            self.answers.append(Drop("answer_without_question"))
+        else:
+            self.answers.append(len(self.history))
+        self.history.append(turn)
+        if self.state != _START:
+            self.state = _CALLED if turn.calls else _ANSWERED
+        return None
+
+    def _other(self, place: int, turn: Turn) -> Drop | None:
+        if turn.role == USER:
+            if not turn.text:
+                return Drop("empty_question")
+            if self.state in (_ASKED, _TOLD):
+                return Drop("question_without_answer")
+            self.state = _ASKED
+        elif turn.role == TOOL:
+            if self.state in (_START, _ANSWERED):
+                return Drop("tool_without_call")
+            self.state = _TOLD
+        elif place:
+            return Drop("late_system_prompt")
+        elif not turn.text:
+            self.notes.append(Note("empty_system_prompt", 1))
+            return None
+        self.history.append(turn)
+        return None
 
 
 def plain(history: Sequence[Turn]) -> str:

@@ -110,6 +110,13 @@ class FetchConfig(RunConfig):
             )
         elif not self.sources and not self.rows:
             self.sources = ["all"]
+        if self.limit and not self.sources:
+            raise UsageError(
+                "is of no use: no source is read, and finished data is taken whole",
+                where="limit",
+                got=str(self.limit),
+                hint="leave it out, or name sources= to join",
+            )
         self.addresses()
 
     def addresses(self) -> dict[str, list[tuple[str, Address | None]]]:

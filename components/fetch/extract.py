@@ -133,7 +133,8 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
             assert cut is not None
             with place.fetched(scratch).open("rb") as file:
                 return cut(place, file, limit, target, source)
-    event(f"fetch: {place.where} is not cut between records; the extract has all of it")
+    if not source.whole_files:
+        event(f"fetch: {place.where} is not cut between records; the extract has all of it")
     with place.opened() if place.uri else place.fetched(scratch).open("rb") as file, target.open("wb") as out:
         shutil.copyfileobj(file, out, 1 << 20)
     piece = FileSlice(place.path, str(target), size=target.stat().st_size)

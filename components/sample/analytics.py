@@ -61,13 +61,14 @@ def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
     return found
 
 
-def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile: Profile) -> str:
+def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile: Profile, context: int) -> str:
     """Return the analytics. The default profile adds a table of rows left out or cut, which the reference hides.
 
     Args:
         stats: by task.
         ledgers: by task.
         profile: whose.
+        context: tokens.
     """
     whole = total(stats)
     groups = by_category(stats)
@@ -96,10 +97,12 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
             f"**Tokens Cut Off:** {_share(toks, whole.toks + toks)}",
         ]
         if split := ledger.notes.get("split", 0):
+            slots = whole.cov_rows * context
             pieces, tokens, repeated = (ledger.measures[name] for name in SPLIT)
             lines += [
                 f"**Rows Split at the Context:** {_share(split, ledger.rows_in)}, into {pieces:,} pieces",
                 f"**Tokens Split:** {_share(tokens, whole.toks)}, and {repeated:,} of instructions repeated",
+                f"**Padding if Rows Are Not Packed:** {_share(slots - whole.cov_toks, slots)}",
             ]
     lines.append("")
     if profile == "pairmill":

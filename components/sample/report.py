@@ -11,7 +11,7 @@ from components.sample.analytics import Stats
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import did_you_mean
 from pairmill.report.charts import Bars, Histogram, Stacked
-from pairmill.report.model import Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.report.model import Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.report.powers import bins
 
 _PARTS = ("instruction", "response")
@@ -47,7 +47,15 @@ def report_of(manifest: Manifest) -> Report:
     cut_share = Percent.of(cut, whole.toks + cut)
     split = ledger.notes.get("split", 0)
     pieces, split_tokens, repeated = (measures.get(name, 0) for name in analytics.SPLIT)
-    padded = analytics.padded_tokens(manifest)
+    figures: dict[str, Cell] = {}
+    # The report of a plan whose rules split nothing has the bytes that it always had.
+    if any(rule["long_context"] == "split" for rule in manifest.data["rules"].values()):
+        padded = analytics.padded_tokens(manifest)
+        figures = {
+            "Rows split": f"{split:,} into {pieces:,} pieces",
+            "Tokens split": Percent.of(split_tokens, whole.toks),
+            "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
+        }
     idle = manifest.data.get("idle_rules", [])
     unused = [name for name, one in tasks.items() if one.rows and not one.unique_rows]
     look_at = []
@@ -78,9 +86,7 @@ def report_of(manifest: Manifest) -> Report:
             "Response tokens": Percent.of(measures["response_tokens_sampled"], measures["tokens_sampled"]),
             "Truncated rows": truncated,
             "Tokens cut off": cut_share,
-            "Rows split": f"{split:,} into {pieces:,}" if split else 0,
-            "Tokens split": Percent.of(split_tokens, whole.toks),
-            "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
+            **figures,
             "Bytes on a node": measures["bytes"],
             "Layout": manifest.data["layout"],
             "Fingerprint": manifest.fingerprint,

@@ -134,7 +134,9 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                     if file.path != f"{window_files.NAME}.npy":
                         out.link(record.folder, file, task=record.name)
                     elif record.ledger.measures["window_tokens"]:  # no window is cut from an empty file
-                        out.link(record.folder, file, path=window_files.path_of(record.name))
+                        top = HELD_OUT if record.name.startswith(HELD_OUT) else ""
+                        path = window_files.path_of(record.name.removeprefix(top))
+                        out.link(record.folder, file, path=f"{top}{path}")
         path = config.tokenizer
         if config.profile == "pairmill":
             # The folder brings its tokenizer along, so that it can be moved and says the same wherever it was made.
@@ -148,12 +150,13 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             "condition_mapping": plan.config.condition_tokens(),
             "vocab_size": plan.context.size,
         }
-        if config.windows:
-            end = config.end_of_document
-            out.write(f"{window_files.FOLDER}/{window_files.INFO}", window_files.describe(end, plan.context.eod))
         said = json.dumps(info, separators=(",", ":"), ensure_ascii=False).encode()
         out.write(tokens.INFO, said)
         held_out = _held_out(plan, encoded)
+        if config.windows:
+            end = window_files.describe(config.end_of_document, plan.context.eod)
+            for top in ("", HELD_OUT) if held_out else ("",):
+                out.write(f"{top}{window_files.FOLDER}/{window_files.INFO}", end)
         if held_out:  # so that this folder within the folder is a whole one, for a loader or another sampler
             out.write(HELD_OUT + tokens.INFO, said)
             if config.profile == "pairmill":

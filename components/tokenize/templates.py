@@ -6,7 +6,7 @@ leaves unused. GPT-2 and the like have none: their tags get no token.
 
 Facts are from public sources:
 
-- Llama 3 and 3.1: the list of special tokens in ``tokenizer.py`` of meta-llama/llama3, and in ``convert_llama_weights``
+- Llama 3 and 3.1: the lists of special tokens in ``tokenizer.py`` of meta-llama/llama3, and in the conversion scripts
   of transformers. Both have the reserved tokens 0 to 3, under different ids.
 - Qwen 2.5 and 3: ids 151643 to 151668 of their ``tokenizer_config.json``. Qwen 1.5 and 2 end at ``<|im_end|>``.
 - GPT-2: ``encoder.json`` of openai/gpt-2. GPT-NeoX and Pythia: ``20B_tokenizer.json`` of EleutherAI/gpt-neox-20b.

@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from pairmill import storage
+from pairmill.address import refuse
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.inputs import HELD_OUT
@@ -245,6 +246,7 @@ def open_folder(
     Raises:
         InputError: the folder is absent, unfinished or damaged, or has no held-out rows.
     """
+    refuse(given, option, fetch="tokenized")
     uri = storage.normalise(given, option)
     store = storage.store_for(uri)
     manifest = manifests.read_intact(uri)

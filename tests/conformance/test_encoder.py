@@ -65,7 +65,7 @@ def test_each_fuzz_string_alone_has_its_recorded_ids(encoder: _native.Encoder, f
 
 @pytest.mark.parametrize("encoder", LEVELS, indirect=True)
 def test_the_corpus_has_its_recorded_ids(shared: Path, encoder: _native.Encoder) -> None:
-    config = TokenizeConfig(rows=[], tokenizer="", root="")
+    config = TokenizeConfig(rows=["x"], tokenizer="", root="")
     ids = [encoder.token_to_id(token) for token in (config.boq, config.eoq, config.eoa)]
     layout = _native.Layout(*ids, {tag: encoder.token_to_id(token) for tag, token in config.condition_tokens().items()})
     recorded = json.loads((shared / "conformance/tokenize/corpus.json").read_text())

@@ -23,6 +23,7 @@ from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines.compile import CompileConfig
 from pipelines.compile import run as compile_one
+from pipelines.lint import lint
 from pipelines.stages import STAGES
 from tests.support.helpers import REPOSITORY, python
 
@@ -368,6 +369,29 @@ def test_the_pipeline_of_one_pod_a_stage_has_no_loop_and_one_task_a_stage(spec: 
     assert len(tasks(spec)) == len(STAGES)
     assert len(spec["components"]) == len(STAGES) + 2  # the branch, and its task
     assert "workers" not in spec["root"]["inputDefinitions"]["parameters"]
+
+
+@pytest.mark.parametrize("fan_out", [False, True])
+@pytest.mark.parametrize(
+    "without", [("clean",), ("clean", "train_tokenizer"), ("clean", "train_tokenizer", "tokenize")]
+)
+def test_a_pipeline_for_one_run_leaves_out_what_is_given(
+    tmp_path: Path, without: tuple[str, ...], fan_out: bool
+) -> None:
+    target = tmp_path / "pipeline.yaml"
+    compile_one(CompileConfig(output=str(target), fan_out=fan_out, image=f"a@{DIGEST}"), without)
+    spec = documents(target)[0]
+    left = [stage for stage in STAGES if stage not in without]
+    named = {name.replace("-", "_") for name, task in tasks(spec).items() if name.replace("-", "_") in STAGES}
+    assert named == set(left)
+    assert set(loops(spec)) == ({item for item in SHARED if item[0] in left} if fan_out else set())
+    assert not lint(documents(target))
+    for name, task in tasks(spec).items():
+        artifacts = [str(source) for source in task["inputs"].get("artifacts", {}).values()]
+        assert len(artifacts) == len(set(artifacts)), name
+    reads = tasks(spec)["sample"]["inputs"]["parameters"]["tokenized_path"]["taskOutputParameter"]
+    expected = ("fetch", "given_tokenized") if "tokenize" in without else ("tokenize", "output")
+    assert (reads["producerTask"], reads["outputParameterKey"]) == expected
 
 
 def test_shares_of_each_round_are_a_loop_and_the_task_that_finishes_is_last(

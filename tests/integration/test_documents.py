@@ -227,11 +227,31 @@ def test_a_task_without_rows_has_no_flat_file(line: Line, tmp_path: Path) -> Non
     assert len(Windows.of_files(folder, seq_len=4)) > 2
 
 
+def test_held_out_rows_have_flat_files_apart(line: Line, tmp_path: Path) -> None:
+    tools.write_lines(tmp_path / "pages.jsonl", [{"text": f"{number}: {TEXT}"} for number in range(60)])
+    source = tools.write_text(tmp_path / "pages.yaml", "name: pages\nfiles: pages.jsonl\ntext: text\n")
+    given = {"root": tmp_path / "root", "workers": 1}
+    cleaned = tools.folder(tools.stage("clean", **given, sources=source, holdout=0.3))
+    tokenize = tools.stage("tokenize", **given, rows=cleaned, tokenizer=line.tokenizer, windows=True)
+    folder = tools.folder(tokenize)
+    seen = []
+    for top in (folder, folder / "holdout"):
+        windows = Windows.of_files(top / "windows", seq_len=8, pattern="**/*.npy")
+        assert windows.eos_id == line.encoder.token_to_id("<|box_end|>")
+        ids = np.load(top / "windows" / "pages.jsonl.npy")
+        assert windows.tokens == len(ids)
+        seen.append(line.text(ids).split("<|box_end|>")[:-1])
+    assert 5 < len(seen[1]) < len(seen[0])
+    assert sorted(seen[0] + seen[1]) == sorted(f"{number}: {TEXT}".strip() for number in range(60))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"eod": "<|im_end|>"}, "eod: only flat files have it; got <|im_end|>; expected windows=true with it"),
         ({"windows": True, "profile": "data_io"}, "windows: the reference writes no flat files"),
+        ({"windows": True, "tokens": ["x"]}, "windows: flat files are made of rows; got tokens=; expected rows= alone"),
+        ({"windows": True, "tokenized": "x"}, "windows: flat files are made of rows; got tokenized="),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:
@@ -244,7 +264,7 @@ def test_an_end_that_the_tokenizer_lacks_is_refused(line: Line, tmp_path: Path) 
     config = TokenizeConfig(
         rows=[str(line.rows)], tokenizer=str(line.tokenizer), root=str(tmp_path), windows=True, eod="<end>"
     )
-    with pytest.raises(InputError, match=r"lacks delimiter or condition tokens; got <end>;.*eoa= eod= conditions="):
+    with pytest.raises(InputError, match=r"lacks delimiter or condition tokens; got <end>; expected"):
         runner.run(Tokenize(), config)
 
 

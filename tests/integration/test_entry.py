@@ -25,6 +25,9 @@ from pairmill.engine.manifest import MANIFEST
 from pairmill.errors import PairmillError
 from pairmill.interface import stagecli
 from pairmill.interface.cli import Outcome
+from pipelines.compile import CompileConfig
+from pipelines.compile import run as compile_one
+from pipelines.parameters import Parameters, idle
 from tests.integration.test_fetch import Forge
 from tests.support import tools
 from tests.support.crash_points import crashes
@@ -182,6 +185,20 @@ def test_a_compiled_pipeline_passes_on_what_is_given(
             assert output == str(passed) or entry == "tokenized"
     for path in (tmp_path / "root").glob("*/given/*"):
         assert {file.name for file in path.iterdir()} == {MANIFEST, "_STARTED.json", "report.html", "report.md"}
+
+
+def test_a_pipeline_compiled_for_one_run_has_no_pod_for_what_is_given(whole: Whole, tmp_path: Path) -> None:
+    # As pipelines.submit compiles it.
+    options = whole.options(root=tmp_path / "root", output_path=tmp_path / "out", **given(whole, "tokenized"))
+    arguments = {key: value if isinstance(value, int) else str(value) for key, value in options.items()}
+    parameters = vars(Parameters(**{**arguments, "root": str(tmp_path / "root")}))  # type: ignore[arg-type]
+    target = tmp_path / "pipeline.yaml"
+    compile_one(CompileConfig(output=str(target), fan_out=True), idle(parameters))
+    backend = Backend(Folder(tmp_path / "objects"), Forked(), tmp_path / "pods", second=0.01)
+    run = backend.run(load(target), {**arguments, "workers": 2})
+    assert run.state == "SUCCEEDED", run.failures()
+    assert [attempt.task for attempt in run.attempts] == ["fetch", "sample"]
+    assert arrays(tmp_path / "out") == whole.arrays
 
 
 def test_rows_are_joined_to_sources_that_are_named(whole: Whole, tmp_path: Path) -> None:
@@ -409,6 +426,7 @@ def refusal(work: Callable[[], object], code: int) -> str:
         ({"tokenized": "/t", "tokenizer": "/k"}, "write tokenized=/t alone, or leave it out"),
         ({"tokenized": "/t", "rows": ["/r"]}, "rows: cannot be given with tokenized="),
         ({"tokenized": "/t", "sources": ["all"]}, "sources: cannot be given with tokenized="),
+        ({"rows": ["/r"], "limit": 10}, "limit: is of no use"),
         ({"rows": ["/r"], "raw": "/raw"}, "write sources=all (or names) to join them to the rows, or leave raw= out"),
     ],
 )
@@ -477,6 +495,8 @@ def test_the_other_stages_send_to_fetch_what_only_fetch_can_read(whole: Whole, t
     assert "python -m components.fetch 'tokenizer=git+https://h/o/n#t.json' root=…" in done.err
     done = tools.ended(tools.stage("clean", root=tmp_path, rows="hf://datasets/o/n"), 2)
     assert "only fetch reads the Hub and git" in done.err
+    done = tools.ended(tools.stage("sample", root=tmp_path, tokenized_path="hf://datasets/o/n"), 2)
+    assert "python -m components.fetch 'tokenized=hf://datasets/o/n' root=…, and give tokenized_path=" in done.err
 
 
 def test_what_is_given_has_to_be_there_and_of_its_kind(whole: Whole, tmp_path: Path) -> None:

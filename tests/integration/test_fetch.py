@@ -583,6 +583,20 @@ def test_a_yaml_source_through_datasets_is_fetched_and_cleaned(tmp_path: Path) -
     assert len(rows) == 32
 
 
+def test_files_of_any_kind_are_fetched_as_documents(tmp_path: Path) -> None:
+    described = tmp_path / "books.yaml"
+    described.write_text("name: books\nhub: o/n\nfiles: ['books/*.txt', '**/*.md']\neach: file\ntext: text\n")
+    books = {"books/b.txt": b"Once.", "books/a.txt": b"Twice.", "notes/x/y.md": b"# Y", "books/.key.txt": b"secret"}
+    with Hub() as hub:
+        hub.add("o/n", books | {"README.md": b"# Card", "books/c.bin": b"\xff"})
+        root = tmp_path / "root"
+        raw = tools.folder(program(hub, tmp_path / "home", f"root={root}", f"sources={described}"))
+        assert not hub.seen("c.bin")
+    folder = tools.folder(tools.stage("clean", raw=raw, root=root, sources=described, workers=1))
+    rows = [json.loads(line) for line in (folder / "data" / "books.jsonl").read_text().splitlines()]
+    assert [row["response"] for row in rows] == ["Twice.", "Once.", "# Card", "# Y"]
+
+
 def test_columns_that_are_read_through_datasets_are_checked_in_an_old_project_too(tmp_path: Path) -> None:
     records = [{"question": "q", "good": "g", "answer": "a"}] * 30 + [{"question": "q", "good": "g", "answer": [1]}]
     described, root = tmp_path / "made.yaml", tmp_path / "root"

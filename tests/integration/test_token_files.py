@@ -289,6 +289,19 @@ def test_a_bucket_gives_the_same_arrays(world: World, tmp_path: Path, s3: str) -
     assert manifest.ledger.rows_out == 6
 
 
+def test_what_a_shard_reads_of_the_options_is_in_its_key(world: World, tmp_path: Path) -> None:
+    """tests/contract/test_keys.py cannot: it changes the profile too."""
+    given = str(files(tmp_path / "in"))
+    known: set[str] = set()
+    changes: list[dict[str, Any]] = [{}, {"boq": "<|PAD|>"}, {"eoq": "<|PAD|>"}, {"windows": True}]
+    for options in [*changes, {"windows": True, "eod": "<|PAD|>"}]:
+        config = TokenizeConfig(root=str(tmp_path), tokenizer=str(world.tokenizer), tokens=[given], **options)
+        keys = {shard.key for shard in runner.first_round(Tokenize(), config)}
+        assert len(keys) == 2
+        assert keys.isdisjoint(known)
+        known |= keys
+
+
 def test_what_does_not_go_together_is_refused(world: World, tmp_path: Path) -> None:
     def config(**options: Any) -> TokenizeConfig:
         return TokenizeConfig(root=str(tmp_path), tokenizer=str(world.tokenizer), **options)
@@ -309,7 +322,7 @@ def test_what_does_not_go_together_is_refused(world: World, tmp_path: Path) -> N
 
 def test_memory_is_bounded_for_a_file_of_long_documents(world: World, tmp_path: Path) -> None:
     """Tokens come in blocks of 4 MiB, whatever the documents are."""
-    ids = np.tile(np.arange(300, dtype=np.int32), 40_000)
+    ids = np.tile(np.arange(300, dtype=np.int32), 12_000)
     offsets = pa.array(np.arange(0, len(ids) + 1, 60_000, dtype=np.int32))
     lists = pa.ListArray.from_arrays(offsets, pa.array(ids))
     samples = Samples(0, ids, np.asarray(offsets).astype(np.int64))
@@ -317,7 +330,7 @@ def test_memory_is_bounded_for_a_file_of_long_documents(world: World, tmp_path: 
     assert max(sizes) <= (4 << 20) // 4
     uri = str(tools.write_table(tmp_path / "a.parquet", {"input_ids": lists}))
     folder, manifest = tokenize(world, tmp_path / "root", tokens=[uri])
-    assert manifest.ledger.measures["response_tokens"] == len(ids) == 12_000_000
-    assert manifest.ledger.rows_out == 200
+    assert manifest.ledger.measures["response_tokens"] == len(ids) == 3_600_000
+    assert manifest.ledger.rows_out == 60
     first = np.load(folder / "a.parquet" / "tokens.npy", mmap_mode="r")[2 : 2 + 60_000]
     assert np.array_equal(first, ids[:60_000])

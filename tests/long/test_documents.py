@@ -1,6 +1,6 @@
-"""Gigabytes of documents, some of 10 to 30 MB, through train_tokenizer, tokenize and sample in bounded memory.
+"""Gigabytes of documents, some of 10 to 30 MB, through clean, train_tokenizer, tokenize and sample in bounded memory.
 
-``PAIRMILL_DOCUMENTS_BYTES`` says how much text is made; it takes 1.4 times as much on disk, and what the sample takes
+``PAIRMILL_DOCUMENTS_BYTES`` says how much text is made; it takes twice as much on disk, and what the sample takes
 in memory. 3 GB take two to three minutes on two cores.
 """
 
@@ -53,7 +53,7 @@ def documents(path: Path) -> int:
     draw = np.random.default_rng(1)
     words = [*tools.words(random.Random(1), 30_000).split(), "日本語", "🙂", "Привет", "straße"]
     stock = " ".join(words[place] for place in draw.zipf(1.3, 6_000_000) % len(words))
-    schema = pa.schema([(name, pa.string()) for name in tools.FIELDS])
+    schema = pa.schema([("text", pa.string())])
     left, count = BYTES, 0
     with pq.ParquetWriter(path, schema) as writer:
         while left > 0:
@@ -65,7 +65,7 @@ def documents(path: Path) -> int:
                 start = int(draw.integers(0, max(1, len(stock) - length)))
                 texts.append(stock[start : start + max(length, 20)])
                 size += len(texts[-1].encode())
-            writer.write_table(pa.table([[""] * len(texts), [""] * len(texts), texts], schema=schema), 4000)
+            writer.write_table(pa.table([texts], schema=schema), 4000)
             left, count = left - size, count + len(texts)
     return count
 
@@ -81,8 +81,13 @@ def test_gigabytes_of_documents(tmp_path: Path) -> None:
 
 
 def through_the_stages(tmp_path: Path, shm: Path) -> None:
-    rows, root = tmp_path / "rows", tmp_path / "root"
-    count = documents(rows / "docs.parquet")
+    root = tmp_path / "root"
+    count = documents(tmp_path / "raw" / "made.parquet")
+    source = tools.write_text(
+        tmp_path / "docs.yaml", "name: docs\nfiles: raw/made.parquet\ntext: text\nformat: parquet\n"
+    )
+    peak("clean", sources=source, root=root)
+    rows = one(root, "clean")
     peak("train_tokenizer", rows=rows, root=root, vocab_size=32_000)
     peak("tokenize", rows=rows, tokenizer=one(root, "train_tokenizer"), root=root, windows=True)
     rules = tools.rules(tmp_path / "rules.yaml", "- prefix: docs\n  long_context: split\n")
@@ -92,7 +97,7 @@ def through_the_stages(tmp_path: Path, shm: Path) -> None:
     ledger = tools.read_manifest(sampled)["ledger"]
     assert (ledger["rows_in"], ledger["rows_kept"], ledger["dropped"]) == (count, count, {})
     assert ledger["notes"]["split"] > count // 50
-    flat = np.load(tokenized / "windows" / "docs.parquet.npy", mmap_mode="r")
+    flat = np.load(tokenized / "windows" / "docs__all.parquet.npy", mmap_mode="r")
     tokens = np.load(sampled / "tokens.npy", mmap_mode="r")
     starts, lengths = (np.load(sampled / "epoch_0" / f"resp_{name}.npy").astype(np.int64) for name in ("start", "len"))
     order = np.argsort(starts)

@@ -71,6 +71,18 @@ def test_the_defaults_are_those_that_every_stage_takes() -> None:
     assert (found["sample"].epochs, found["clean"].profile, found["fetch"].root) == (10, "pairmill", "s3://b/p")
 
 
+def test_a_template_that_the_trained_tokenizer_lacks_is_refused_before_the_run() -> None:
+    def configs(**options: str) -> dict[str, Any]:
+        return parameters.stage_configs(dataclasses.asdict(parameters.Parameters(root="s3://b/p", **options)))
+
+    with pytest.raises(UsageError, match=r"^template: the tokenizer that this run trains lacks .*got llama3: <"):
+        configs(template="llama3")
+    with pytest.raises(UsageError, match=r"^template: not a known template; got 'lama'"):
+        configs(template="lama")
+    assert configs(template="qwen")["tokenize"].eoa == "<|endoftext|>"
+    assert configs(template="llama3", tokenizer="hf://o/n")["tokenize"].boq == "<|begin_of_text|>"
+
+
 def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
     names = [item.name for item in dataclasses.fields(parameters.SharedParameters)]
     taken = {name for stage in STAGES for name in parameters.taken(stage)}

@@ -55,7 +55,7 @@ OTHERS = """{%- macro one(m) %}{{ m.role|upper ~ ':' ~ m.content }}{% endmacro -
 {% generation %}{{ one(m) }}{% endgeneration %}|{% endfor -%}
 {{ messages|selectattr('role', 'equalto', 'user')|map(attribute='content')|join(',') }}|{{ messages|length }}|
 {{- messages[-1]|tojson }}|{{ tools is none }}|{{ {'a': [1, 2]}.items()|list }}|{{ 'a,b'.split(',')[1:] }}|
-{{- "x" if "i" in messages[1].content else "y" }}|{{ 2 * 3 + 2 ** 3 }}|{{ missing }}"""
+{{- {'a': 1}|items|list }}|{{ "x" if "i" in messages[1].content else "y" }}|{{ 2 * 3 + 2 ** 3 }}|{{ missing }}"""
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ OTHERS = """{%- macro one(m) %}{{ m.role|upper ~ ':' ~ m.content }}{% endmacro -
         (
             OTHERS,
             'USER:Hi |ASSISTANT:Hello|Hi ,And?|4|{"role": "user", "content": "And?"}|True|'
-            "[('a', [1, 2])]|['b']|x|14|",
+            "[('a', [1, 2])]|['b']|[('a', 1)]|x|14|",
         ),
     ],
     ids=["chatml", "headers", "alternating", "others"],

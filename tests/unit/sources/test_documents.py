@@ -283,6 +283,20 @@ def test_files_are_fetched_and_cleaned_as_where_they_are(clean: Cleaned, tmp_pat
     assert {file.sha256 for file in again.files if file.task} == {file.sha256 for file in manifest.files if file.task}
 
 
+def test_a_limit_is_of_files(clean: Cleaned, tmp_path: Path) -> None:
+    files = {f"{number}.{kind}": f"Text\n{number}." for number in range(4) for kind in ("py", "csv", "txt.gz")}
+    packed = {name: gzip.compress(text.encode()) if name.endswith(".gz") else text for name, text in files.items()}
+    manifest, rows = clean(packed, limit="5", text="'{path} {text}'")
+    expected = [f"{name} {text}" for name, text in sorted(files.items())[:5]]
+    assert [row["response"] for row in rows] == expected
+    assert manifest.ledger.rows_in == 5
+    yaml, root = str(tmp_path / "here" / "mine.yaml"), str(tmp_path / "root2")
+    fetched = runner.run(Fetch(), FetchConfig(root=root, sources=[yaml], workers=1))
+    again = runner.run(Clean(), CleanConfig(root=root, raw=fetched.uri, sources=[yaml], workers=1))
+    lines = (Path(again.uri) / "data" / "mine.jsonl").read_text().splitlines()
+    assert [json.loads(line)["response"] for line in lines] == expected
+
+
 def test_documents_of_records_may_have_tags(clean: Cleaned) -> None:
     lines = "".join(f"{json.dumps({'text': f'Text {number}.', 'n': number})}\n" for number in range(3))
     manifest, rows = clean({"a.jsonl": lines}, each="record", files="tree/*.jsonl", condition="synth")

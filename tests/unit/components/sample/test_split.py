@@ -120,6 +120,8 @@ def test_rows_pieces_and_tokens_are_counted_and_said_everywhere(bench: Bench) ->
     assert f"**Rows Split at the Context:** 2 out of 4 (50.00%), into {pieces} pieces" in outcome.stdout
     assert f"**Tokens Split:** {whole} out of {tokens:,} (" in outcome.stdout
     assert f"and {repeated} of instructions repeated" in outcome.stdout
+    slots = 2 * 64 * (len(docs) + len(pairs))
+    assert f"**Padding if Rows Are Not Packed:** {slots - 2 * tokens:,} out of {slots:,} (" in outcome.stdout
     assert f"| **docs** | 2 | 0 | 0 | 0 | 0 | 0 | 0 | 1 | {len(docs) - 1} | {len(bench.rows['docs'][0][1])} |" in (
         outcome.stdout
     )
@@ -132,7 +134,7 @@ def test_rows_pieces_and_tokens_are_counted_and_said_everywhere(bench: Bench) ->
         f"{repeated} of instructions repeated." in report.look_at
     )
     said = report.markdown()
-    assert f"- **Rows split**: 2 into {pieces}" in said
+    assert f"- **Rows split**: 2 into {pieces} pieces" in said
     assert "- **Padding if rows are not packed**: " in said
     assert "| docs | split | 1 |" in said
 
@@ -142,7 +144,7 @@ def test_nothing_is_said_of_pieces_where_no_row_is_split(bench: Bench) -> None:
     bench.rules([])
     plain = bench.run(context_size=4096)
     assert fits.stdout == plain.stdout
-    assert "plit" not in plain.stdout
+    assert "plit" not in plain.stdout + plain.report().markdown()
     assert bench.epoch() == Counter(bench.pieces("docs", 4096)) + Counter(bench.pieces("pairs", 4096))
     made = manifests.read(str(bench.folder / "sampled"))
     assert made is not None
