@@ -21,7 +21,8 @@ from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 from pairmill.net import drive, http, hub
 from sources.card import COMPRESSED, suffix_of
-from sources.dialect import is_ascii
+from sources.dialect import UTF8, is_ascii
+from sources.recode import Recoded
 from sources.source import Source
 
 _BUFFER = 1 << 16
@@ -224,27 +225,63 @@ def _csv(place: Place, file: BinaryIO, limit: int, target: Path, source: Source)
 
 
 def _json(place: Place, file: BinaryIO, limit: int, target: Path, source: Source) -> int:
-    """The elements of an array; of JSON Lines under that name the lines."""
+    """The elements of an array, or of the list within an object; of JSON Lines under that name the lines."""
     suffix = PurePosixPath(place.path).suffix
-    kept: Any = Borrowed(file)
     packed = suffix in COMPRESSED
-    with compressed.damage(place.where), compressed.decompressed(kept, suffix if packed else "") as content:
+    records, encoding = source.dialect.records, source.dialect.encoding
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        file.seek(0)
+        kept: Any = Borrowed(file)
+        with compressed.damage(place.where), ExitStack() as stack:
+            content: Any = stack.enter_context(compressed.decompressed(kept, suffix)) if packed else kept
+            if encoding != UTF8:
+                content = io.BufferedReader(Recoded(content, FileSlice(place.path, place.where), encoding), _BUFFER)
+            yield content
+
+    with opened() as content:
         head = content.read(_BUFFER).lstrip()[:1]
-    file.seek(0)
-    if source.dialect.records is not None or (packed and head == b"["):
-        raise _Whole
-    if head != b"[":
+    if records is None and head != b"[":
+        file.seek(0)
         if not packed:
             _require_lines(file)
         return _lines(place, file, limit, target, source)
+    before, after = "[", "\n]\n"
+    keys = records.keys if records else ()
+    for key in reversed(keys):
+        before, after = f"{{{json.dumps(key)}: {before}", after.rstrip() + "}\n"
+    by_name = records is not None and records.values
+    if by_name:
+        before, after = before[:-1] + "{", after.replace("]", "}", 1)
     count = 0
-    values: Any = jsonstream.array(place.where, file=kept)
-    with closing(values) as elements, target.open("w", encoding="utf-8") as out:
-        out.write("[")
-        for count, element in enumerate(islice(elements, limit), 1):
-            out.write(("," if count > 1 else "") + "\n" + json.dumps(element))
-        out.write("\n]\n")
+    with opened() as content, _written(suffix, target) as out:
+        values: Any = (
+            jsonstream.within(place.where, keys, values=by_name, file=content)
+            if records
+            else jsonstream.array(place.where, file=content)
+        )
+        with closing(values) as elements:
+            out.write(before.encode())
+            try:
+                for count, element in enumerate(islice(elements, limit), 1):
+                    name = f'"{count}": ' if by_name else ""
+                    out.write(f"{',' * (count > 1)}\n{name}{json.dumps(element)}".encode())
+            except jsonstream.NotThere as error:
+                raise _Whole from error  # who reads it says what helps
+            out.write(after.encode())
     return count
+
+
+@contextmanager
+def _written(suffix: str, target: Path) -> Iterator[Any]:
+    """A file to write with the compression that its suffix says."""
+    with target.open("wb") as out:
+        if suffix in COMPRESSED:
+            with _packed(suffix, out) as packer:
+                yield packer
+        else:
+            yield out
 
 
 def _require_lines(file: BinaryIO) -> None:
