@@ -260,6 +260,21 @@ def test_what_is_held_out_is_counted_and_reported(tmp_path: Path, small_pieces: 
     assert len(list((tmp_path / "root").glob("**/_hashes"))) == len(manifest.shards)
 
 
+def test_attributes_of_held_out_parquet_are_those_of_its_rows(tmp_path: Path, small_pieces: None) -> None:
+    found = clean(tmp_path, [records(200, 60)], "parquet", holdout="0.3")
+    for side in ("", "holdout/"):
+        path = f"{side}data_clustered/mine/all.parquet"
+        numbers = [int(row["response"].split()[1]) for row in found.rows(path)]
+        assert len(numbers) > 20
+        assert [one["number"] for one in found.attributes("mine__all.parquet", side)] == numbers
+        kept, beside = (
+            pq.ParquetFile(found.folder / name).metadata
+            for name in (path, f"{side}attributes/source/mine__all.parquet.parquet")
+        )
+        sizes = [[file.row_group(at).num_rows for at in range(file.num_row_groups)] for file in (kept, beside)]
+        assert sizes[0] == sizes[1]
+
+
 class Turns(Made):
     """Two rows of each record; the question that decides is that of the record, and not of a row."""
 
