@@ -17,6 +17,8 @@ from sources.paths import MISSING, Path
 from sources.source import MalformedRecord
 
 _LETTERS = 26
+EACH = "[*]"
+"""The step of a filter's path that takes each element of a list."""
 _CALL = re.compile(r"\s*(?P<name>\w+)\s*(?:\((?P<given>.*)\))?\s*", re.DOTALL)
 _QUOTED = re.compile(r"\s*(?:'([^']*)'|\"([^\"]*)\")\s*(,|$)")
 _INDEX = re.compile(r"[0-9]{1,9}")
@@ -70,6 +72,7 @@ class Filtered:
 
     Args:
         path: what the filter takes.
+        inner: the path within each element of a list, after ``[*]``.
         name: of the filter.
         words: the texts given to it.
         other: the path given to it.
@@ -77,6 +80,7 @@ class Filtered:
     """
 
     path: Path
+    inner: Path | None
     name: str
     words: tuple[str, ...]
     other: Path | None
@@ -91,23 +95,32 @@ class Filtered:
             hint = did_you_mean(name, FILTERS)
             expected = ", ".join(one.written for one in FILTERS.values())
             raise UsageError("unknown filter", got=repr(name), expected=expected, hint=hint)
-        made, takes, given = Path.parse(path.strip()), FILTERS[name], (found["given"] or "").strip()
+        head, star, tail = path.strip().partition(EACH)
+        made, inner = Path.parse(head), Path.parse(tail.removeprefix(".")) if star else None
+        takes, given = FILTERS[name], (found["given"] or "").strip()
         if takes.run is None and given:
-            return cls(made, name, (), Path.parse(given), f"{path}|{call}")
+            return cls(made, inner, name, (), Path.parse(given), f"{path}|{call}")
         words = _texts(given)
         if words is None or len(words) not in takes.words:
             expected = f"{{{made.text}|{takes.written}}}"
             raise UsageError("not what the filter takes", got=repr(call.strip()), expected=expected)
-        return cls(made, name, tuple(words), None, f"{path}|{call}")
+        return cls(made, inner, name, tuple(words), None, f"{path}|{call}")
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The paths that it reads."""
         return (self.path,) if self.other is None else (self.path, self.other)
 
+    def find(self, record: Any) -> Any:
+        """What the filter takes: the value at the path, or of each element of a list what is at the inner path."""
+        value = self.path.find(record)
+        if self.inner is None or not isinstance(value, list):
+            return value
+        return [self.inner.find(item) for item in value]
+
     def of(self, record: Any) -> str | None:
         """The text that it adds; None if a path is missing or null. Raises MalformedRecord for another value."""
-        value = self.path.find(record)
+        value = self.find(record)
         if value is None or value is MISSING:
             return None
         run = FILTERS[self.name].run
@@ -148,7 +161,8 @@ def _elements(path: str, value: Any) -> list[str]:
     for item in value:
         text = printed(item)
         if text is None:
-            raise MalformedRecord(f"null_in_{path}" if item is None else f"{path}_holds_no_text")
+            absent = "null" if item is None else "missing" if item is MISSING else ""
+            raise MalformedRecord(f"{absent}_in_{path}" if absent else f"{path}_holds_no_text")
         texts.append(text)
     return texts
 

@@ -323,10 +323,15 @@ class Mapped(Source):
 
     def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
         """What a filter does not take, and the line that does."""
-        found = value.path.find(record)
+        found = value.find(record)
         odd = [item for item in found if printed(item) is None] if isinstance(found, list) else []
+        if odd and odd[0] is MISSING:
+            return Finding(f"no {value.inner and value.inner.text} in an element of {kind_of(found)}")
         if odd:
-            line = "" if odd[0] is None else f"{value.path.text}|json"
+            names = [name for name in odd[0] if isinstance(odd[0][name], str)] if isinstance(odd[0], dict) else []
+            name = next((name for name in ("text", "content", "value") if name in names), names[0] if names else "")
+            inside = f"{value.path.text}[*].{name}|" + (value.written.partition("|")[2] or "lines")
+            line = "" if odd[0] is None else inside if re.fullmatch(r"[\w-]+", name) else f"{value.path.text}|json"
             found_there = f"{kind_of(odd[0])} in {kind_of(found)}"
         elif isinstance(found, list):
             line = "" if value.other else f"{value.path.text}|numbered"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill.errors import UsageError
-from sources.filters import Filtered, printed
+from sources.filters import EACH, Filtered, printed
 from sources.paths import MISSING, Path
 from sources.source import MalformedRecord
 
@@ -197,7 +197,11 @@ def _bare(text: str) -> Path:
 
 def _value(text: str) -> Value:
     found = _FILTER.fullmatch(text)
-    return Filtered.parse(found[1], found[2]) if found else Path.parse(text)
+    if found:
+        return Filtered.parse(found[1], found[2])
+    if EACH in text:
+        raise UsageError(f"{EACH} needs a filter", got=repr(text), expected=f"such as {{{text}|lines}}")
+    return Path.parse(text)
 
 
 def _parts(text: str) -> list[str | Value | OptionalPart]:

@@ -23,7 +23,8 @@ class SampleConfig(NodeConfig):
     epochs: int = option(10, help="number of epochs")
     held_out: bool = option(
         False,
-        help="sample the held-out rows instead, each once and by no rule; output_path then ends with -holdout",
+        help="sample the held-out rows instead, each once; of the rules only long_context applies; "
+        "output_path then ends with -holdout",
         changes_bytes=False,  # the plan's inputs say it
     )
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
@@ -33,8 +34,8 @@ class SampleConfig(NodeConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.held_out:
-            self.epochs, self.prefix_config_path = 1, ""
-            self.output_path = _apart(self.output_path)
+            self.epochs = 1
+            self.output_path = held_out_path(self.output_path)
         require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
         if not self.tokenized_path and not self.plan:
             raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
@@ -45,8 +46,8 @@ class SampleConfig(NodeConfig):
         return "commands, each with a --help of its own: inspect, verify, wait, serve, prepare"
 
 
-def _apart(path: str) -> str:
-    """A place beside that of the training rows."""
+def held_out_path(path: str) -> str:
+    """Where held-out rows are written: beside the rows for training."""
     folder = path.rstrip("/").removesuffix(f"/{FINGERPRINT}")
     if not folder or folder.endswith(_APART):
         return path

@@ -24,6 +24,7 @@ from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.row_filter import NEVER, DatasetRows, rows_of
 from components.sample.split import Cutter
 from pairmill import log, storage
+from pairmill.engine import inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import byte_options
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
@@ -113,10 +114,9 @@ class Draft:
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
+        rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         if config.held_out:
-            rules = Rules([], config.profile, "held_out")
-        else:
-            rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
+            rules = rules.of_long_rows(inputs.HELD_OUT)
         strays = config.profile == "pairmill"
         folder = tokens.open_folder(
             config.tokenized_path,
@@ -211,7 +211,7 @@ class Draft:
             "sources": [asdict(dataset) for dataset in plan.datasets],
             "rules": {one.name: asdict(one.rule) for one in sampled},
             "prefixes": {one.name: self.rules.prefix_of(one.name) for one in sampled},
-            "idle_rules": self.rules.idle(one.name for one in sampled),
+            "idle_rules": [] if self.config.held_out else self.rules.idle(one.name for one in sampled),
             # As text: the trainer gets its keys in the order in which the file has them.
             "tokenizer_info": json.dumps(self.folder.info, ensure_ascii=False),
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.

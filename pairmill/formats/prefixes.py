@@ -133,6 +133,14 @@ class Rules:
         pairs = ((number, item.get("prefix")) for number, item in enumerate(self._items) if isinstance(item, dict))
         return [(number, prefix) for number, prefix in pairs if isinstance(prefix, str)]
 
+    def of_long_rows(self, before: str) -> Rules:
+        """What the rules say of long rows, and nothing else, for tasks whose names have ``before`` before them."""
+        items = [
+            {"prefix": before + prefix, "long_context": self._rule(number, self._items[number]).long_context}
+            for number, prefix in self._prefixes()
+        ]
+        return Rules(items, self._profile, self._where)
+
     def digest(self) -> str:
         """Content identity, for fingerprints."""
         return content_key(json.loads(json.dumps(self._items, default=str)))[:16]

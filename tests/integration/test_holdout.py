@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -351,6 +352,7 @@ def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done])
     summary = [one.split() for one in done.out.splitlines()]
     assert [one[0] for one in summary if one and one[0] in tools.STAGES] == [*tools.STAGES]
     assert sum(one[:3] == ["sample,", "held", "out"] for one in summary) == 1
+    assert f"  held out: {top / 'out-holdout'}" in done.out.splitlines()
     cleaned = finished(top, "clean")
     tokenized = finished(top, "tokenize")
     manifest = tools.read_manifest(tokenized)
@@ -395,3 +397,18 @@ def test_the_held_out_folder_is_a_tokenized_folder(line: tuple[Path, tools.Done]
     assert none.code == 3
     assert "has no held-out rows" in none.message
     assert "holdout=0.01" in none.message
+
+
+def test_flat_token_files_of_held_out_rows_are_apart_too(line: tuple[Path, tools.Done], tmp_path: Path) -> None:
+    top, _ = line
+    (tokenizer,) = (path.parent for path in (top / "root" / "tokenizer").glob("*/tokenizer.json") if path.is_file())
+    made = tools.folder(
+        tools.stage("tokenize", rows=finished(top, "clean"), tokenizer=tokenizer, root=tmp_path, windows=True)
+    )
+    for side in ("", "holdout/"):
+        assert sorted(path.name for path in (made / f"{side}windows").iterdir()) == [
+            "mine__all.parquet.npy",
+            "windows.json",
+        ]
+    sizes = [len(np.load(made / f"{side}windows/mine__all.parquet.npy")) for side in ("", "holdout/")]
+    assert sizes[0] > sizes[1] > 0

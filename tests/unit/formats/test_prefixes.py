@@ -70,6 +70,24 @@ def test_the_first_match_wins() -> None:
     assert found.match("c") == (Rule(), False)
 
 
+def test_of_rules_only_how_long_rows_are_treated_applies_to_held_out_rows() -> None:
+    items = [
+        {"prefix": "a__cot", "repeat": 3},
+        {"prefix": "a__", "long_context": "split", "max_per_file": 5},
+        {"prefix": "b", "long_context": "drop"},
+    ]
+    rules = Rules(items, "pairmill", "rules.yaml").of_long_rows("holdout/")
+    found = {name: rules.match(f"holdout/{name}")[0] for name in ("a__cot.jsonl", "a__x.jsonl", "b.jsonl", "c.jsonl")}
+    assert found == {
+        "a__cot.jsonl": Rule(),
+        "a__x.jsonl": Rule(long_context="split"),
+        "b.jsonl": Rule(long_context="drop"),
+        "c.jsonl": Rule(),
+    }
+    fewer = Rules([{**item, "max_per_file": 1} for item in items], "pairmill", "rules.yaml").of_long_rows("holdout/")
+    assert fewer.digest() == rules.digest()
+
+
 def test_every_key_is_read(tmp_path: Path) -> None:
     found = load(
         tmp_path,
