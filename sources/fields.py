@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from datetime import date, datetime
 from typing import Any
 
 from pairmill.formats.rows import Row
+from sources.choices import choice_letter
 from sources.quirks import Quirks
 from sources.source import Drop, MalformedRecord
 
@@ -83,16 +83,6 @@ def time_of(value: Any) -> date | str | None:
     except ValueError:
         return None
     return str(value).strip()
-
-
-def choice_letter(index: int) -> str:
-    """``A`` for 0, ``B`` for 1, and so on by code point."""
-    return chr(65 + index)
-
-
-def choice_lines(choices: Iterable[str]) -> list[str]:
-    """``A: first``, ``B: second``, …"""
-    return [f"{choice_letter(index)}: {choice}" for index, choice in enumerate(choices)]
 
 
 def letter_under(record: Any, key: str, choices: int | None) -> str:

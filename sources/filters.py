@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from pairmill.errors import UsageError, did_you_mean
-from sources.fields import choice_letter, choice_lines
+from sources.choices import choice_letter, choice_lines
 from sources.paths import MISSING, Path
 from sources.source import MalformedRecord
 

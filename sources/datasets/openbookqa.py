@@ -3,7 +3,8 @@
 from typing import Any
 
 from pairmill.formats.rows import Row
-from sources.fields import choice_lines, list_of_texts, text_of, texts_of
+from sources.choices import choice_lines
+from sources.fields import list_of_texts, text_of, texts_of
 from sources.origin import Hub
 from sources.source import Context, Malformed, Parsed, Source
 from sources.splits import TrainOnly

@@ -3,7 +3,8 @@
 from typing import Any
 
 from pairmill.formats.rows import Row
-from sources.fields import choice_lines, letter_under, list_of_texts, texts_of
+from sources.choices import choice_lines
+from sources.fields import letter_under, list_of_texts, texts_of
 from sources.origin import Hub
 from sources.source import Context, Parsed, Source
 from sources.splits import TrainOnly

@@ -91,7 +91,11 @@ def names(tree: Tree) -> set[str]:
 
 def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
     readers = "sources/readers.py"
-    tree = edit(readers, "csv.reader(file, strict=True)", "csv.reader(file)")
+    tree = edit(
+        readers,
+        "csv.reader(file, strict=True, delimiter=between, quotechar",
+        "csv.reader(file, delimiter=between, quotechar",
+    )
     assert tree.wrong() == [f"{name}: sources.readers changed, and its version was not" for name in ("fetch", "clean")]
     assert {line.split(":")[0] for line in tree.record()} == {"fetch", "clean"}  # what was not raised stays wrong
     assert tree.record("fetch", "fetch never parses a record") != []
@@ -129,7 +133,7 @@ def test_whose_bytes_a_module_makes_is_known(
 
 
 def test_a_module_that_only_sources_share_is_theirs(edit: Edit) -> None:
-    found = names(edit("sources/fields.py", "return chr(65 + index)", "return chr(97 + index)"))
+    found = names(edit("sources/fields.py", '"</think>"', '"</thought>"'))
     assert len(found) > 5
     assert all(name.startswith("source ") for name in found)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pairmill.errors import InputError, UsageError
-from sources import fields
+from sources import choices, fields
 from sources.card import configs_of, hub_split
 from sources.patterns import matching
 from sources.source import Malformed, MalformedRecord
@@ -93,9 +93,9 @@ def test_a_list_may_hold_anything() -> None:
 
 
 def test_choices_have_letters_by_code_point_without_an_end() -> None:
-    assert [fields.choice_letter(index) for index in (0, 25, 26)] == ["A", "Z", "["]
-    assert fields.choice_lines(["x", " y\n", ""]) == ["A: x", "B:  y\n", "C: "]
-    assert fields.choice_lines([]) == []
+    assert [choices.choice_letter(index) for index in (0, 25, 26)] == ["A", "Z", "["]
+    assert choices.choice_lines(["x", " y\n", ""]) == ["A: x", "B:  y\n", "C: "]
+    assert choices.choice_lines([]) == []
 
 
 @pytest.mark.parametrize(
