@@ -175,11 +175,13 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> 
         if not task.held_out:
             final = made
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
+    places = {"arrays": (arguments["output_path"], final)}
+    for task in runs:
+        if task.held_out:
+            places["held out"] = (held_out_path(arguments["output_path"]), task.artifact(launcher.MANIFEST)["metadata"])
     if arguments["output_path"]:
-        lines.append(f"  arrays: {arguments['output_path'].replace(FINGERPRINT, final['fingerprint'])}")
-        for apart in (task.artifact(launcher.MANIFEST)["metadata"] for task in runs if task.held_out):
-            path = held_out_path(arguments["output_path"])
-            lines.append(f"  held out: {path.replace(FINGERPRINT, apart['fingerprint'])}")
+        for what, (place, made) in places.items():
+            lines.append(f"  {what}: {place.replace(FINGERPRINT, made['fingerprint'])}")
     lines.append(f"  report: {final['data']}/report.html")
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -175,7 +175,7 @@ class FirstRecords(FetchFiles):
             if not left:
                 break
         if places:
-            event(f"fetch: {self.source}: the first {self.limit - left} records are in {files} files")
+            event(f"fetch: {self.source}: the first {self.limit - left} records are in {files} of its files")
         return self.limit - left
 
 
@@ -235,10 +235,20 @@ class Archive(FetchFiles):
 
 
 def first_records(
-    name: str, key: str, size: int, source: Source, card: str, places: Mapping[str, Place], limit: int
+    name: str,
+    key: str,
+    size: int,
+    source: Source,
+    card: str,
+    places: Mapping[str, Place],
+    limit: int,
+    listed: Sequence[str] = (),
 ) -> FirstRecords:
-    """The shard that makes an extract of the files that a source has at these places, by path."""
-    listed = sorted(places)
+    """The shard that makes an extract of the files that a source has at these places, by path.
+
+    ``listed`` are the paths of all its files, if ``places`` are those of a larger extract.
+    """
+    listed = sorted(listed or places)
     units = source.units(listed, card, "pairmill", source.options().when_named())
     wanted = dict.fromkeys(path for unit in units for path in unit.files)
     aside = dict.fromkeys(path for unit in units for path in unit.withheld)
@@ -249,8 +259,8 @@ def first_records(
         key,
         size,
         source.name,
-        tuple(places[path] for path in wanted),
-        tuple(places[path] for path in aside),
+        tuple(places[path] for path in wanted if path in places),
+        tuple(places[path] for path in aside if path in places),
         tuple(listed),
         places.get(CARD),
         limit,

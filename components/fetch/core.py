@@ -308,7 +308,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         if _raw_manifest(one, config.root, verify=config.verify) is not None:
             return one, []
         named = self._named(source, described(limit), [identity], max(sum(folder.sizes.values()), 1))
-        return one, [first_records(*named[:3], source, folder.card(), places, limit)]
+        return one, [first_records(*named[:3], source, folder.card(), places, limit, folder.listed())]
 
     def _plan_locked(
         self, sources: Sequence[Source], config: FetchConfig

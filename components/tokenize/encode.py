@@ -80,7 +80,8 @@ class Vocabulary:
             hint = f"train it with these special_tokens=, or choose others with {others}"
             asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
             said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
-            if fit and set(missing) - set(said):
+            # A token that an option names has nothing to do with the template.
+            if fit and templates.TEMPLATES[config.template].tokens.intersection(missing):
                 hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
             elif asked:
                 hint = _tokens_for(asked, config)

@@ -76,7 +76,7 @@ def _beyond_pages(link: str, url: str) -> Address:
     with http.client() as client:
         for _ in range(_PAGES):
             with client.stream("GET", url) as response:
-                http.checked(response, link, _refuse)
+                http.checked(response, link, lambda refused: _refuse(refused, link))
                 cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
                 if not response.headers.get("content-type", "").startswith("text/html"):
                     headers = {"Cookie": cookies} if cookies else {}
@@ -93,16 +93,16 @@ def _beyond_pages(link: str, url: str) -> Address:
     raise _no_file(link, text)
 
 
-def _refuse(response: httpx.Response) -> None:
+def _refuse(response: httpx.Response, link: str) -> None:
     if response.status_code in {401, 403}:
         response.read()
-        if _title(response.text) and "quota" in response.text.lower():
-            raise _no_file(str(response.url), response.text)
+        if "quota" in response.text.lower():
+            raise _no_file(link, response.text)
         raise InputError(
             "the file is not shared with everybody, or no longer",
-            where=str(response.url),
+            where=link,
             got=f"status {response.status_code}",
-            hint="share it with anyone who has the link, or pass the file that you have as raw=",
+            hint="pass the file that you have as raw=, or leave the source out; who owns it can share it by its link",
         )
 
 

@@ -371,9 +371,13 @@ def test_the_pipeline_of_one_pod_a_stage_has_no_loop_and_one_task_a_stage(spec: 
     assert "workers" not in spec["root"]["inputDefinitions"]["parameters"]
 
 
-@pytest.mark.parametrize("fan_out", [False, True])
 @pytest.mark.parametrize(
-    "without", [("clean",), ("clean", "train_tokenizer"), ("clean", "train_tokenizer", "tokenize")]
+    ("without", "fan_out"),
+    [
+        (("clean",), True),
+        (("clean", "train_tokenizer"), True),
+        (("clean", "train_tokenizer", "tokenize"), False),
+    ],
 )
 def test_a_pipeline_for_one_run_leaves_out_what_is_given(
     tmp_path: Path, without: tuple[str, ...], fan_out: bool

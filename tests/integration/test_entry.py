@@ -298,6 +298,22 @@ def test_the_same_rows_have_one_identity_on_the_hub_in_a_bucket_and_in_a_folder(
     assert (about["licence"], about["revision"]) == ("mit", commit)
 
 
+def test_what_is_on_the_hub_comes_into_a_project_in_a_bucket(whole: Whole, hub: Hub, s3: str, tmp_path: Path) -> None:
+    hub.add("o/rows", {"data/a.jsonl": row() * 3})
+    hub.add("o/tok", {"tokenizer.json": (whole.tokenizer / "tokenizer.json").read_bytes()}, kind="model")
+    given = {"rows": ["hf://datasets/o/rows"], "tokenizer": "hf://o/tok"}
+    found = {}
+    for root in (f"{s3}/project", str(tmp_path)):
+        parameters = run(Fetch(), FetchConfig(root=root, workers=1, **given)).parameters  # type: ignore[arg-type]
+        rows, tokenizer = str(parameters["given_rows"]), str(parameters["given_tokenizer"])
+        assert rows.startswith(f"{root}/given/rows/o--rows/")
+        options = {"rows": [rows], "tokenizer": tokenizer, "workers": 1}
+        encoded = run(Tokenize(), TokenizeConfig(root=root, **options))  # type: ignore[arg-type]
+        found[root] = encoded.parameters["fingerprint"], encoded.parameters["rows_out"]
+    assert len(set(found.values())) == 1
+    assert run(Fetch(), FetchConfig(root=f"{s3}/project", workers=1, **given)).reused  # type: ignore[arg-type]
+
+
 def test_a_result_that_was_published_whole_is_that_result(whole: Whole, hub: Hub, tmp_path: Path) -> None:
     hub.add("o/full", tree(whole.clean))
     hub.add("o/arrays", {f"v1/{path}": content for path, content in tree(whole.tokenized).items()})

@@ -4,7 +4,9 @@ import gzip
 import importlib
 import io
 import json
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,12 +19,14 @@ from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
+from pairmill import storage
 from pairmill.engine import runner
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, PairmillError
 from sources.origin import Hub, Web
 from sources.source import Unit
 from tests.support import fetching, tools
+from tests.support.crash_points import crashes
 from tests.support.fetching import Made, ask_here, declare, fetch, fetched, index, lines
 from tests.support.helpers import REPOSITORY
 from tests.support.servers import Files
@@ -326,6 +330,13 @@ def test_a_file_that_cannot_be_cut_is_whole_and_the_limit_holds_all_the_same(mak
         assert ledger["rows_in"] - ledger["dropped"].get("withheld_split", 0) == 6
         assert ledger == alone["sources"][name]["ledger"]
     assert data["outputs"] == alone["outputs"]
+    # A smaller extract of an extract has the first of its records.
+    again = FetchConfig(
+        root=str(tmp_path / "two"), raw=str(tmp_path / "root" / "raw"), sources=names, workers=1, limit=3
+    )
+    less = cleaned(tmp_path / "two", runner.run(Fetch(), again).uri, *names)
+    assert less["texts"] == cleaned(tmp_path / "root", tmp_path / "raw", *names, limit=3)["texts"]
+    assert less["sources"]["scienceqa"]["about"]["extract"] == "first 3 records"
     # Options of the source that fetch did not know may ask for other files.
     with pytest.raises(InputError, match="has not all of the records"):
         cleaned(tmp_path / "root", result.uri, "scienceqa", source_options=["scienceqa.splits=validation"])
@@ -372,7 +383,49 @@ def test_five_sets_of_documents_are_tried_with_one_command(
     assert all(row["instruction"] == row["condition"] == "" and row["response"] for row in rows)
 
 
-def test_a_run_that_is_killed_leaves_nothing_that_looks_finished(
+def test_killed_at_every_instant_and_run_again_it_is_the_same_extract(tmp_path: Path) -> None:
+    folder = tmp_path / "raw" / "set"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        (folder / f"{number}.jsonl").write_bytes(lines(4, 10 * number))
+    description = tmp_path / "set.yaml"
+    description.write_text(
+        "name: set\nfiles: raw/set/*.jsonl\ncondition: direct\ninstruction: question\nresponse: answer\n"
+    )
+    root = tmp_path / "root"
+    config = FetchConfig(root=str(root), sources=[str(description)], workers=1, limit=10)
+    wanted = fetched(runner.run(Fetch(), replace(config, root=str(tmp_path / "reference"))), "set")
+    assert b"".join(wanted.values()) == lines(4) + lines(4, 10) + lines(2, 20)
+    instants = 0
+    for number in crashes(lambda: runner.run(Fetch(), config), root):
+        instants = number
+        found = runner.run(Fetch(), config)
+        assert fetched(found, "set") == wanted, f"after instant {number}"
+        shutil.rmtree(root)
+    assert instants > 15
+
+
+def test_files_of_a_bucket(s3: str, tmp_path: Path) -> None:
+    store = storage.store_for(s3)
+    content = parquet(table(200_000), row_group_size=50_000, use_dictionary=False, write_batch_size=500)
+    store.write(f"{s3}/data/a.parquet", content)
+    store.write(f"{s3}/data/b.parquet", b"not read")
+    description = tmp_path / "set.yaml"
+    description.write_text(
+        f"name: set\nfiles: {s3}/data/*.parquet\ncondition: direct\ninstruction: question\nresponse: answer\n"
+    )
+    config = FetchConfig(root=f"{s3}/root", sources=[str(description)], workers=1, limit=5)
+    result = runner.run(Fetch(), config)
+    entry = json.loads(store.read(f"{result.uri}/sources/set.json"))
+    (file,) = entry["files"]
+    assert file["path"] == "first-5-of-a.parquet"
+    assert file["size"] < 5000 < len(content)
+    made = runner.run(Clean(), CleanConfig(root=f"{s3}/root", raw=result.uri, sources=[str(description)], workers=1))
+    assert made.manifest.ledger.rows_in == 5
+    assert runner.run(Fetch(), config).reused
+
+
+def test_a_run_that_fails_on_the_way_leaves_nothing_that_looks_finished(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     hub.add("org/made", {f"{number}.parquet": parquet(table(10, 10 * number)) for number in range(4)})

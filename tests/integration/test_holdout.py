@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -259,6 +260,21 @@ def test_what_is_held_out_is_counted_and_reported(tmp_path: Path, small_pieces: 
     assert len(list((tmp_path / "root").glob("**/_hashes"))) == len(manifest.shards)
 
 
+def test_attributes_of_held_out_parquet_are_those_of_its_rows(tmp_path: Path, small_pieces: None) -> None:
+    found = clean(tmp_path, [records(200, 60)], "parquet", holdout="0.3")
+    for side in ("", "holdout/"):
+        path = f"{side}data_clustered/mine/all.parquet"
+        numbers = [int(row["response"].split()[1]) for row in found.rows(path)]
+        assert len(numbers) > 20
+        assert [one["number"] for one in found.attributes("mine__all.parquet", side)] == numbers
+        kept, beside = (
+            pq.ParquetFile(found.folder / name).metadata
+            for name in (path, f"{side}attributes/source/mine__all.parquet.parquet")
+        )
+        sizes = [[file.row_group(at).num_rows for at in range(file.num_row_groups)] for file in (kept, beside)]
+        assert sizes[0] == sizes[1]
+
+
 class Turns(Made):
     """Two rows of each record; the question that decides is that of the record, and not of a row."""
 
@@ -351,6 +367,7 @@ def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done])
     summary = [one.split() for one in done.out.splitlines()]
     assert [one[0] for one in summary if one and one[0] in tools.STAGES] == [*tools.STAGES]
     assert sum(one[:3] == ["sample,", "held", "out"] for one in summary) == 1
+    assert f"  held out: {top / 'out-holdout'}" in done.out.splitlines()
     cleaned = finished(top, "clean")
     tokenized = finished(top, "tokenize")
     manifest = tools.read_manifest(tokenized)
@@ -395,3 +412,18 @@ def test_the_held_out_folder_is_a_tokenized_folder(line: tuple[Path, tools.Done]
     assert none.code == 3
     assert "has no held-out rows" in none.message
     assert "holdout=0.01" in none.message
+
+
+def test_flat_token_files_of_held_out_rows_are_apart_too(line: tuple[Path, tools.Done], tmp_path: Path) -> None:
+    top, _ = line
+    (tokenizer,) = (path.parent for path in (top / "root" / "tokenizer").glob("*/tokenizer.json") if path.is_file())
+    made = tools.folder(
+        tools.stage("tokenize", rows=finished(top, "clean"), tokenizer=tokenizer, root=tmp_path, windows=True)
+    )
+    for side in ("", "holdout/"):
+        assert sorted(path.name for path in (made / f"{side}windows").iterdir()) == [
+            "mine__all.parquet.npy",
+            "windows.json",
+        ]
+    sizes = [len(np.load(made / f"{side}windows/mine__all.parquet.npy")) for side in ("", "holdout/")]
+    assert sizes[0] > sizes[1] > 0

@@ -487,7 +487,7 @@ def test_a_submission_from_nothing(server: ApiServer) -> None:
         "pipeline_version_id": version["pipeline_version_id"],
     }
     given = run.made_of["runtime_config"]["parameters"]
-    assert (given["root"], given["epochs"], given["sources"]) == ("gs://bucket/project", 3, "all")
+    assert (given["root"], given["epochs"], given["sources"]) == ("gs://bucket/project", 3, "")
     assert not any("run" in name for name in given)
     (specification, *_) = yaml.safe_load_all(version["content"])
     images = {each["container"]["image"] for each in specification["deploymentSpec"]["executors"].values()}

@@ -129,6 +129,10 @@ def test_the_error_names_the_template_that_fits(tmp_path: Path) -> None:
             runner.run(Tokenize(), config(tmp_path, family, template=wrong))
         names = alike.get(family, family)
         assert str(error.value).endswith(f"it has the tokens of template={names}")
+    with pytest.raises(
+        InputError, match=r"got \[CLS\]; expected tokens of its vocabulary; train it with these special_tok"
+    ):
+        runner.run(Tokenize(), config(tmp_path, "llama3", template="llama3", boq="[CLS]"))
     lacking = config(tmp_path, "llama2", boq="[CLS]")
     tools.write_text(Path(lacking.tokenizer) / "tokenizer.json", shapes.shaped("llama2").replace("</s>", "[SEP]"))
     with pytest.raises(InputError, match=r"train it with these special_tokens=, or choose others with boq="):
