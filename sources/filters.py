@@ -168,7 +168,9 @@ def _elements(path: str, value: Any) -> list[str]:
 
 
 def _index_of(value: Any) -> int | None:
-    """The place that an index, its digits or a letter names: 1, ``"1"`` and ``B`` are the second."""
+    """The place that an index, its digits or a letter names: 1, 1.0, ``"1"`` and ``B`` are the second."""
+    if isinstance(value, float) and value.is_integer():  # of a column with nulls pandas makes such numbers
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value if value >= 0 else None
     if isinstance(value, str):

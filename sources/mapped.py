@@ -324,6 +324,8 @@ class Mapped(Source):
     def _explain_filtered(self, record: Any, key: str, text: Template, value: Filtered) -> Finding:
         """What a filter does not take, and the line that does."""
         found = value.find(record)
+        if value.name == "json":
+            return Finding(kind_of(found))
         odd = [item for item in found if printed(item) is None] if isinstance(found, list) else []
         if odd and odd[0] is MISSING:
             return Finding(f"no {value.inner and value.inner.text} in an element of {kind_of(found)}")
