@@ -199,6 +199,8 @@ def _csv(place: Place, file: BinaryIO, limit: int, target: Path, source: Source)
     """The header, if there is one, and records; a quoted field may have line ends."""
     csv.field_size_limit(RECORD_BYTES)
     dialect = source.dialect
+    if not dialect.quote.isascii():
+        raise _Whole
     between = dialect.between(suffix_of(place.path))
     count = 0 if dialect.header else -1
     with _texts(place, file, target) as (lines, out):
