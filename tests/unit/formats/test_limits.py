@@ -40,6 +40,7 @@ MOST = 300 * MB
 READ = """
     import sys, types
     from sources import readers
+    from sources.dialect import Dialect
     from pairmill.formats.slices import FileSlice
     from pairmill.formats import rows
     from pairmill.errors import InputError
@@ -47,7 +48,8 @@ READ = """
         if sys.argv[1] == "rows":
             print(sum(len(batch) for batch in rows.read(sys.argv[2], longest=8 << 20)))
         else:
-            source = types.SimpleNamespace(name="made", fields=("a", "b"), optional=(), origin=None)
+            known = {"name": "made", "fields": ("a", "b"), "optional": (), "origin": None}
+            source = types.SimpleNamespace(**known, dialect=Dialect(), described_in="")
             if sys.argv[1] != "read":
                 read = getattr(readers, sys.argv[1])
             else:
