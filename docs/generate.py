@@ -15,7 +15,7 @@ import imports
 from picture import picture
 
 from components.clean.config import source_options
-from components.fetch.core import describe
+from components.fetch.planned import describe
 from components.sample.preview.config import InspectConfig
 from components.tokenize import templates
 from pairmill.engine.options import default_of
