@@ -98,7 +98,7 @@ def outcome(made: Made, seconds: float = 0.0) -> Outcome:
         "truncated_tokens": measures.get("truncated_tokens", 0),
         "split_rows": ledger.notes.get("split", 0),
         **{name: measures.get(name, 0) for name in SPLIT[:2]},
-        "padded_tokens": padded_tokens(manifest),
+        "padded_tokens_unpacked": padded_tokens(manifest),
         "tokens": measures["tokens_sampled"],
         "response_tokens": measures["response_tokens_sampled"],
         "unique_tokens": measures["unique_tokens"],

@@ -15,7 +15,7 @@ given_tokens            those of them that token files of others brought, of tok
 split_rows              rows that long_context: split cut
 split_pieces            the pieces of these rows
 split_tokens            the tokens of their responses
-padded_tokens           slots without a token, over all epochs, if each row has a context to itself; a loader packs rows
+padded_tokens_unpacked  slots without a token, over all epochs, if each row has a context to itself; a loader packs rows
 tokens_per_byte         tokens of texts per byte of text; of train_tokenizer, of the text that it is trained on
 bytes                   of the files that were made; of fetch, of the raw files; of sample, on a node
 ======================  ================================================================================

@@ -16,7 +16,7 @@ NAMES = {
     | {"text_bytes", "tokens", "response_tokens", "tokens_per_byte", "dropped_bytes", "vocab_size", "tasks", "bytes"},
     "sample": ROWS
     | {"tokens", "response_tokens", "unique_tokens", "truncated_rows", "truncated_tokens", "epochs", "tasks", "bytes"}
-    | {"split_rows", "split_pieces", "split_tokens", "padded_tokens"},
+    | {"split_rows", "split_pieces", "split_tokens", "padded_tokens_unpacked"},
 }
 
 

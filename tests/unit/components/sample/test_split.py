@@ -127,7 +127,7 @@ def test_rows_pieces_and_tokens_are_counted_and_said_everywhere(bench: Bench) ->
     )
     metrics = outcome.metrics
     assert (metrics["split_rows"], metrics["split_pieces"], metrics["split_tokens"]) == (2, pieces, whole)
-    assert metrics["padded_tokens"] == 2 * (64 * (len(docs) + len(pairs)) - tokens)
+    assert metrics["padded_tokens_unpacked"] == 2 * (64 * (len(docs) + len(pairs)) - tokens)
     report = outcome.report()
     assert (
         f"2 rows are longer than the context and were split into {pieces} pieces: {whole} response tokens, and "
