@@ -65,11 +65,8 @@ class TokenizeConfig(StageConfig):
         self.boq, self.eoq, self.eoa = self.boq or chosen.boq, self.eoq or chosen.eoq, self.eoa or chosen.eoa
         named = [f"{tag}={token}" for tag, token in chosen.conditions.items()]
         self.conditions = self.conditions or named or [NONE]
-        for other in ("tokenized", "tokens"):
-            if self.windows and getattr(self, other):
-                raise UsageError(
-                    "flat files are made of rows", where="windows", got=f"{other}=", expected="rows= alone"
-                )
+        if self.windows and self.tokenized:
+            raise UsageError("nothing is encoded", where="windows", got="tokenized=", expected="rows= or tokens=")
         if self.eod and not self.windows:
             raise UsageError("only flat files have it", where="eod", got=self.eod, expected="windows=true with it")
         if self.windows and self.profile == "data_io":
