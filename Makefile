@@ -52,15 +52,19 @@ demo: develop ## raw files to $(OUT) through the pipeline; RAW= SOURCES= take re
 	  $${SOURCES:+"sources=$$SOURCES"} $${ROWS:+"rows=$$ROWS"} $${TOKENIZER:+"tokenizer=$$TOKENIZER"} \
 	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $(if $(RAW)$(ROWS)$(TOKENIZER)$(TOKENIZED),,vocab_size=512) epochs=3 $(OPTIONS)
 
+.PHONY: check-rust
+check-rust: ## format and lint of Rust, and its tests compiled
+	cd rust && cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
+	cargo metadata --locked --format-version 1 --manifest-path rust/fuzz/Cargo.toml >/dev/null
+	cd rust && $(CARGO) test --quiet --package pairmill-core --no-run
+
 .PHONY: check
-check: develop ## format, lint, types, stubs, generated files
+check: develop check-rust ## format, lint, types, stubs, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest pairmill._native
-	cd rust && cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cd rust && $(CARGO) clippy --all-targets --quiet -- -D warnings
-	cargo metadata --locked --format-version 1 --manifest-path rust/fuzz/Cargo.toml >/dev/null
 	$(MAKE) --no-print-directory generate
 	git diff --exit-code -- pipelines/compiled components sources docs README.md
 
