@@ -8,6 +8,7 @@ from typing import Any
 
 from components.sample import analytics
 from components.sample.analytics import Stats
+from components.sample.node.carry_out import HELD_OUT
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import did_you_mean
 from pairmill.report.charts import Bars, Histogram, Stacked
@@ -75,7 +76,7 @@ def report_of(manifest: Manifest) -> Report:
         # All of them: the misspelt one may be the last of many.
         look_at.append("Rules that apply to no task: " + ", ".join(_meant(prefix, stats) for prefix in idle) + ".")
     return Report(
-        "sample",
+        "sample, held-out rows" if any(ref.role == HELD_OUT for ref in manifest.inputs) else "sample",
         {
             "Epochs": epochs,
             "Rows in": ledger.rows_in,
@@ -131,7 +132,7 @@ def report_of(manifest: Manifest) -> Report:
             Table("What was left out or cut", ("Task", "Reason", "Rows", "Tokens cut off"), left_out),
         ],
         verdict=f"Rows: {describe_rows(ledger, 'sampled')}; {ledger.rows_out:,} rows and "
-        f"{measures['tokens_sampled']:,} tokens over {epochs:,} epochs.",
+        f"{measures['tokens_sampled']:,} tokens over {epochs:,} {'epoch' if epochs == 1 else 'epochs'}.",
         look_at=look_at,
     )
 
