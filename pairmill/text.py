@@ -19,7 +19,7 @@ def light(text: str) -> str:
 
 
 def hash64(salt: str, text: str, seed: int = 0) -> int:
-    """XXH3 (64 bits) of salt, tab and text: a draw that belongs to the text, whoever draws it and when."""
+    """XXH3 (64 bits) of salt, tab and text: a draw that depends on the text alone."""
     import xxhash
 
     return int(xxhash.xxh3_64_intdigest(f"{salt}\t{text}".encode("utf-8", "surrogatepass"), seed))

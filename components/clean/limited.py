@@ -88,7 +88,7 @@ def _taken(paths: Iterable[str], folder: RawFolder, source: Source, profile: Pro
                 hint="run fetch again with the same limit=, or clean with the options of the source that fetch knew",
             )
         piece = Beginning(path, folder.uri_of(path), size=folder.sizes[path], records=limit)
-        # Of the last file nobody has to know how many it has.
+        # How many records the last file has is not needed.
         there = limit if path == ordered[-1] else count_of(piece, source, profile)
         found[path] = limit if there == limit else 0
         limit -= there

@@ -205,7 +205,7 @@ def _refuse_unknown_ids(samples: Samples, where: str, context: Vocabulary) -> No
 def discover(given: Sequence[str], *, verify: bool) -> inputs.Inputs:
     """Find the token files of the option ``tokens``: those of Parquet, and pairs of ``.bin`` and ``.idx``.
 
-    A file of a pair, or what its two names have in common, stands for both.
+    One file of a pair, or what its two names have in common, means both.
 
     Raises:
         InputError: as :func:`pairmill.engine.inputs.discover`, or a file without its partner.

@@ -66,7 +66,7 @@ class TrainTokenizerConfig(StageConfig):
             if not least <= getattr(self, name) < 2**63:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         if self.tokenizer and self.vocab_size != _VOCAB_SIZE:
-            # A form always has a value, so the default is nobody's wish.
+            # A form always sends a value, so the default may not be a wish.
             raise UsageError(
                 "is of no use with tokenizer=, whose vocabulary is what it is",
                 where="vocab_size",

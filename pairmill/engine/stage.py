@@ -126,7 +126,7 @@ class GivenResult:
 
     Args:
         option: the option that gives it.
-        uris: what the stage passes on; none if a later stage is given its result too, so that nobody reads this one's.
+        uris: what the stage passes on; none if a later stage is given its result too, so that this one's is not read.
         files: how many files, or data sets, there are.
         size: bytes of them.
         rows: how many rows, where that is known.

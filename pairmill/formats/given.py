@@ -22,12 +22,12 @@ from pairmill.formats import rows, tokenizer_file, tokens
 PUBLISHED = ("data", "data_clustered")
 """The folders of a cleaned data set, ours and the reference's; a task's name is the path below one of them."""
 _ASIDE = ("attributes", "holdout", "rejects")
-"""Folders beside them in ours, whose files are no rows to train on."""
+"""Folders beside them in ours, whose files are not rows to train on."""
 
 _ENDINGS = tuple(f".{extension}" for extension in rows.EXTENSIONS)
 # Heads of files that are read at once: a store answers each in 10 to 100 ms.
 _AT_ONCE = 32
-# Footers are counted up to so many files: more would take longer than the seconds that a stage takes that passes on.
+# Footers of more files would take longer than the second in which a result is passed on.
 _COUNTED = 64
 _HEAD = 1 << 20
 _USUAL = {
@@ -44,7 +44,7 @@ class Found:
         uris: what a later stage reads: the place itself, or the folders of a published data set within it.
         files: how many.
         size: bytes of them.
-        rows: by a manifest, or by the footers of a few Parquet files; None = nobody counted.
+        rows: by a manifest, or by the footers of a few Parquet files; None = not counted.
     """
 
     uris: tuple[str, ...]
