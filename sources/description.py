@@ -119,10 +119,6 @@ class Description:
         """Where an entry is."""
         return f"{self.uri} line {self._entries[key].line}, {key}"
 
-    def has(self, key: str) -> bool:
-        """Whether there is such an entry."""
-        return key in self._entries
-
     def text(self, key: str, default: str = "") -> str:
         """A text."""
         return self._text(key, self._entries[key].value, "a text") if key in self._entries else default

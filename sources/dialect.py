@@ -151,18 +151,18 @@ def described(file: Description, patterns: Sequence[str]) -> Dialect:
     """
     kinds = {suffix_of(pattern.rsplit("/", 1)[-1]) for pattern in patterns}
     for key, suffixes in _FOR.items():
-        if file.has(key) and kinds and not kinds & set(suffixes):
+        if key in file and kinds and not kinds & set(suffixes):
             got, expected = ", ".join(sorted(kinds)), " or ".join(suffixes)
             raise file.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
-    if file.has("encoding") and kinds == {".parquet"}:
+    if "encoding" in file and kinds == {".parquet"}:
         raise file.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
     made = Dialect(
-        encoding=file.parsed("encoding", encoding_of) if file.has("encoding") else UTF8,
-        delimiter=file.parsed("delimiter", delimiter_of) if file.has("delimiter") else "",
-        quote=file.parsed("quote", quote_of) if file.has("quote") else '"',
+        encoding=file.parsed("encoding", encoding_of) if "encoding" in file else UTF8,
+        delimiter=file.parsed("delimiter", delimiter_of) if "delimiter" in file else "",
+        quote=file.parsed("quote", quote_of) if "quote" in file else '"',
         header=file.texts("header"),
-        records=file.parsed("records", Records.parse) if file.has("records") else None,
+        records=file.parsed("records", Records.parse) if "records" in file else None,
     )
-    if file.has("quote") and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
+    if "quote" in file and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
         raise file.wrong("quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters")
     return made

@@ -13,7 +13,7 @@ from typing import Any
 from pairmill.errors import InputError
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-# GPT-2's symbols: printable characters of Latin-1 are themselves; the other bytes are, in order, 256 and the next numbers.
+# GPT-2's symbols: printable characters of Latin-1 are themselves; the other bytes are, in order, 256, 257, …
 _PRINTED = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 _OTHERS = [byte for byte in range(256) if byte not in set(_PRINTED)]
 _BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(256 + number): byte for number, byte in enumerate(_OTHERS)}
