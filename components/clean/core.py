@@ -163,6 +163,11 @@ class Clean(Stage[CleanConfig, CleanPlan]):
     def _shards(
         self, config: CleanConfig, source: Source, folder: RawFolder, unit: Unit, firsts: Mapping[str, int]
     ) -> Iterator[CleanPieces]:
+        def pieces(file: FileSlice) -> Sequence[FileSlice]:
+            if firsts.get(file.path):
+                return [Beginning(**vars(file), records=firsts[file.path])]
+            return [file] if source.whole_files else SLICING.cut(file, source.lines_per_record)
+
         def slices(paths: Iterable[str]) -> list[FileSlice]:
             files = [
                 FileSlice(
@@ -174,17 +179,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 )
                 for path in paths
             ]
-            return [
-                one
-                for file in files
-                for one in (
-                    [Beginning(**vars(file), records=firsts[file.path])]
-                    if firsts.get(file.path)
-                    else [file]
-                    if source.whole_files
-                    else SLICING.cut(file, source.lines_per_record)
-                )
-            ]
+            return [one for file in files for one in pieces(file)]
 
         groups = list(grouped(slices(unit.files), lambda one: one.size, SLICING.size, _FILES_PER_SHARD))
         withheld = tuple(slices(unit.withheld))

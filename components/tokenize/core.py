@@ -79,7 +79,8 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
-        identity += [one for one in (config.window_options(),) if one]
+        windows = config.window_options()
+        identity += [windows] if windows else []
         other = token_inputs.discover(config.tokens, verify=config.verify)
         refs = [*found.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
@@ -92,7 +93,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             rows_expected=found.rows,
             build_context=lambda: Vocabulary.of(config, uri, data, own),
             shards={**{file.task: list(_shards(file, identity, config)) for file in found.files}, **taken},
-            options={**config.window_options(), **({"conditions": config.conditions} if config is not given else {})},
+            options={**windows, **({"conditions": config.conditions} if config is not given else {})},
             config=config,
         )
 

@@ -20,7 +20,7 @@ impl Progress {
         !self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Tell the work that nobody waits for it any more.
+    /// Tell the work that its result is not wanted any more.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }

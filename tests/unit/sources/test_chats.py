@@ -19,25 +19,17 @@ from pairmill.formats.rows import Row
 from sources import chats, mapped
 from sources.chats import MEANINGS, ROLES, Turn, plain
 from sources.source import ANSWERS, Context, Drop, Malformed, Note, Source, checked, parse_record, parts_of
+from tests.support.descriptions import Load, loader
 from tests.support.helpers import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 CHAT = {"name": "mine", "hub": "org/mine", "condition": "direct", "turns": "messages"}
 
-Load = Callable[..., Source]
-
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     """Loads a YAML file of chats with these keys; None leaves one out."""
-
-    def loaded(**changed: str | None) -> Source:
-        path = tmp_path / "mine.yaml"
-        keys = {key: value for key, value in (CHAT | changed).items() if value is not None}
-        path.write_text("".join(f"{key}: {value}\n" for key, value in keys.items()), "utf-8")
-        return mapped.load(str(path))
-
-    return loaded
+    return loader(tmp_path, CHAT)
 
 
 def parse(source: Source, record: Any) -> list[Any]:

@@ -24,25 +24,17 @@ from sources import mapped
 from sources.origin import Given, Hub
 from sources.readers import whole_file
 from sources.source import Context, Drop, Malformed, Source, checked, parse_record
+from tests.support.descriptions import Load, loader
 from tests.support.helpers import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples" / "sources"
 DOCUMENTS = {"name": "mine", "hub": "org/mine", "text": "text"}
 
-Load = Callable[..., Source]
-
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     """Loads a YAML file of documents with these keys; None leaves one out."""
-
-    def loaded(**changed: str | None) -> Source:
-        path = tmp_path / "mine.yaml"
-        keys = {key: value for key, value in (DOCUMENTS | changed).items() if value is not None}
-        path.write_text("".join(f"{key}: {value}\n" for key, value in keys.items()), "utf-8")
-        return mapped.load(str(path))
-
-    return loaded
+    return loader(tmp_path, DOCUMENTS)
 
 
 def parse(source: Source, record: Any) -> Any:
