@@ -1,5 +1,5 @@
 //! The hot loops of pairmill, one module for each program that runs them: [`bpe`] for train_tokenizer and tokenize,
-//! [`sample`] for `sample`, [`loader`] for the training-side loader.
+//! [`curate`] for curate, [`sample`] for `sample`, [`loader`] for the training-side loader.
 //!
 //! Nothing here reads a file or knows Python. The only global state is a table of character classes, and the hook of
 //! [`guard`].
@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 pub mod bpe;
+pub mod curate;
 pub mod guard;
 pub mod jsonl;
 pub mod loader;

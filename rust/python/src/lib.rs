@@ -8,6 +8,7 @@
 
 mod arrow;
 mod bpe;
+mod curate;
 mod errors;
 mod loader;
 mod poll;

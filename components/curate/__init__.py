@@ -1,0 +1,1 @@
+"""curate: duplicates, leaks and poor rows, found, shown and removed."""

@@ -1,0 +1,1 @@
+"""Rows that hold items of benchmarks."""

@@ -1,0 +1,1 @@
+"""Near duplicates: from the sketches of rows to the row that each one repeats."""

@@ -1,0 +1,1 @@
+"""What is measured of each row by itself."""

@@ -1,0 +1,63 @@
+"""Decisions on rows: what an operation found, in a file beside a task's rows (docs/format.md).
+
+A file has only the rows with a finding, by ordinal. A decision can be checked from the two rows that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+_NAME: Final = pa.dictionary(pa.int32(), pa.string())
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("ordinal", pa.uint32(), nullable=False),
+        pa.field("rule", _NAME, nullable=False),
+        pa.field("action", _NAME, nullable=False),
+        ("other_task", _NAME),
+        ("other_ordinal", pa.uint32()),
+        ("benchmark", _NAME),
+        ("item", pa.string()),
+        ("score_i", pa.float32()),
+        ("score_r", pa.float32()),
+        ("detail", pa.string()),
+    ]
+)
+"""``ordinal`` is the row's number in its file, from 0; ``other_…`` is the kept row that it repeats; ``score_i`` and
+``score_r`` are the scores of instruction and response, whose meaning is the rule's."""
+
+ACTIONS: Final = ("drop", "report", "cap", "redact")
+
+
+def path_of(operation: str, task: str) -> str:
+    """Path of a task's decisions below a finished folder."""
+    return f"decisions/{operation}/{task}.parquet"
+
+
+def table_of(columns: Mapping[str, Sequence[Any] | pa.Array], rows: int) -> pa.Table:
+    """A table of decisions; columns that are not given are null.
+
+    Args:
+        columns: by name, each of ``rows`` values: an Arrow or NumPy array, or Python values.
+        rows: how many decisions there are.
+    """
+    made = []
+    for field in SCHEMA:
+        values = columns.get(field.name)
+        made.append(pa.nulls(rows, field.type) if values is None else _array(values, field.type))
+    return pa.table(made, SCHEMA)
+
+
+def _array(values: Sequence[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
+    array = values if isinstance(values, pa.Array) else pa.array(values, kind.value_type if kind == _NAME else kind)
+    if array.type == kind:
+        return array
+    return array.dictionary_encode().cast(kind) if kind == _NAME else array.cast(kind)
+
+
+def empty() -> pa.Table:
+    """No decision."""
+    return table_of({}, 0)

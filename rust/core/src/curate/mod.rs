@@ -1,0 +1,9 @@
+//! What curate does to texts: forms for comparison, keys, near duplicates, leaks, metrics.
+
+pub mod decontaminate;
+pub mod features;
+pub mod keys;
+pub mod metrics;
+pub mod near;
+pub mod pii;
+pub mod text;

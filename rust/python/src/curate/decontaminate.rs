@@ -1,0 +1,1 @@
+//! Leaked benchmark items.

@@ -1,0 +1,1 @@
+//! Hashed word features.

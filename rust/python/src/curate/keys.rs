@@ -1,0 +1,1 @@
+//! Keys of equal rows, and texts for comparison.

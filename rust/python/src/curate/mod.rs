@@ -1,0 +1,8 @@
+//! What curate calls: texts in as Arrow columns, arrays out.
+
+pub(crate) mod decontaminate;
+pub(crate) mod features;
+pub(crate) mod keys;
+pub(crate) mod metrics;
+pub(crate) mod near;
+pub(crate) mod pii;
