@@ -9,6 +9,8 @@ TOKENIZER ?=
 TOKENIZED ?=
 ROOT ?= build/demo
 OUT ?= /dev/shm/pairmill-demo
+# The examples hold items of a benchmark.
+CURATE_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/curate_config.yaml)
 OPTIONS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_SANITIZER ?= address
@@ -46,11 +48,13 @@ demo: export TOKENIZED := $(TOKENIZED)
 demo: export EXAMPLES := $(if $(RAW)$(ROWS)$(TOKENIZED),,build/raw)
 demo: export ROOT := $(ROOT)
 demo: export OUT := $(OUT)
+demo: export CURATE_CONFIG := $(CURATE_CONFIG)
 demo: develop ## raw files to $(OUT) through the pipeline; RAW= SOURCES= take real data instead of examples, ROWS= TOKENIZER= TOKENIZED= what is finished
 	@test -z "$$EXAMPLES" || $(BIN)/python examples/make_raw.py "$$EXAMPLES"
 	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local "raw=$${RAW:-$$EXAMPLES}" "root=$$ROOT" "output_path=$$OUT" \
 	  $${SOURCES:+"sources=$$SOURCES"} $${ROWS:+"rows=$$ROWS"} $${TOKENIZER:+"tokenizer=$$TOKENIZER"} \
-	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $(if $(RAW)$(ROWS)$(TOKENIZER)$(TOKENIZED),,vocab_size=512) epochs=3 $(OPTIONS)
+	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $${CURATE_CONFIG:+"curate_config=$$CURATE_CONFIG"} \
+	  $(if $(RAW)$(ROWS)$(TOKENIZER)$(TOKENIZED),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check-rust
 check-rust: ## format and lint of Rust, and its tests compiled
@@ -96,7 +100,7 @@ TESTS := $(addprefix tests/,integration unit property contract golden browser)
 test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test
-test: develop build/numpy-oldest/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
+test: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
 	cd rust && $(CARGO) test --quiet --package pairmill-core
 	$(BIN)/pytest -m 'not serial' -n $(JOBS) --dist worksteal --durations=40 $(TESTS)
 	$(BIN)/pytest -m serial $$(grep --recursive --files-with-matches --include='test_*.py' mark.serial $(TESTS))
@@ -110,6 +114,17 @@ build/torch/.installed: requirements/torch.txt
 	  $$new/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/torch.txt && \
 	  { mv -T $$new $(TORCH) 2>/dev/null || rm -rf $$new; }; }
 	@rm -rf build/torch && ln -s $(TORCH) build/torch && touch $@
+
+# kenlm has no wheel: it takes a minute, cmake and a C++ compiler. Without isolation, since pip pins nothing that builds.
+KENLM = $(CACHE)/kenlm-$(shell cat requirements/kenlm.txt requirements/kenlm-build.txt | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read() + sys.version.encode()).hexdigest()[:16])')
+build/kenlm/.installed: requirements/kenlm.txt requirements/kenlm-build.txt
+	@mkdir -p build $(CACHE)
+	test -e $(KENLM) || { new=$$(mktemp -d $(CACHE)/kenlm.XXXXXX) && $(PYTHON) -m venv $$new/builder && \
+	  $$new/builder/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/kenlm-build.txt && \
+	  $$new/builder/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --no-build-isolation \
+	    --target $$new -r requirements/kenlm.txt && rm -rf $$new/builder && \
+	  { mv -T $$new $(KENLM) 2>/dev/null || rm -rf $$new; }; }
+	@rm -rf build/kenlm && ln -s $(KENLM) build/kenlm && touch $@
 
 TRAIN := build/train
 $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
@@ -128,6 +143,7 @@ train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a
 test-long: develop object-stores ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
+	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py
 	$(BIN)/pytest -s tests/long
 	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py
 
@@ -137,7 +153,7 @@ cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoi
 	$(BIN)/pytest -x -q -s tests/cluster/$(if $(KFP),test_pipeline,test_node).py
 
 .PHONY: conformance
-conformance: develop ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
+conformance: develop build/kenlm/.installed ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
 	$(BIN)/pytest tests/conformance
 
 build/fuzz/bin/cargo-fuzz:
@@ -169,6 +185,16 @@ build/bench/.installed: requirements/bench.txt
 bench: develop build/bench/.installed object-stores ## speed and memory against the named peers, in one run
 	$(BIN)/python tests/bench/bench.py
 
+# Without --no-deps pip would ask for what requirements/bench-curate-without.in leaves out.
+build/bench-curate/.installed: requirements/bench-curate.txt
+	$(PYTHON) -m venv build/bench-curate
+	build/bench-curate/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/bench-curate.txt
+	@touch $@
+
+.PHONY: bench-curate
+bench-curate: develop build/bench-curate/.installed ## curate against its named peers; OPTIONS='rows=1000000 peer_rows=20000 only=near'
+	$(BIN)/python tests/bench/bench_curate.py $(OPTIONS)
+
 .PHONY: generate
 generate: develop ## everything that is generated: compiled pipeline, tables of options
 	$(BIN)/python -m pipelines.compile
@@ -188,13 +214,16 @@ IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
 .PHONY: lock
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
-	$(LOCK) --universal --extra stages --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --universal --extra stages --extra curate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
+	$(LOCK) --universal --excludes requirements/bench-curate-without.in -o requirements/bench-curate.txt requirements/bench-curate.in
 	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
 	$(LOCK) --universal --constraints requirements/dev.txt --no-emit-package triton --no-emit-package nvidia-cusolver \
 	  -o requirements/torch.txt requirements/torch.in
+	$(LOCK) --universal -o requirements/kenlm.txt requirements/kenlm.in
+	$(LOCK) --universal -o requirements/kenlm-build.txt requirements/kenlm-build.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
-	$(IMAGE_LOCK) --extra stages -o requirements/pipeline.txt pyproject.toml
+	$(IMAGE_LOCK) --extra stages --extra curate -o requirements/pipeline.txt pyproject.toml
 	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in
 
 # For the images' Python, whatever this machine's is; without --no-deps pip would ask this machine's for the markers.

@@ -17,7 +17,10 @@ __all__ = [
     "ArrowArray",
     "Encoder",
     "Layout",
+    "LeakIndex",
+    "LeakIndexBuilder",
     "Mt19937",
+    "NearSettings",
     "NoCausalError",
     "Numbers",
     "Pattern",
@@ -30,6 +33,24 @@ __all__ = [
     "UnknownTagError",
     "WordCounter",
     "__version__",
+    "curate_bucket_counts",
+    "curate_bucket_terms",
+    "curate_exact_keys",
+    "curate_forms",
+    "curate_letters",
+    "curate_logit",
+    "curate_logit_train",
+    "curate_metrics",
+    "curate_near_buckets",
+    "curate_near_refine",
+    "curate_near_resolve",
+    "curate_near_rules",
+    "curate_pair_metrics",
+    "curate_pii",
+    "curate_redact",
+    "curate_sketches",
+    "curate_unicode",
+    "curate_verify",
     "data_io_document_sample",
     "fill_prefixlm",
     "gather",
@@ -627,3 +648,396 @@ def mixture_samples(key: int, size: int, places: NDArray[np.uint64]) -> NDArray[
     Raises:
         ValueError: `size` is 0 or too large.
     """
+
+@final
+class NearSettings:
+    """What near deduplication compares, and how it looks for candidates.
+
+    Args:
+        fields: `pair`; or `instruction` or `response`, rules 3 to 6 on that field with the other ignored.
+        number_guard: the fields of a pair whose numbers must be equal: `both`, `instruction` or `off`.
+        min_response: tokens from which on a response is evidence.
+        min_instruction: tokens from which on an instruction may differ.
+        bands: of MinHash, 1 or more.
+        rows: of a band, 1 or more.
+        document_bands: those of a document, a row with an empty instruction.
+        document_rows: those of a document.
+        jaccard: from here on two documents are duplicates.
+        containment: from here on one document is contained in another.
+
+    Raises:
+        ValueError: an unknown name, or a number out of range.
+    """
+
+    def __new__(
+        cls,
+        *,
+        fields: str = "pair",
+        number_guard: str = "both",
+        min_response: int = 20,
+        min_instruction: int = 16,
+        bands: int = 32,
+        rows: int = 4,
+        document_bands: int = 20,
+        document_rows: int = 5,
+        jaccard: float = 0.8,
+        containment: float = 0.9,
+    ) -> NearSettings: ...
+
+def curate_bucket_counts(
+    columns: Sequence[_Arrow],
+    ngrams: int = 2,
+    buckets: int = 10_000,
+    hash: Literal["xxh3", "sha256"] = "xxh3",  # noqa: A002
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Count hashed word features: words and runs of other marks of the text in lower case, and n-grams of them.
+
+    Args:
+        columns: Arrow utf8 or large_utf8, rows [rows] each, without nulls; a row's counts of all columns are added.
+        ngrams: the longest n-gram, 1 to 64.
+        buckets: 1 to 2**32 - 1.
+        hash: a term's bucket is its xxh3_64 with seed 0, or its SHA-256 as a number, modulo `buckets`.
+
+    Returns:
+        A sparse matrix: indptr int64 [rows + 1], where row i has places indptr[i] to indptr[i + 1]; at each place a
+        bucket, ascending in a row, uint32 [n], and its count uint32 [n].
+
+    Raises:
+        ValueError: an argument out of range, columns of different lengths, or a null.
+    """
+
+def curate_bucket_terms(
+    columns: Sequence[_Arrow],
+    wanted: NDArray[np.uint32],
+    ngrams: int = 2,
+    buckets: int = 10_000,
+    hash: Literal["xxh3", "sha256"] = "xxh3",  # noqa: A002
+) -> tuple[NDArray[np.uint32], ArrowArray, NDArray[np.uint64]]:
+    """Find the terms that fall into some buckets.
+
+    Args:
+        columns: as for `curate_bucket_counts`, and so are the three last.
+        wanted: buckets, uint32 [k].
+
+    Returns:
+        By bucket and then by term: the bucket uint32 [n], the term, and how often it occurs uint64 [n].
+    """
+
+def curate_letters(strings: _Arrow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the letters of each text, with the marks on them, and its characters that are not white space; [rows]."""
+
+def curate_logit(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.uint32],
+    counts: NDArray[np.uint32],
+    weights: NDArray[np.float32],
+    bias: float,
+) -> NDArray[np.float64]:
+    """Return the probability of each row of a sparse matrix, float64 [rows], with the same bits on every machine.
+
+    Args:
+        indptr: with indices and counts as `curate_bucket_counts` returns them; a row is scaled to length 1.
+        weights: float32 [buckets].
+        bias: of all rows.
+
+    Raises:
+        ValueError: the arrays do not belong together.
+    """
+
+def curate_logit_train(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.uint32],
+    counts: NDArray[np.uint32],
+    positive: NDArray[np.bool_],
+    buckets: int,
+    *,
+    steps: int = 300,
+    rate: float = 4.0,
+    momentum: float = 0.9,
+    l2: float = 1e-4,
+) -> tuple[NDArray[np.float64], float]:
+    """Fit logistic regression by gradient descent over all rows, with the same bits on every machine.
+
+    Args:
+        indptr: with indices and counts as `curate_bucket_counts` returns them; a row is scaled to length 1.
+        positive: bool [rows].
+        buckets: number of weights.
+        steps: of gradient descent.
+        rate: of learning.
+        momentum: share of a step that the next one keeps.
+        l2: half of it times the squared length of the weights is added to the mean loss.
+
+    Returns:
+        Weights float64 [buckets] and the bias.
+    """
+
+def curate_near_rules() -> list[str]:
+    """Return the names of the rules; a rule's number is its place."""
+
+def curate_sketches(
+    instruction: _Arrow, response: _Arrow, settings: NearSettings, condition: _Arrow | None = None
+) -> tuple[NDArray[np.uint64], NDArray[np.uint8], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Return what near deduplication needs of each row.
+
+    Args:
+        instruction: Arrow utf8 or large_utf8 [rows], without nulls.
+        response: as above.
+        settings: those of all calls of a run.
+        condition: as above, where rows of different conditions are never compared.
+
+    Returns:
+        Offsets uint64 [rows + 1] and data uint8 of the sketches; keys uint64 [n] and the row of each, uint32 [n],
+        ascending; the tokens of each response, uint32 [rows]. Rows that share a key are candidates. The low two bits of
+        a key are its kind, the other bits are a hash.
+
+    Raises:
+        TypeError: not Arrow arrays of these types.
+        ValueError: unequal lengths, a null, by row, or an array that is not valid.
+    """
+
+def curate_near_buckets(
+    keys: NDArray[np.uint64], ids: NDArray[np.uint64], fixed: int, refine: bool = True
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return the pairs of rows to compare, and the families to refine.
+
+    Args:
+        keys: uint64 [n], all that have the same key among them.
+        ids: the row of each key, uint64 [n]; a smaller id has a smaller rank.
+        fixed: ids below it are never removed; two of them are never compared.
+        refine: whether there are families; without, all members of a bucket are compared (with its 2,000 best ones).
+
+    Returns:
+        Edges uint64 [m, 2], the smaller id first; families uint64 [k, 2]: anchor (the smallest id of a large bucket)
+        and member, the anchor being one. Both are sorted and without repetition.
+
+    Raises:
+        ValueError: unequal lengths.
+    """
+
+def curate_near_refine(
+    offsets: NDArray[np.uint64],
+    data: NDArray[np.uint8],
+    family_offsets: NDArray[np.uint64],
+    settings: NearSettings,
+) -> tuple[NDArray[np.uint32], int]:
+    """Return the pairs of rows to compare within families.
+
+    Args:
+        offsets: uint64 [rows + 1] into the data; the rows of a family adjoin, in rank order.
+        data: sketches, uint8.
+        family_offsets: uint64 [families + 1], ascending from 0 to the number of rows.
+        settings: those that made the sketches.
+
+    Returns:
+        Edges uint32 [m, 2], indices of the rows given, the smaller first, sorted and without repetition; the number of
+        rows (once for each family) that were not compared with all rows that they resemble.
+
+    Raises:
+        ValueError: offsets that do not ascend or are larger than the data, or a sketch that is not valid.
+    """
+
+def curate_near_resolve(
+    offsets: NDArray[np.uint64],
+    data: NDArray[np.uint8],
+    order: NDArray[np.uint32],
+    fixed: NDArray[np.bool_],
+    edges: NDArray[np.uint32],
+    settings: NearSettings,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64], int]:
+    """Decide greedily in rank order: a row is removed if and only if it is a duplicate of a retained row before it.
+
+    Args:
+        offsets: uint64 [rows + 1] into the data.
+        data: sketches, uint8.
+        order: the rows by rank, a permutation, uint32 [rows].
+        fixed: bool [rows], rows that are never removed; two of them are never compared.
+        edges: the pairs to compare, uint32 [m, 2], in any order.
+        settings: those that made the sketches.
+
+    Returns:
+        One entry for each finding, ascending by row, then by other row in rank order: the row, uint32; the other row,
+        uint32; the rule, uint8; the scores of instruction and response, float64; and the number of verifications.
+        A row with another rule than `contained` is removed, and its other row is the first retained one by rank that it
+        is a duplicate of. `contained`: the row, which is retained, is part of the other one, retained too.
+
+    Raises:
+        ValueError: arrays that do not fit each other, or a sketch that is not valid.
+    """
+
+def curate_verify(
+    instruction_a: _Arrow, response_a: _Arrow, instruction_b: _Arrow, response_b: _Arrow, settings: NearSettings
+) -> tuple[NDArray[np.bool_], NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64]]:
+    """Compare row i of a with row i of b.
+
+    Args:
+        instruction_a: Arrow utf8 or large_utf8 [rows], without nulls; so are the others.
+        response_a: the response of a.
+        instruction_b: the instruction of b.
+        response_b: the response of b.
+        settings: what to compare.
+
+    Returns:
+        Whether they are duplicates, bool [rows]; the rule, uint8 [rows]: the one passed last, or the first that failed;
+        the scores, float64 [rows]: shares of common 3-grams of instruction and response, 0 where no rule needed it. Of
+        two documents: containment and Jaccard index of their 5-grams.
+
+    Raises:
+        TypeError: not Arrow arrays of these types.
+        ValueError: unequal lengths, a null, by row, or an array that is not valid.
+    """
+
+def curate_metrics(texts: _Arrow, which: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Measure raw texts: the metrics of curate's heuristics (docs/curation.md).
+
+    Args:
+        texts: Arrow array of rows.
+        which: names of metrics; None = all 35. Fewer take less time.
+
+    Returns:
+        By name, in a fixed order: [rows], int64 for whole numbers and float64 for others.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+
+def curate_pair_metrics(instruction: _Arrow, response: _Arrow) -> dict[str, NDArray[Any]]:
+    """Measure pairs.
+
+    Returns:
+        `response_instruction_ratio` (tokens of the response by those of the instruction) and `copy_ratio` (share of the
+        response's 3-grams of tokens that the instruction has), float64 [rows]; `same` (equal light forms), bool [rows].
+    """
+
+def curate_pii(texts: _Arrow) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8]]:
+    """Find personal data.
+
+    Returns:
+        Of all spans, by row and from left to right: row, start and stop in characters (uint32), and kind (uint8): 0
+        mail address, 1 card number, 2 phone number, 3 IP address.
+    """
+
+def curate_redact(texts: _Arrow) -> tuple[ArrowArray, NDArray[np.uint32]]:
+    """Replace what `curate_pii` finds by `<EMAIL>`, `<CARD>`, `<PHONE>` and `<IP>`.
+
+    Returns:
+        The texts (large_string), and how many spans of each were replaced (uint32 [rows]).
+    """
+
+def curate_unicode() -> str:
+    """Return the version of Unicode by which curate compares texts, "16.0.0": forms and keys may differ by another."""
+
+def curate_exact_keys(columns: Sequence[_Arrow], light: bool) -> NDArray[np.uint64]:
+    """Make a key of 128 bits for each row: XXH3 over length (uint64, little-endian) and UTF-8 bytes of each field.
+
+    Args:
+        columns: one or more, utf8 or large_utf8 [rows].
+        light: take the light form of each field, not the field itself.
+
+    Returns:
+        uint64 [rows, 2], the high and the low half.
+
+    Raises:
+        TypeError: not arrays of text.
+        ValueError: no columns, unequal lengths, a null, or a text that is not UTF-8.
+    """
+
+def curate_forms(strings: _Arrow) -> tuple[ArrowArray, ArrowArray, ArrowArray]:
+    """Make the forms in which curate compares texts.
+
+    Args:
+        strings: utf8 or large_utf8 [rows].
+
+    Returns:
+        The light form, large_utf8 [rows]; the tokens and the sorted numbers, large_list of large_utf8 [rows].
+
+    Raises:
+        TypeError: not an array of text.
+        ValueError: a null, or a text that is not UTF-8.
+    """
+
+class LeakIndexBuilder:
+    """Makes an index of the items of benchmarks, by which rows are scored.
+
+    Args:
+        most: bytes that the index may take, at most 2 GiB.
+    """
+
+    def __new__(cls, most: int = ...) -> LeakIndexBuilder: ...
+    def __len__(self) -> int:
+        """Return the number of items added."""
+
+    def add(
+        self, benchmark: str, items: _Arrow, questions: _Arrow, answers: _Arrow, answer_counts: NDArray[np.int64]
+    ) -> None:
+        """Add items of a benchmark.
+
+        Args:
+            benchmark: its name.
+            items: their names; Arrow utf8 or large_utf8 [n], without nulls.
+            questions: the same.
+            answers: of all items, one after another; Arrow utf8 or large_utf8, without nulls.
+            answer_counts: how many of them each item has, shape [n].
+
+        Raises:
+            OverflowError: the index would be too large.
+            ValueError: the lengths do not fit.
+        """
+
+    def finish(self) -> NDArray[np.uint8]:
+        """Return the bytes of the index; the builder is empty then.
+
+        Raises:
+            OverflowError: the index would be too large.
+        """
+
+@final
+class LeakIndex:
+    """An index of the items of benchmarks. Its bytes may be mapped into memory; none of them is copied.
+
+    Args:
+        data: what ``LeakIndexBuilder.finish`` made, uint8 [bytes]. It must not change while the index is used.
+
+    Raises:
+        ValueError: they are other bytes.
+    """
+
+    def __new__(cls, data: NDArray[np.uint8]) -> LeakIndex: ...
+    def __len__(self) -> int:
+        """Return the number of items."""
+
+    @property
+    def benchmarks(self) -> list[str]:
+        """The names of the benchmarks, in the order in which they were added."""
+
+    def item(self, number: int) -> tuple[str, str]:
+        """Return the benchmark and the name of an item of ``score``. Raises IndexError if there is no such item."""
+
+    def score(
+        self, instruction: _Arrow, response: _Arrow
+    ) -> tuple[
+        NDArray[np.uint32],
+        NDArray[np.uint32],
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.float64],
+        NDArray[np.float64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        int,
+    ]:
+        """Find the items that rows repeat.
+
+        Args:
+            instruction: Arrow utf8 or large_utf8 [rows], without nulls.
+            response: the same.
+
+        Returns:
+            For each hit, by row and then the worst first: row; item; verdict (0 question and answer, 1 question,
+            2 variant, 3 short question); field that the question is in (0 instruction, 1 response); share of the
+            question; share of the answer; first token of the window and the one after its last, -1 where the whole
+            field was looked at. Then how many questions were not looked at because a field had too many candidates.
+
+        Raises:
+            RowError: a text is not UTF-8.
+            ValueError: the lengths differ.
+        """

@@ -6,8 +6,8 @@
     hf://<owner>/<name>[@<revision>][/<path>]               a model: its tokenizer
     git+https://<repository>[@<revision>]#<path>            a tokenizer in a git repository
 
-Only the stage fetch reads them; every other stage takes a folder or a URI of a bucket. A slash in a revision is written
-``%2F``, except in the Hub's own ``refs/convert/…`` and ``refs/pr/…``.
+Only the stage fetch reads them, and curate those of benchmarks; every other stage takes a folder or a URI of a bucket.
+A slash in a revision is written ``%2F``, except in the Hub's own ``refs/convert/…`` and ``refs/pr/…``.
 """
 
 from __future__ import annotations

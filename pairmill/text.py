@@ -12,6 +12,9 @@ def light(text: str) -> str:
 
     Case, punctuation and digits stay, so two texts with one light form read the same. Each run of white space, as
     ``str.isspace`` has it, becomes one space; at both ends it goes.
+
+    NFC is that of the running Python (Unicode 14 in 3.11). ``curate`` has Unicode 16 (``_native.curate_unicode()``) and
+    composes and reorders a few characters that later versions added; on all others both forms are equal.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).translate(_IGNORED)

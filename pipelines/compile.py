@@ -147,7 +147,7 @@ def _manifests(made: Any, content: bytes, config: CompileConfig) -> bytes:
         include_pipeline_manifest=True,
     )
     manifests = _compiled(made, kubernetes_manifest_format=True, kubernetes_manifest_options=options)
-    pipeline, version = yaml.safe_load_all(manifests)
+    pipeline, version = documents(manifests)
     version["spec"]["description"] = mark(content)
     return yaml.safe_dump_all([pipeline, version], sort_keys=True).encode()
 

@@ -21,7 +21,7 @@ from typing import Any
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
 from pairmill.interface import cli
-from pipelines.compile import COMPILED
+from pipelines.compile import COMPILED, documents
 
 Spec = dict[str, Any]
 Check = Callable[["Task"], Iterable[str]]
@@ -234,8 +234,8 @@ def run(config: LintConfig) -> list[Finding]:
     import yaml
 
     try:
-        documents = [one for one in yaml.safe_load_all(Path(config.file).read_text()) if one]
-        return [one for one in lint(documents) if one.rule not in config.allow]
+        found = [one for one in documents(Path(config.file).read_bytes()) if one]
+        return [one for one in lint(found) if one.rule not in config.allow]
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             "not a compiled pipeline", where=config.file, got=repr(error), hint="python -m pipelines.compile makes one"

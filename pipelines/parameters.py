@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.clean.config import CleanConfig
+from components.curate.config import CurateConfig
 from components.fetch.config import KINDS, FetchConfig
 from components.sample.config import SampleConfig
 from components.tokenize.config import TokenizeConfig
@@ -19,7 +20,6 @@ from pairmill import storage
 from pairmill.address import is_address
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
-from pairmill.formats import prefixes
 from pairmill.interface import cli
 from pipelines.stages import STAGES
 
@@ -44,6 +44,9 @@ class Parameters:
     turns: str = _of(CleanConfig, "turns")
     max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
+    curate_config: str = _of(CurateConfig, "curate_config")
+    index: str = _of(CurateConfig, "index")
+    write_index: bool = _of(CurateConfig, "write_index")
     tokenizer: str = _of(FetchConfig, "tokenizer")
     tokenized: str = _of(FetchConfig, "tokenized")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
@@ -62,7 +65,7 @@ class Parameters:
 class SharedParameters(Parameters):
     """Every stage, from raw files to epochs."""
 
-    workers: int = option(4, help="pods that share the work of each of clean, train_tokenizer and tokenize")
+    workers: int = option(4, help="pods that share the work of each of clean, curate, train_tokenizer and tokenize")
 
 
 def of(fan_out: bool) -> type[Parameters]:
@@ -86,7 +89,8 @@ def entries(stage: str) -> list[str]:
     return [name for name in _options(stage) if stage != "fetch" and name in KINDS]
 
 
-PLACES = ("root", "raw", "output_path", "prefix_config_path")
+PLACES = ("root", "raw", "output_path", "prefix_config_path", "curate_config", "index")
+_DEFAULTS = {item.name: item.default for item in dataclasses.fields(Parameters) if item.name in PLACES}
 
 
 def placed(given: Mapping[str, Any]) -> dict[str, str]:
@@ -97,8 +101,8 @@ def placed(given: Mapping[str, Any]) -> dict[str, str]:
     """
     found = {}
     for name in PLACES:
-        # The default file may be absent. As an absolute path it would look like one that was given, which may not.
-        if given[name] and given[name] != prefixes.DEFAULT:
+        # A default file may be absent. As an absolute path it would look like one that was given, which may not.
+        if given[name] and given[name] != _DEFAULTS[name]:
             found[name] = storage.normalise(given[name], name)
     for name in KINDS:
         items = cli.split_list(given[name]) if name == "rows" else [given[name]]

@@ -26,8 +26,9 @@ _VARIABLES = (
     "GOOGLE_CLOUD_PROJECT",
     "STORAGE_EMULATOR_HOST",
 )
-# The stages that ask the Hub. Its token is in a secret of its own, because a mounted secret shows all of its keys.
-_OF_THE_HUB = ("fetch",)
+# The stages that ask the Hub (curate for benchmarks). Its token is in a secret of its own, as a mounted secret shows
+# all of its keys.
+_OF_THE_HUB = ("fetch", "curate")
 _HUB_VARIABLE = "HF_TOKEN"
 # Kubeflow's own store, for minio://. Not as AWS_*, which would take precedence over a pod's own identity.
 _KUBEFLOWS = "mlpipeline-minio-artifact"
@@ -73,7 +74,7 @@ class Placement:
     )
     secret: str = option("pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_* or key files; need not exist")
     hub_secret: str = option(
-        "pairmill-hub", help="Kubernetes secret with HF_TOKEN, which fetch alone is given; need not exist"
+        "pairmill-hub", help="Kubernetes secret with HF_TOKEN, which fetch and curate are given; need not exist"
     )
 
     def __post_init__(self) -> None:

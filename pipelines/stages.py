@@ -6,6 +6,7 @@ The compiler, the pipeline's parameters, the documents and the tests take them f
 from __future__ import annotations
 
 from components.clean.config import CleanConfig
+from components.curate.config import CurateConfig
 from components.fetch.config import SHARES, FetchConfig
 from components.sample.config import SampleConfig
 from components.tokenize.config import TokenizeConfig
@@ -20,8 +21,12 @@ _FETCHED = {
     "given_tokenizer": (str, "the tokenizer that was given, where later stages read it; empty for none"),
     "given_tokenized": (str, "the tokenized folder that was given, where later stages read it; empty for none"),
     **{
-        name: (list, f"shares of round {number} of {stage}, for a loop over pods; empty for one, or nothing to do")
-        for name, (stage, number) in SHARES.items()
+        name: (
+            list,
+            f"shares of {'later rounds' if later else 'the first round'} of {stage}, for loops over pods; "
+            "empty for one, or nothing to do",
+        )
+        for name, (stage, later) in SHARES.items()
     },
 }
 # On a cluster each node makes the arrays: whether a pod makes some, and where, must be said.
@@ -32,6 +37,8 @@ STAGES = {
     for stage in (
         Component("fetch", FetchConfig, outputs=_FETCHED),
         Component("clean", CleanConfig, reads=("raw",)),
+        # The lineage of what it is given is that of raw: both are from fetch.
+        Component("curate", CurateConfig, reads=("rows", "raw")),
         Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",), passes_on=True),
         Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer"), passes_on=True),
         Component("sample", SampleConfig, reads=("tokenized_path",), required=_SAID),

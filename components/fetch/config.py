@@ -17,13 +17,15 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 """What each option that gives finished data takes beside folders and buckets."""
 
 SHARES = {
-    "clean_shares": ("clean", 1),
-    "clean_later_shares": ("clean", 2),
-    "train_tokenizer_shares": ("train_tokenizer", 1),
-    "tokenize_shares": ("tokenize", 1),
-    "tokenize_later_shares": ("tokenize", 2),
+    "clean_shares": ("clean", False),
+    "clean_later_shares": ("clean", True),
+    "curate_shares": ("curate", False),
+    "curate_later_shares": ("curate", True),
+    "train_tokenizer_shares": ("train_tokenizer", False),
+    "tokenize_shares": ("tokenize", False),
+    "tokenize_later_shares": ("tokenize", True),
 }
-"""The output parameters that loops over pods go through: of which stage, and of which of its rounds."""
+"""The output parameters that loops over pods go through: of which stage, and whether of its later rounds."""
 
 
 def _forms(option: str) -> list[str]:
@@ -147,5 +149,5 @@ class FetchConfig(RunConfig):
     def idle(self) -> tuple[str, ...]:
         """The stages whose result is given, so that they have nothing to do."""
         if self.tokenized:
-            return ("clean", "train_tokenizer", "tokenize")
+            return ("clean", "curate", "train_tokenizer", "tokenize")
         return (*(("clean",) if not self.sources else ()), *(("train_tokenizer",) if self.tokenizer else ()))

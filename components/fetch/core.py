@@ -89,11 +89,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         self._found: dict[str, str] = {}
 
     def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
-        counts = {1: config.split, 2: later_shares(config.split)}
+        counts = {False: config.split, True: later_shares(config.split)}
         # A stage that has nothing to do needs no pods to share it.
         shares = {
-            name: WorkerSlice.all(1 if stage in config.idle() else counts[number])
-            for name, (stage, number) in SHARES.items()
+            name: WorkerSlice.all(1 if stage in config.idle() else counts[later])
+            for name, (stage, later) in SHARES.items()
         }
         return {**{f"given_{name}": self._passed_on(name) for name in KINDS}, **shares}
 

@@ -40,14 +40,26 @@ _JUDGED: list[dict[str, Any]] = [
     {"problem": " "},
     {"solution": "\n"},
 ]
+_REPEATED = "a repeated problem"
 _ORIGINS = ["augmented_math", "augmented_gsm8k", "augmented_math", "math", "gsm8k"]
 _TASKS = ["area", "derivative", "factor", "integrate_w_steps", "limits_w_steps", "primes", "roots", "series", "solve"]
 
 
 @on_the_hub("openai/gsm8k", {"train": 1500}, fixed={"test": 100}, config="main", folder="main", group=500)
-def gsm8k_train(rng: random.Random, _: int) -> dict[str, Any]:
-    """Parquet: question, and an answer that ends in ``#### <number>``."""
-    return dict(zip(("question", "answer"), word_problem(rng), strict=True))
+def gsm8k_train(rng: random.Random, number: int) -> dict[str, Any]:
+    """Parquet: question, and an answer that ends in ``#### <number>``. Three rows in 60 are what curate looks for.
+
+    The first is found in both splits, because its text follows from its number alone; the second is the same with other
+    blanks, and the third has a polite phrase before it.
+    """
+    question, answer = word_problem(rng)
+    if number % 20 == 5:
+        question, answer = word_problem(random.Random(f"{_REPEATED} {number // 60}"))
+        if number % 60 == 25:
+            question = question.replace(". ", ".  ")
+        elif number % 60 == 45:
+            question = f"Please solve this problem. {question}"
+    return {"question": question, "answer": answer}
 
 
 def math_train(folder: Path, rng: random.Random, scale: int) -> None:

@@ -66,7 +66,8 @@ class RunConfig:
     """Options that every sharded stage has."""
 
     shared_rounds: ClassVar[tuple[int, ...]] = (1,)
-    """The rounds that the parallel pipeline shares out over pods, each in a loop of its own."""
+    """The rounds that the parallel pipeline shares out over pods, each in a loop of its own. Rounds between them are
+    short, and the pods of the next loop do them together."""
 
     root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
     workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
@@ -140,14 +141,16 @@ class WorkerSlice:
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
 
 
-MAX_SHARES = 20
+MAX_SHARES = 14
 """More would make the workflow object of a Kubeflow run larger than the 1 MiB that Kubernetes takes (decision 0016)."""
 
 
 def later_shares(count: int) -> int:
     """How many shares later rounds have if the first have ``count``: as many as fit in the workflow object.
 
-    It takes 791 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; everything else is 71. Three
-    stages share their first round and two of them their second: 71 + 3 · 12 · count + 2 · 12 · later nodes.
+    It takes 791 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; everything else is 107. Four
+    stages share their first round, and seven later rounds are shared: 107 + 4 · 12 · count + 7 · 12 · later nodes.
     """
-    return min(count, (60 - 3 * count) // 2)
+    later = min(count, (57 - 4 * count) // 7)
+    # One share would do alone what the task that finishes does too.
+    return later if later > 1 or count == 1 else 0

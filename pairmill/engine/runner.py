@@ -7,7 +7,7 @@ Below ``<root>/<stage>`` are ``shards/<key>/…`` (:mod:`pairmill.engine.shards`
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -68,7 +68,9 @@ def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
     """Run a share of the shards of round ``config.round``, for a later :func:`run` to find done.
 
     The manifest of the result describes them and is not written. A share never waits for another: if an earlier round
-    is incomplete it does nothing, and the later run does the rest.
+    that is shared out is incomplete it does nothing, and the later run does the rest. Earlier rounds that are not
+    shared out (``shared_rounds``) are short: the shares do them together, each beginning with its own shards, and going
+    on with those that no other has finished.
 
     Raises:
         StageFailure: shards failed; all others are committed first.
@@ -82,7 +84,7 @@ def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
         config, job.plan, job.home
     ):
         say_why_made_again(stage.name, stage.version, stage.history, job.base)
-        if job.replay(config.round - 1):
+        if job.replay(config.round - 1, part, config.shared_rounds):
             todo = Todo.of(part.of(job.shards or []), job.cache, verify=config.verify)
         else:
             log.event(f"{said}: round {len(job.rounds) + 1} is incomplete", stage=stage.name, uri=job.home)
@@ -131,13 +133,22 @@ class _Job(Generic[C, P]):
         self.rounds.append(records)
         self._advance(records)
 
-    def replay(self, rounds: int) -> bool:
-        """Skip this many rounds, using their records; return False if one is incomplete."""
+    def replay(self, rounds: int, part: WorkerSlice, shared: Collection[int]) -> bool:
+        """Skip this many rounds, using their records; return False if one that is shared out is incomplete.
+
+        Of other rounds, which are short, do what no other share has done.
+        """
         while len(self.rounds) < rounds and self.shards is not None:
             todo = Todo.of(self.shards, self.cache, verify=False)
-            if todo.left:
+            if todo.left and len(self.rounds) + 1 in shared:
                 return False
-            self.next_round(todo.records())
+            for number in range(part.count) if todo.left else ():
+                mine = WorkerSlice((part.number - 1 + number) % part.count + 1, part.count).of(self.shards)
+                some = Todo.of(mine, self.cache, verify=False)
+                if some.left:
+                    with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
+                        _run_round(self, pool, some)
+            self.next_round(Todo.of(self.shards, self.cache, verify=False).records())
         return True
 
     def _advance(self, records: list[ShardRecord] | None) -> None:

@@ -12,6 +12,8 @@ from typing import Any, BinaryIO, Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+FOLDER: Final = "attributes"
+"""Of a finished folder."""
 TYPES: Final = ("text", "integer", "number", "boolean", "date", "texts")
 """A date is a time in UTC to the microsecond, texts are a list."""
 
@@ -29,12 +31,18 @@ _ORDERED = ("integer", "number", "date")
 
 def path_of(task: str, operation: str = "source") -> str:
     """Path of a task's attributes below a finished folder; ``source`` is what the data set itself says of its rows."""
-    return f"attributes/{operation}/{task}.parquet"
+    return f"{FOLDER}/{operation}/{task}.parquet"
 
 
 def schema_of(types: Mapping[str, str]) -> pa.Schema:
     """The columns of attributes, given their types by name."""
     return pa.schema([(name, _ARROW[kind]) for name, kind in types.items()])
+
+
+def ordered(schema: pa.Schema) -> list[str]:
+    """The columns of which row groups say the least and the greatest value."""
+    kinds = [_ARROW[kind] for kind in _ORDERED]
+    return [column.name for column in schema if column.type in kinds]
 
 
 def table_of(types: Mapping[str, str], values: Sequence[Sequence[Any]]) -> pa.Table:
@@ -53,9 +61,9 @@ class AttributesWriter:
     """
 
     def __init__(self, file: BinaryIO, types: Mapping[str, str]) -> None:
-        ordered = [name for name, kind in types.items() if kind in _ORDERED]
+        schema = schema_of(types)
         self._writer = pq.ParquetWriter(
-            file, schema_of(types), compression="zstd", version="2.6", write_statistics=ordered
+            file, schema, compression="zstd", version="2.6", write_statistics=ordered(schema)
         )
 
     def write(self, table: pa.Table) -> None:

@@ -6,9 +6,16 @@ A file has only the rows with a finding, by ordinal. A decision can be checked f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pairmill.errors import InputError
+from pairmill.formats.rows import open_parquet
 
 _NAME: Final = pa.dictionary(pa.int32(), pa.string())
 
@@ -61,3 +68,33 @@ def _array(values: Sequence[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
 def empty() -> pa.Table:
     """No decision."""
     return table_of({}, 0)
+
+
+def names_of(column: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int64]]:
+    """The different texts of a dictionary column, and the number of each row's; -1 is null."""
+    if not len(column):
+        return [], np.empty(0, np.int64)
+    array = column.unify_dictionaries().combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0)
+    codes: NDArray[np.int64] = array.indices.fill_null(-1).to_numpy().astype(np.int64)
+    return array.dictionary.to_pylist(), codes
+
+
+def write(path: Path, table: pa.Table) -> None:
+    """Write decisions to a local file."""
+    pq.write_table(table, path, compression="zstd", version="2.6")
+
+
+def read(uri: str) -> pa.Table:
+    """The decisions of a file.
+
+    Raises:
+        InputError: it is not a file of decisions.
+    """
+    with open_parquet(uri) as file:
+        table = file.read(use_threads=False)
+    if table.schema.names != SCHEMA.names:
+        got, expected = ", ".join(table.schema.names), ", ".join(SCHEMA.names)
+        raise InputError("not a file of decisions", where=uri, got=got, expected=expected)
+    return table

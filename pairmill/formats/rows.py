@@ -128,7 +128,7 @@ class ParquetWriter:
         null_type_if_empty: bool = False,
     ) -> None:
         self._file, self._fields = file, fields
-        self._type = pa.large_string() if large else pa.string()
+        self.type = pa.large_string() if large else pa.string()
         self._compression = "zstd" if large else "snappy"
         self._writer: Any = None
         self._null_type_if_empty = null_type_if_empty
@@ -147,12 +147,12 @@ class ParquetWriter:
         """Append rows as one row group."""
         if rows:
             columns = dict(zip(FIELDS, zip(*rows, strict=True), strict=True))
-            self.write_arrays({name: pa.array(column, self._type) for name, column in columns.items()})
+            self.write_arrays({name: pa.array(column, self.type) for name, column in columns.items()})
 
     def write_arrays(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> None:
         """Append columns by name, of the writer's type, as one row group."""
         if self._writer is None:
-            self._open(self._type)
+            self._open(self.type)
         table = pa.table([columns[name] for name in self._fields], schema=self._writer.schema)
         self._writer.write_table(table, row_group_size=max(1, len(table)))
 
@@ -163,7 +163,7 @@ class ParquetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._writer is None and kind is None:
-            self._open(pa.null() if self._null_type_if_empty else self._type)
+            self._open(pa.null() if self._null_type_if_empty else self.type)
         if self._writer is not None:
             self._writer.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pairmill.engine import runner
@@ -11,15 +12,15 @@ from pairmill.engine.options import RunConfig, WorkerSlice
 from pairmill.engine.pass_on import PassOn
 from pairmill.engine.stage import Stage
 from pairmill.interface import cli
-from pairmill.interface.cli import Outcome
+from pairmill.interface.cli import Command, Outcome
 from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
 
 
-def main(stage: Stage[C, Any]) -> int:
-    """Run a stage from ``sys.argv``; returns the exit code."""
-    return cli.main(stage.name, stage.config, lambda config: run(stage, config))
+def main(stage: Stage[C, Any], commands: Mapping[str, Command] | None = None) -> int:
+    """Run a stage, or one of its further commands, from ``sys.argv``; returns the exit code."""
+    return cli.main(stage.name, stage.config, lambda config: run(stage, config), commands=commands)
 
 
 def run(stage: Stage[C, Any], config: C) -> Outcome:

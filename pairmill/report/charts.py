@@ -1,16 +1,23 @@
-"""Charts of a report: bars as HTML, so that their texts keep their size; columns and lines as inline SVG."""
+"""Charts of a report: bars and heat maps as HTML, so that their texts keep their size; others as inline SVG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
 from pairmill.report.html import Html, join, tag
 from pairmill.report.model import MAX_CELL, Block, Table, cut, format_cell, heading
 
 _MAX_BARS = 40
+_MAX_LINES = 10
+_MAX_PAIRS = 40
+_NARROW = 24
+_OTHERS = "all others"
+_DARKEST = 55
+"""Per cent of colour in a cell of a heat map: its number has to stay readable by day and by night."""
 _MAX_LABEL = 42
 _COLOURS = 5
 _WIDTH, _LEFT, _TOP, _BOTTOM = 470, 52.0, 22.0, 192.0
@@ -174,6 +181,179 @@ class Curve(Block):
         return Table(self.title, (self.axis, self.unit), rows).markdown(level)
 
 
+@dataclass(frozen=True)
+class Distribution(Block):
+    """A column chart of numbers counted between edges, with the bounds of a rule as lines. For the page only.
+
+    Columns beyond a bound have the colour of what is dropped.
+
+    Args:
+        title: heading.
+        counts: of each bin; one fewer than the edges, or one more: the first is then below all, the last above all.
+        edges: in ascending order.
+        low: the least value that is kept; None = any.
+        high: the greatest value that is kept; None = any.
+        axis: what the edges are.
+        unit: what is counted.
+    """
+
+    title: str
+    counts: Sequence[int]
+    edges: Sequence[float]
+    low: float | None = None
+    high: float | None = None
+    axis: str = ""
+    unit: str = ""
+
+    def html(self, level: int) -> Html:
+        if not any(self.counts):
+            return Html()
+        ticks, right = _ticks(max(self.counts)), 458.0
+        slot = (right - _LEFT) / len(self.counts)
+        open_ended = len(self.counts) > len(self.edges)
+        parts = [_rules(ticks, right, self.unit)]
+        for index, (number, (start, stop)) in enumerate(zip(self.counts, self._bins(), strict=True)):
+            if not number:
+                continue
+            height = max(1.5, (_BOTTOM - _TOP) * number / ticks[-1])
+            beyond = self._is_beyond(start, stop)
+            wide = min(48.0, max(1.0, slot - 1))
+            x, y = _LEFT + slot * (index + 0.5) - wide / 2, _BOTTOM - height
+            bar = tag("rect", class_="c1" if beyond else "c0", x=x, y=y, width=wide, height=height)
+            parts.append(tag("g", tag("title", f"{_between(start, stop)}: {number:,} {self.unit}"), bar))
+        step = max(1, math.ceil(len(self.edges) / 5))
+        for index in range(0, len(self.edges), step):
+            x = _LEFT + slot * (index + open_ended)
+            # A label in the middle of the last edge would leave the chart.
+            parts.append(_axis(f"{self.edges[index]:.3g}", x, _BOTTOM + 16, "end" if x > right - 20 else "middle"))
+        for name, bound in self._bounds():
+            x = _LEFT + slot * min(len(self.counts), max(0.0, self._place(bound) + open_ended))
+            anchor = "end" if x > (_LEFT + right) / 2 else "start"
+            away = -5.0 if anchor == "end" else 5.0
+            parts.append(tag("line", class_="bound", x1=x, x2=x, y1=4.0, y2=_BOTTOM))
+            parts.append(tag("text", f"{name} {_compact(bound)}", x=x + away, y=12.0, text_anchor=anchor))
+        values = [(_between(*ends), number) for ends, number in zip(self._bins(), self.counts, strict=True) if number]
+        bounds = "".join(f", {name} {_compact(bound)}" for name, bound in self._bounds())
+        described = _describe(f"{self.title} in {self.axis}{bounds}", values, self.unit)
+        return _svg(heading(self.title, level), _BOTTOM + 38, right, self.axis, described, parts)
+
+    def beyond(self) -> int:
+        """What is counted in bins that are wholly beyond a bound."""
+        return sum(n for n, ends in zip(self.counts, self._bins(), strict=True) if self._is_beyond(*ends))
+
+    def ranges(self) -> list[str]:
+        """The bins that count anything, as words."""
+        return [_between(*ends) for n, ends in zip(self.counts, self._bins(), strict=True) if n]
+
+    def _is_beyond(self, start: float, stop: float) -> bool:
+        return (self.low is not None and stop <= self.low) or (self.high is not None and start >= self.high)
+
+    def _bins(self) -> list[tuple[float, float]]:
+        edges = [-math.inf, *self.edges, math.inf] if len(self.counts) > len(self.edges) else [*self.edges]
+        return list(pairwise(edges))
+
+    def _bounds(self) -> list[tuple[str, float]]:
+        return [(name, bound) for name, bound in (("min", self.low), ("max", self.high)) if bound is not None]
+
+    def _place(self, value: float) -> float:
+        """Where a value is, in bins from the first edge."""
+        index = min(max(bisect_right(self.edges, value) - 1, 0), len(self.edges) - 2)
+        start, stop = self.edges[index], self.edges[index + 1]
+        return index + (value - start) / (stop - start)
+
+
+@dataclass(frozen=True)
+class HeatMap(Block):
+    """A table of counts by two names: the more, the darker, and each with its number.
+
+    Args:
+        title: heading.
+        counts: by the name of the line, then by the name of the column.
+        lines: what the lines are.
+        columns: what the columns are.
+        unit: what is counted.
+        note: how to read it.
+    """
+
+    title: str
+    counts: Mapping[str, Mapping[str, int]]
+    lines: str
+    columns: str
+    unit: str = "rows"
+    note: str = ""
+
+    def html(self, level: int) -> Html:
+        cells = {(line, column): n for line, found in self.counts.items() for column, n in found.items() if n}
+        if not cells:
+            return Html()
+        # One order for lines and columns, so that what is within one name is on the diagonal.
+        weights: dict[str, int] = {}
+        for (line, column), number in cells.items():
+            for name in {line, column}:
+                weights[name] = weights.get(name, 0) + number
+        order = sorted(weights, key=lambda name: (-weights[name], name))
+        used, met = {line for line, _ in cells}, {column for _, column in cells}
+        lines, columns = (_first([name for name in order if name in some]) for some in (used, met))
+        shown: dict[tuple[str, str], int] = {}
+        for (line, column), number in cells.items():
+            at = line if line in lines else _OTHERS, column if column in columns else _OTHERS
+            shown[at] = shown.get(at, 0) + number
+        most = max(shown.values())
+        head = [_name(name, tag("span", _short_label(name, _NARROW)), "col") for name in columns]
+        body = []
+        for line in lines:
+            numbers = {column: shown.get((line, column), 0) for column in columns}
+            drawn = [_heat(number, most, f"{line} → {name}", self.unit) for name, number in numbers.items()]
+            total = sum(numbers.values())
+            sum_ = tag("td", _compact(total), title=f"{total:,} {self.unit}")
+            body.append(tag("tr", _name(line, _short_label(line, _NARROW), "row"), *drawn, sum_))
+        corner = tag("th", f"{self.lines} ↓ {self.columns} →")
+        top = tag("thead", tag("tr", corner, *head, _name("all", tag("span", "all"), "col")))
+        table = tag("table", top, tag("tbody", *body), class_="heat")
+        note = tag("p", self.note) if self.note else ""
+        return join(heading(self.title, level), note, tag("div", table, class_="scroll"))
+
+    def markdown(self, level: int) -> list[str]:
+        """A table of the largest counts."""
+        rows = [(line, column, n) for line, found in self.counts.items() for column, n in found.items() if n]
+        rows.sort(key=lambda row: (-row[2], row[0], row[1]))
+        rest = f"{len(rows) - _MAX_PAIRS:,} smaller ones are not shown." if len(rows) > _MAX_PAIRS else ""
+        note = " ".join(part for part in (self.note, rest) if part)
+        return Table(self.title, (self.lines, self.columns, self.unit), rows[:_MAX_PAIRS], note).markdown(level)
+
+
+def _first(names: Sequence[str]) -> list[str]:
+    """The first names; where there are more, the last is a name for all others."""
+    return list(names) if len(names) <= _MAX_LINES else [*names[: _MAX_LINES - 1], _OTHERS]
+
+
+def _name(name: str, inside: str, scope: str) -> Html:
+    return tag("th", inside, title=cut(name, MAX_CELL), scope=scope)
+
+
+def _heat(number: int, most: int, said: str, unit: str) -> Html:
+    if not number:
+        return tag("td", "·")
+    # By logarithms: one pair of sources that has most of all would leave the others white.
+    share = math.log1p(number) / math.log1p(most)
+    title = f"{cut(said, MAX_CELL)}: {number:,} {unit}"
+    return tag("td", _compact(number), title=title, style=f"--heat:{_DARKEST * share:.0f}%")
+
+
+def _between(start: float, stop: float) -> str:
+    if math.isinf(start):
+        return f"below {_compact(stop)}"
+    return f"{_compact(start)} or more" if math.isinf(stop) else f"{_compact(start)} to {_compact(stop)}"
+
+
+def _compact(number: float) -> str:
+    """A number of at most three or four digits, exact below 10,000."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if abs(number) >= 10**4 and abs(number) >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
+
+
 def _bar(colour: int, style: str = "") -> Html:
     return tag("b", class_=f"c{colour % _COLOURS}", style=style)
 
@@ -203,10 +383,10 @@ def _bars(
     return join(head, tag("div", *lines, class_="bars", role="img", aria_label=described), note)
 
 
-def _short_label(label: str) -> str:
+def _short_label(label: str, most: int = _MAX_LABEL) -> str:
     """Names of files differ at both ends."""
-    half = _MAX_LABEL // 2 - 1
-    return label if len(label) <= _MAX_LABEL else label[:half] + "…" + label[-half:]
+    half = most // 2 - 1
+    return label if len(label) <= most else label[:half] + "…" + label[-half:]
 
 
 def _svg(head: Html, height: float, right: float, axis: str, described: str, parts: Sequence[Html]) -> Html:

@@ -3,15 +3,16 @@
 import ast
 import dataclasses
 import inspect
+import io
 import re
 import subprocess
 import sys
 import typing
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from components.fetch.config import KINDS, SHARES, FetchConfig
 from components.fetch.core import Fetch
@@ -21,8 +22,7 @@ from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import MAX_SHARES, default_of, later_shares
 from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
-from pipelines.compile import CompileConfig
-from pipelines.compile import run as compile_one
+from pipelines import compile as compiler
 from pipelines.lint import lint
 from pipelines.stages import STAGES
 from tests.support.helpers import REPOSITORY, python
@@ -30,20 +30,34 @@ from tests.support.helpers import REPOSITORY, python
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
 PARALLEL = FOLDER / "pretraining-parallel.yaml"
-SHARED = [("clean", 1), ("clean", 2), ("train_tokenizer", 1), ("tokenize", 1), ("tokenize", 2)]
+SHARED = [
+    ("clean", 1),
+    ("clean", 2),
+    *(("curate", number) for number in STAGES["curate"].config.shared_rounds),
+    ("train_tokenizer", 1),
+    ("tokenize", 1),
+    ("tokenize", 2),
+]
 DIGEST = "sha256:" + "ab" * 32
 
 
+def command(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``pipelines.compile``, in this process, which has imported kfp already."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = compiler.main(arguments)
+    return code, out.getvalue(), err.getvalue()
+
+
 def compiled(folder: Path, *arguments: str) -> str:
-    done = python("-m", "pipelines.compile", f"output={folder / 'made.yaml'}", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{folder / 'made.yaml'}\n"
+    code, out, err = command(f"output={folder / 'made.yaml'}", *arguments)
+    assert code == 0, err
+    assert out == f"{folder / 'made.yaml'}\n"
     return (folder / "made.yaml").read_text()
 
 
 def documents(file: Path) -> list[dict[str, Any]]:
     """The pipeline, and what only Kubernetes knows of: volumes, secrets, time limits."""
-    found: list[dict[str, Any]] = list(yaml.safe_load_all(file.read_text()))
+    found = compiler.documents(file.read_bytes())
     assert len(found) == 2
     return found
 
@@ -125,7 +139,7 @@ def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
 
 def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
     options = ("form=manifests", "version=v1-0123456", "namespace=team", "fan_out=true")
-    pipeline, version = yaml.safe_load_all(compiled(tmp_path, *options))
+    pipeline, version = compiler.documents(compiled(tmp_path, *options).encode())
     assert (pipeline["kind"], version["kind"]) == ("Pipeline", "PipelineVersion")
     assert pipeline["metadata"] == {"name": "pairmill-pretraining-parallel", "namespace": "team"}
     assert version["metadata"] == {"name": "v1-0123456", "namespace": "team"}
@@ -138,8 +152,8 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     # A PipelineVersion is immutable: Kubeflow refuses a second one of its name with another content.
     names = []
     for options in ({}, {"namespace": "team"}, {"memory": "9Gi"}, {"fan_out": True}):
-        (file,) = compile_one(CompileConfig(form="manifests", output=str(tmp_path / "made.yaml"), **options))
-        pipeline, version = yaml.load_all(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        (file,) = compiler.run(compiler.CompileConfig(form="manifests", output=str(tmp_path / "made.yaml"), **options))
+        pipeline, version = compiler.documents(file.read_bytes())
         assert pipeline["metadata"]["name"] == version["spec"]["pipelineName"]
         names.append(version["metadata"]["name"])
         assert version["spec"]["displayName"] == names[-1]
@@ -166,9 +180,9 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
     output = [] if option == "fan_out=true" else [f"output={tmp_path / 'made.yaml'}"]
-    done = python("-m", "pipelines.compile", *output, option)
-    assert done.returncode == 2
-    assert message in done.stderr
+    code, _, err = command(*output, option)
+    assert code == 2
+    assert message in err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -238,7 +252,7 @@ def test_bulk_data_never_travels_as_an_artifact(spec: dict[str, Any]) -> None:
         for name, given in task["inputs"].get("artifacts", {}).items():
             assert name.endswith("_manifest")
             assert given["taskOutputArtifact"]["outputArtifactKey"] == launcher.MANIFEST
-    assert inspected == 7
+    assert inspected == 9
 
 
 def test_no_artifact_goes_into_two_inputs_of_one_task(spec: dict[str, Any]) -> None:
@@ -278,7 +292,7 @@ def test_a_task_whose_data_comes_from_another_takes_its_manifest_too(spec: dict[
         lineage = {item["taskOutputArtifact"]["producerTask"] for item in task["inputs"].get("artifacts", {}).values()}
         assert producers == lineage == set(task.get("dependentTasks", [])), name
         edges += len(producers)
-    assert edges == 7
+    assert edges == 9
 
 
 def test_values_stay_small(spec: dict[str, Any]) -> None:
@@ -346,16 +360,17 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
             "system.HTML",
         }
         declared += len(outputs["parameters"])
-    assert declared == 3 * len(STAGES) + 7
+    assert declared == 3 * len(STAGES) - 1 + len(KINDS) + len(SHARES)
 
 
 # --- shared out over pods -------------------------------------------------------------------------------------------
 
 
 def loops(spec: dict[str, Any]) -> dict[tuple[str, int], tuple[str, dict[str, Any], dict[str, Any]]]:
-    """By stage and round: the name of the loop, its task, and the task within it."""
+    """By stage and round, in order: the name of the loop, its task, and the task within it."""
     found = {}
-    for name, task in tasks(spec).items():
+    # kfp numbers loops, and YAML has names by the alphabet: for-loop-1, for-loop-10, for-loop-2.
+    for name, task in sorted(tasks(spec).items(), key=lambda item: (len(item[0]), item[0])):
         if "parameterIterator" in task:
             (inner,) = spec["components"][task["componentRef"]["name"]]["dag"]["tasks"].values()
             title, _, number = inner["taskInfo"]["name"].partition(": a share of round ")
@@ -383,7 +398,7 @@ def test_a_pipeline_for_one_run_leaves_out_what_is_given(
     tmp_path: Path, without: tuple[str, ...], fan_out: bool
 ) -> None:
     target = tmp_path / "pipeline.yaml"
-    compile_one(CompileConfig(output=str(target), fan_out=fan_out, image=f"a@{DIGEST}"), without)
+    compiler.run(compiler.CompileConfig(output=str(target), fan_out=fan_out, image=f"a@{DIGEST}"), without)
     spec = documents(target)[0]
     left = [stage for stage in STAGES if stage not in without]
     named = {name.replace("-", "_") for name, task in tasks(spec).items() if name.replace("-", "_") in STAGES}
@@ -402,7 +417,8 @@ def test_shares_of_each_round_are_a_loop_and_the_task_that_finishes_is_last(
     spec: dict[str, Any], parallel: dict[str, Any]
 ) -> None:
     found = loops(parallel)
-    assert list(found) == SHARED
+    # kfp sorts tasks by name, and numbers loops as they are made.
+    assert sorted(found, key=lambda key: int(found[key][0].rpartition("-")[2])) == SHARED
     alone = tasks(spec)
     for name, task in tasks(parallel).items():
         if "parameterIterator" in task:
@@ -431,7 +447,7 @@ def test_a_share_is_given_what_the_finishing_task_is_given_but_lineage(parallel:
         assert loop["iteratorPolicy"] == {"parallelismLimit": 16}
         shares = loop["inputs"]["parameters"][loop["parameterIterator"]["items"]["inputParameter"]]
         key = f"{stage}_shares" if number == 1 else f"{stage}_later_shares"
-        assert SHARES[key] == (stage, number)
+        assert SHARES[key] == (stage, number > 1)
         assert shares == {"taskOutputParameter": {"outputParameterKey": key, "producerTask": "fetch"}}
         item = loop["parameterIterator"]["itemInput"]
         whole = tasks(parallel)[stage.replace("_", "-")]["inputs"]["parameters"]
@@ -498,7 +514,8 @@ def test_only_what_asks_the_hub_has_its_token() -> None:
             if "HF_TOKEN" in secrets:
                 having.add(name)
                 assert secrets["HF_TOKEN"] == "pairmill-hub"
-        assert having == {"exec-fetch"}
+        assert having == {name for name in platform if name.startswith(("exec-fetch", "exec-curate"))}
+        assert len(having) >= 2
 
 
 def test_the_most_shares_fit_into_a_workflow_object(parallel: dict[str, Any]) -> None:
@@ -513,12 +530,15 @@ def test_the_most_shares_fit_into_a_workflow_object(parallel: dict[str, Any]) ->
         found = 2 * 3 + 6 * len(STAGES) + branch
         return found + sum(5 + 12 * (shares if number == 1 else later) for _, number in loops(parallel))
 
-    # Recorded with a loop for each of three stages.
-    assert (nodes(2, 0) - 2 * 5 - branch, nodes(3, 0) - 2 * 5 - branch) == (123, 159)
+    # Recorded with five stages and a loop for each of three, before there were later rounds, curate and the branch.
+    later = sum(number > 1 for _, number in loops(parallel))
+    recorded = [nodes(shares, 0) - later * 5 - branch - (6 + 5 + 12 * shares) for shares in (2, 3)]
+    assert recorded == [123, 159]
     sizes = [nodes(count, later_shares(count)) * measured_bytes / 159 for count in range(1, MAX_SHARES + 2)]
     assert max(sizes[:-1]) < 0.925 * limit < nodes(MAX_SHARES + 1, 0) * measured_bytes / 159
-    assert [later_shares(count) for count in (1, 4, 12, 13, 16, 20)] == [1, 4, 12, 10, 6, 0]
-    assert nodes(12, 13) * measured_bytes / 159 > 0.925 * limit
+    assert [later_shares(count) for count in (1, 4, 12, 13, 16, 20)] == [1, 4, 0, 0, 0, 0]
+    assert [later_shares(count) for count in range(5, 12)] == [5, 4, 4, 3, 3, 2, 0]
+    assert nodes(8, 4) * measured_bytes / 159 > 0.925 * limit
 
 
 def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
@@ -650,7 +670,7 @@ def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Pa
 
 
 def test_every_task_has_a_title(spec: dict[str, Any]) -> None:
-    titles = ["Clean", "Fetch", "Sample", "Tokenize", "Train tokenizer"]
+    titles = ["Clean", "Curate", "Fetch", "Sample", "Tokenize", "Train tokenizer"]
     assert sorted(task["taskInfo"]["name"] for task in tasks(spec).values()) == titles
 
 

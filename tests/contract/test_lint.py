@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-import yaml
 from kfp import compiler, dsl, kubernetes
 
 from pipelines import lint
+from tests.support.emulator import load
 from tests.support.helpers import REPOSITORY
 
 IMAGE = "registry.invalid/any@sha256:" + "0" * 64
@@ -399,7 +399,7 @@ def cached_task():
 
 def documents(function: Any, folder: Path) -> list[dict[str, Any]]:
     compiler.Compiler().compile(function, str(folder / "made.yaml"))
-    return [one for one in yaml.safe_load_all((folder / "made.yaml").read_text()) if one]
+    return load(folder / "made.yaml")
 
 
 @pytest.mark.parametrize("name", sorted(CASES))

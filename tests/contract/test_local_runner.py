@@ -8,6 +8,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pairmill.errors import UsageError
 from pairmill.interface import launcher
 from pipelines import local
 from pipelines.local import PipelineFailure, TaskRun
+from tests.support import nursery
 from tests.support.helpers import environment, python
 
 # A program that keeps the launcher's contract, and breaks it where it is told to.
@@ -244,6 +246,10 @@ def project(folder: Path) -> list[str]:
     ]
 
 
+def forked(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return nursery.shared(nursery.PIPELINES).run("pipelines.local", arguments, environment())
+
+
 def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +257,7 @@ def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
     tmp_path /= "my data, and more"
     # A comma separates the items of lists, and clean's folder becomes an item of two.
     arguments = [item.replace(str(tmp_path), "~/my data, and more") for item in project(tmp_path)]
+    # Stages as processes of their own, as its users have them.
     done = python("-m", "pipelines.local", *arguments)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -260,7 +267,7 @@ def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
     assert not (tmp_path / "sampled" / "epoch_2").exists()
     (report,) = [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("report:")]
     assert Path(report).is_file()
-    again = python("-m", "pipelines.local", *arguments)
+    again = forked(*arguments)
     assert again.returncode == 0, again.stderr
     assert "every stage was reused" in again.stdout
     assert " made " not in again.stdout
@@ -270,7 +277,7 @@ def test_the_pipeline_ends_with_the_exit_code_of_the_stage_that_failed(tmp_path:
     arguments = project(tmp_path)
     with (tmp_path / "raw" / "gsm8k_train" / "train.jsonl").open("a") as file:
         file.write("{\n" * 30)
-    done = python("-m", "pipelines.local", *arguments)
+    done = forked(*arguments)
     assert (done.returncode, done.stdout) == (3, "")
     assert "30 of 90 records of gsm8k_train are malformed" in done.stderr
     assert "task clean failed" in done.stderr

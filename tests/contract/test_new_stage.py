@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
+from pipelines.compile import documents
 from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY
 
@@ -69,6 +68,6 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
         target = tmp_path / f"{fan_out}.yaml"
         program(tmp_path, "-m", "pipelines.compile", f"output={target}", f"fan_out={fan_out}")
         program(tmp_path, "-m", "pipelines.lint", f"file={target}")
-        compiled = next(yaml.safe_load_all(target.read_text()))
+        compiled = documents(target.read_bytes())[0]
         least = compiled["components"]["comp-select"]["inputDefinitions"]["parameters"]["least"]
         assert (least["defaultValue"], least["description"]) == (1, "characters that a response must have")

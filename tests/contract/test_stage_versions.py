@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from components.clean.core import Clean
+from components.curate.core import Curate
 from components.fetch.core import Fetch
 from components.sample.core import Sample
 from components.sample.node.plan import VERSION
@@ -35,7 +36,7 @@ def test_no_stage_changed_without_another_version() -> None:
 def test_the_record_knows_every_stage_and_source_with_its_version() -> None:
     known = Tree().known()
     assert len(known) == len(STAGES) + len(SOURCES)
-    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, TrainTokenizer, Tokenize, Sample)}
+    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, Curate, TrainTokenizer, Tokenize, Sample)}
     assert {name: known[name].version for name in STAGES} == versions
     assert Sample.version == VERSION, "nodes carry out the plans of this version"
     sources = {type(source).__module__.rsplit(".", 1)[1]: source for source in SOURCES.values()}
@@ -96,8 +97,11 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
         "csv.reader(file, strict=True, delimiter=between, quotechar",
         "csv.reader(file, delimiter=between, quotechar",
     )
-    assert tree.wrong() == [f"{name}: sources.readers changed, and its version was not" for name in ("fetch", "clean")]
-    assert {line.split(":")[0] for line in tree.record()} == {"fetch", "clean"}  # what was not raised stays wrong
+    # Curate reads benchmarks as fetch and clean read sources.
+    stages = ("fetch", "clean", "curate")
+    assert tree.wrong() == [f"{name}: sources.readers changed, and its version was not" for name in stages]
+    assert {line.split(":")[0] for line in tree.record()} == {*stages}  # what was not raised stays wrong
+    assert tree.record("curate", "curate reads no table") != []
     assert tree.record("fetch", "fetch never parses a record") != []
     core = "components/clean/core.py"
     version = f"version: ClassVar[int] = {Clean.version}\n"
@@ -110,7 +114,7 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
         "reason": "fetch never parses a record",
     }
     # The next change is noticed again.
-    assert names(edit(readers, "_BUFFER = 1 << 18", "_BUFFER = 1 << 19")) == {"fetch", "clean"}
+    assert names(edit(readers, "_BUFFER = 1 << 18", "_BUFFER = 1 << 19")) == {*stages}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +125,9 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
         ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
         ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*STAGES}),
         ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),
+        ("components/curate/near/union.py", "import ", "import array\nimport ", {"curate"}),
+        ("components/curate/report/page.py", "import ", "import array\nimport ", set()),
+        ("components/curate/show.py", "import ", "import array\nimport ", set()),
         ("pairmill/storage/local.py", "import ", "import array\nimport ", set()),
     ],
 )

@@ -57,6 +57,7 @@ def options(world: World, name: str, root: Path, /, **changed: object) -> dict[s
     good: dict[str, dict[str, object]] = {
         "fetch": {"raw": world.raw},
         "clean": {"raw": world.raw},
+        "curate": {"rows": world.cleaned},
         "train_tokenizer": {"rows": world.cleaned, "vocab_size": 400, "prefix_config_path": world.rules},
         "tokenize": {"rows": world.cleaned, "tokenizer": world.tokenizer},
         "sample": {
@@ -80,7 +81,7 @@ def rows_file(path: Path, *lines: object) -> Path:
     return tools.write_lines(path, [*good, *lines])
 
 
-READS_ROWS = ("train_tokenizer", "tokenize")
+READS_ROWS = ("curate", "train_tokenizer", "tokenize")
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,7 @@ def fetched(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("fetch", "source", "sources"),
         ("clean", "source", "sources"),
+        ("curate", "curate_confg", "curate_config"),
         ("train_tokenizer", "vocabsize", "vocab_size"),
         ("tokenize", "tokeniser", "tokenizer"),
         ("sample", "epoch", "epochs"),
@@ -282,13 +284,16 @@ def readers_of(name: str) -> list[tuple[str, str]]:
     """(stage, option) of every stage that reads what this stage makes."""
     return {
         "fetch": [("clean", "raw")],
-        "clean": [("train_tokenizer", "rows"), ("tokenize", "rows")],
+        "clean": [("curate", "rows"), ("train_tokenizer", "rows"), ("tokenize", "rows")],
+        "curate": [("curate", "rows"), ("train_tokenizer", "rows"), ("tokenize", "rows")],
         "train_tokenizer": [("tokenize", "tokenizer")],
         "tokenize": [("sample", "tokenized_path")],
     }[name]
 
 
 def made_by(world: World, fetched: Path, name: str) -> Path:
+    if name == "curate":
+        return tools.folder(try_(world, "curate", fetched.parents[1] / "curated"))
     folders = {"clean": world.cleaned, "train_tokenizer": world.tokenizer, "tokenize": world.tokenized}
     return {"fetch": fetched, **folders}[name]
 
@@ -329,6 +334,7 @@ def test_damaged_finished_folder(world: World, fetched: Path, tmp_path: Path, na
     victim = {
         "fetch": "sources/sudoku.json",
         "clean": "data/gsm8k_train.jsonl",
+        "curate": "data/gsm8k_train.jsonl",
         "train_tokenizer": "tokenizer.json",
         "tokenize": "gsm8k_train.jsonl/inst_len.npy",
     }[name]
@@ -744,7 +750,8 @@ ROW = {"condition": "direct", "instruction": "a", "response": "b"}
 )
 def test_malformed_row(world: World, tmp_path: Path, name: str, line: object, said: str) -> None:
     path = rows_file(tmp_path / "rows" / "x.jsonl", line, ROW)
-    for profile in ("pairmill", "data_io"):
+    # As the reference has no such stage, curate hands on what it is given, and reads nothing.
+    for profile in ("pairmill",) if name == "curate" else ("pairmill", "data_io"):
         done = try_(world, name, tmp_path / "root", rows=tmp_path / "rows", profile=profile)
         refused(done, INPUT, f"{path} {said}", "x.jsonl: ", root=tmp_path / "root")
 
@@ -776,6 +783,8 @@ def test_null_in_parquet_rows(world: World, tmp_path: Path, name: str, field: st
     path = tools.write_table(tmp_path / "rows" / "x.parquet", columns)
     done = try_(world, name, tmp_path / "root", rows=tmp_path / "rows")
     refused(done, INPUT, f"{path} row 18: {field} is null", root=tmp_path / "root")
+    if name == "curate":
+        return
 
     # The reference reads a null as an empty text.
     columns[field][17] = ""

@@ -122,8 +122,8 @@ def pins(root: Path) -> dict[str, dict[str, str]]:
 # --- the same arrays ------------------------------------------------------------------------------------------------
 
 ENTRIES = {
-    "rows": ["fetch", "train_tokenizer", "tokenize", "sample"],
-    "rows and tokenizer": ["fetch", "tokenize", "sample"],
+    "rows": ["fetch", "curate", "train_tokenizer", "tokenize", "sample"],
+    "rows and tokenizer": ["fetch", "curate", "tokenize", "sample"],
     "tokenized": ["fetch", "sample"],
 }
 """By what is given, the stages that are left."""
@@ -174,8 +174,8 @@ def test_a_compiled_pipeline_passes_on_what_is_given(
     assert run.state == "SUCCEEDED", run.failures()
     assert arrays(tmp_path / "out") == whole.arrays
     # A stage that has nothing to do is one pod, and no loop over pods.
-    shared = {"rows": 1 + 2, "rows and tokenizer": 0, "tokenized": 0}[entry] * workers
-    assert len(run.attempts) == 5 + shared
+    shared = {"rows": 6 + 1 + 2, "rows and tokenizer": 0, "tokenized": 0}[entry] * workers
+    assert len(run.attempts) == 6 + shared
     left = set(ENTRIES[entry])
     for attempt in run.attempts:
         stage = attempt.task.replace("-", "_")

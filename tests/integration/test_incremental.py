@@ -37,6 +37,7 @@ class Project:
         options: dict[str, dict[str, object]] = {
             "fetch": {"raw": self.given},
             "clean": {"raw": self.given},
+            "curate": {"rows": self.given},
             "train_tokenizer": {"rows": self.given, "vocab_size": 400, "prefix_config_path": self.world.rules},
             "tokenize": {"rows": self.given, "tokenizer": self.world.tokenizer},
         }
@@ -107,8 +108,13 @@ def test_one_changed_file(project: Project) -> None:
     new = tools.folder(done)
     after = project.records()
     assert new != old
-    assert done.said(f"{len(before) - 1} of {len(before)} shards reused")
-    assert len(after) == len(before) + 1
+    if project.name == "curate":
+        # What looks at another file alone is used again; what compares the rows of all files is not.
+        assert done.said(" shards reused")
+        assert 5 < len(after) - len(before) < len(before) - 5
+    else:
+        assert done.said(f"{len(before) - 1} of {len(before)} shards reused")
+        assert len(after) == len(before) + 1
     assert {key: after[key] for key in before} == before
     # The finished folder of before is as it was.
     assert tools.stamps(old) == stamps
@@ -146,10 +152,15 @@ def test_vanished_file(project: Project) -> None:
     before = project.records()
     task = project.vanish()
     new = tools.folder(project.run())
-    assert project.records() == before
     shards = [tools.read_manifest(folder)["shards"] for folder in (old, new)]
-    assert len(shards[0]) == len(shards[1]) + 1
-    assert not [path for path in tools.digests(new) if task.removesuffix(".parquet") in path]
+    if project.name == "curate":
+        assert before.items() < project.records().items()
+        assert len(shards[0]) > len(shards[1])
+    else:
+        assert project.records() == before
+        assert len(shards[0]) == len(shards[1]) + 1
+    stem = task.removesuffix(".parquet")
+    assert not [path for path in tools.digests(new) if any(part.startswith(stem) for part in path.split("/"))]
     assert task not in (new / "report.md").read_text()
     assert tools.digests(project.from_nothing()) == tools.digests(new)
 

@@ -1,5 +1,6 @@
-"""kill -9 before any change of a name: nothing unfinished is taken for a result, and the same command ends with the
-same bytes. tests/long/test_kill.py kills at random instants, worker processes too.
+"""kill -9 before a change of a name: nothing unfinished is taken for a result, and the same command ends with the same
+bytes. ``PAIRMILL_EVERY_KILL=1`` kills before every change, without it before each kind of change (kill_points).
+tests/long/test_kill.py kills at random instants, worker processes too.
 """
 
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from components.clean.sink import SEGMENTS
 from tests.support import nursery, tools
 from tests.support.helpers import python
-from tests.support.kill_points import kills
+from tests.support.kill_points import changes_of, instants, kills
 
 SIZE = 40
 Reader = Callable[[Path, Path], tuple[str, dict[str, object]]]
@@ -20,13 +21,16 @@ Reader = Callable[[Path, Path], tuple[str, dict[str, object]]]
 
 @dataclass(frozen=True)
 class Case:
-    """A stage with its input, who reads its result, and at the least its shards and the names that a run changes."""
+    """A stage with its input, who reads its result, and at the least its shards, the names that a run changes and the
+    kinds of such changes.
+    """
 
     name: str
     options: dict[str, object]
     readers: tuple[Reader, ...]
     shards: int
     changes: int
+    kinds: int
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +70,16 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
 
     rows = {"rows": inputs["clean"]}
     return {
-        "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize), 6, 40),
-        "clean to many outputs": Case("clean", {"raw": inputs["many"]}, (train, tokenize), 4, 20),
-        "train_tokenizer": Case("train_tokenizer", {**rows, "vocab_size": 400, **rules}, (tokenize_with,), 6, 25),
-        "tokenize": Case("tokenize", {**rows, "tokenizer": inputs["tokenizer"]}, (sample,), 6, 90),
+        "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize), 6, 40, 10),
+        "clean to many outputs": Case("clean", {"raw": inputs["many"]}, (train, tokenize), 4, 20, 10),
+        "train_tokenizer": Case("train_tokenizer", {**rows, "vocab_size": 400, **rules}, (tokenize_with,), 6, 25, 10),
+        "tokenize": Case("tokenize", {**rows, "tokenizer": inputs["tokenizer"]}, (sample,), 6, 90, 10),
     }[name]
 
 
-def run(name: str, die_before: int = 0, **options: object) -> "subprocess.CompletedProcess[str]":
+def run(name: str, die_before: int = 0, changes: str = "", /, **options: object) -> "subprocess.CompletedProcess[str]":
     given = [f"{key}={value}" for key, value in options.items()]
-    return nursery.shared().run(f"components.{name}", given, tools.environment(), die_before)
+    return nursery.shared().run(f"components.{name}", given, tools.environment(), die_before, changes)
 
 
 def fresh(name: str, **options: object) -> tools.Done:
@@ -97,11 +101,13 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
     assert len(tools.records(shm / "reference1", this.name)) >= this.shards
     assert name != "clean to many outputs" or len(list((shm / "reference1").rglob(SEGMENTS))) == 2
 
-    def killed(number: int) -> "subprocess.CompletedProcess[str]":
-        return run(this.name, number, **this.options, root=shm / f"killed{number}", workers=1)
+    def killed(number: int, changes: str) -> "subprocess.CompletedProcess[str]":
+        return run(this.name, number, changes, **this.options, root=shm / f"killed{number}", workers=1)
 
-    refused = number = 0
-    for number in kills(killed):
+    changes = changes_of(killed, shm / "changes")
+    chosen = instants(changes)
+    refused = 0
+    for number in kills(killed, chosen):
         root = shm / f"killed{number}"
         # Every unfinished folder is shown to a stage that reads such folders.
         for folder in tools.unfinished(root, this.name):
@@ -121,8 +127,12 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
         (finished,) = root.glob(f"{tools.HOMES[this.name]}/*/{tools.MANIFEST}")
         assert tools.digests(finished.parent) == wanted, f"killed before change {number}"
         tools.remove(root)
-    print(f"\n{name}: killed before each of {number} changes; {refused} unfinished folders shown to a reader")
-    assert number >= this.changes
+    print(
+        f"\n{name}: killed before {len(chosen)} of {len(changes)} changes; "
+        f"{refused} unfinished folders shown to a reader"
+    )
+    assert len(changes) >= this.changes
+    assert len(chosen) >= this.kinds
     assert refused >= 5
 
 
@@ -166,15 +176,17 @@ def test_sample(earlier: bool, inputs: dict[str, Path], tmp_path: Path, shm: Pat
     assert len(wanted) == 2 + 1 + 3 * 4
     other = {**fixed, "root": tmp_path / "other", "seed": 1}
 
-    def killed(number: int) -> "subprocess.CompletedProcess[str]":
+    def killed(number: int, changes: str) -> "subprocess.CompletedProcess[str]":
         target = shm / f"killed{number}"
         if earlier:
             # Something to be replaced is there already.
             assert run("sample", **other, output_path=target).returncode == 0
-        return run("sample", number, **fixed, root=tmp_path / f"killed{number}", output_path=target)
+        return run("sample", number, changes, **fixed, root=tmp_path / f"killed{number}", output_path=target)
 
-    replaced = linked = number = 0
-    for number in kills(killed):
+    changes = changes_of(killed, tmp_path / "changes")
+    chosen = instants(changes)
+    replaced = linked = 0
+    for number in kills(killed, chosen):
         root, target = tmp_path / f"killed{number}", shm / f"killed{number}"
         # No reader sees a part: what is there is whole, and one of the two.
         there = whole(target)
@@ -193,7 +205,11 @@ def test_sample(earlier: bool, inputs: dict[str, Path], tmp_path: Path, shm: Pat
         assert not list(shm.glob(".*"))
         tools.remove(root)
         tools.remove(target)
-    print(f"\nsample: killed before each of {number} changes, {replaced} times after the arrays had their place")
-    assert number >= 20
+    print(
+        f"\nsample: killed before {len(chosen)} of {len(changes)} changes, "
+        f"{replaced} times after the arrays had their place"
+    )
+    assert len(changes) >= 20
+    assert len(chosen) >= 10
     assert replaced >= 1
     assert linked <= 2

@@ -38,7 +38,7 @@ def test_the_compiled_pipeline_runs_under_the_launcher_contract(
     assert run.outputs["clean"].artifacts["metrics"].metadata["rows_in"] == 6060
     (cleaned,) = (one for one in run.executions if one.task == "clean")
     assert cleaned.inputs["raw"] == run.outputs["fetch"].parameters["output"]
-    for task in ("fetch", "clean", "train-tokenizer", "tokenize", "sample"):
+    for task in ("fetch", "clean", "curate", "train-tokenizer", "tokenize", "sample"):
         outputs = run.outputs[task]
         assert Path(outputs.parameters["output"], "_MANIFEST.json").is_file()
         for artifact in outputs.artifacts.values():
@@ -112,7 +112,7 @@ def test_held_out_rows_are_sampled_in_a_branch_that_other_runs_skip(
     given = {**arguments, "sources": "gsm8k_train", "output_path": str(tmp_path / "out" / "{fingerprint}")}
     run = backend.run(load(COMPILED), given)
     assert run.state == "SUCCEEDED", run.failures()
-    stages = ["fetch", "clean", "train-tokenizer", "tokenize", "sample"]
+    stages = ["fetch", "clean", "curate", "train-tokenizer", "tokenize", "sample"]
     assert sorted(attempt.task for attempt in run.attempts) == sorted(stages)
     assert not (tmp_path / "out-holdout").exists()
 
@@ -122,7 +122,9 @@ def test_held_out_rows_are_sampled_in_a_branch_that_other_runs_skip(
     cleaned = json.loads(Path(run.outputs["clean"].parameters["output"], "_MANIFEST.json").read_bytes())
     held = sum(cleaned["data"]["held_out"].values())
     assert held
-    for folder, rows in (("out", cleaned["ledger"]["rows_kept"] - held), ("out-holdout", held)):
+    curated = json.loads(Path(run.outputs["curate"].parameters["output"], "_MANIFEST.json").read_bytes())
+    assert sum(curated["data"]["held_out"].values()) == held
+    for folder, rows in (("out", curated["ledger"]["rows_kept"] - held), ("out-holdout", held)):
         current = (tmp_path / folder / "PLAN").read_text().strip()
         manifest = json.loads((tmp_path / folder / current / "_MANIFEST.json").read_bytes())
         assert manifest["ledger"]["rows_in"] == rows

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pairmill import storage
+from pairmill.engine.options import later_shares
 from tests.support import tools
 from tests.support.emulator import Attempt, Backend, Folder, Forked, load
 from tests.support.helpers import REPOSITORY, missing
@@ -186,16 +187,18 @@ def test_any_number_of_workers_gives_equal_manifests(
     assert manifests(made.root) == expected.manifests
     assert digested(made.root) > 30
     tasks = [attempt.task for attempt in run.attempts]
-    assert len(tasks) == 5 + (0 if workers == 1 else (3 + 2) * workers)
+    later = later_shares(workers)
+    assert len(tasks) == 6 + (0 if workers == 1 else 4 * workers + 7 * later)
     if workers > 1:
         # The task behind the shares found everything done.
-        for stage in ("clean", "train-tokenizer", "tokenize"):
+        for stage in ("clean", "curate", "train-tokenizer", "tokenize"):
             (finish,) = [one for one in run.attempts if one.task == stage]
             assert b"shards reused" in finish.log
             shares = [one for one in run.attempts if one.task == f"{stage}-2"]
             assert len(shares) == workers
-        # The second rounds of clean and tokenize have shares too.
-        assert sum(one.task in ("clean-3", "tokenize-3") for one in run.attempts) == 2 * workers
+        # Later rounds have shares too.
+        for stage in ("clean-3", "tokenize-3", *(f"curate-{number}" for number in range(3, 8))):
+            assert sum(one.task == stage for one in run.attempts) == later
 
 
 @pytest.fixture

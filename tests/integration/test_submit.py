@@ -13,10 +13,10 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pairmill.engine.options import MAX_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
@@ -489,7 +489,7 @@ def test_a_submission_from_nothing(server: ApiServer) -> None:
     given = run.made_of["runtime_config"]["parameters"]
     assert (given["root"], given["epochs"], given["sources"]) == ("gs://bucket/project", 3, "")
     assert not any("run" in name for name in given)
-    (specification, *_) = yaml.safe_load_all(version["content"])
+    (specification, *_) = compiler.documents(version["content"].encode())
     images = {each["container"]["image"] for each in specification["deploymentSpec"]["executors"].values()}
     assert images == {IMAGE.removeprefix("image=")}
     assert set(given) == set(specification["root"]["inputDefinitions"]["parameters"])
@@ -519,7 +519,7 @@ def test_a_version_is_uploaded_once_and_another_content_gets_another_name(server
 
 def test_a_run_is_started_from_a_version_that_gitops_applied(server: ApiServer, tmp_path: Path) -> None:
     (file,) = compiler.run(compiler.CompileConfig(form="manifests", output=str(tmp_path / "made.yaml")))
-    pipeline, version = yaml.safe_load_all(file.read_text())
+    pipeline, version = compiler.documents(file.read_bytes())
     # As the server shows objects that were applied to the cluster.
     server.pipelines.append({"pipeline_id": "p1", "display_name": pipeline["metadata"]["name"]})
     shown = {"display_name": version["spec"]["displayName"], "description": version["spec"]["description"]}
@@ -545,8 +545,9 @@ def test_the_version_is_named_by_the_commit_and_nothing_is_written_at_home(serve
 
 
 def test_two_submissions_at_once_both_end_well(server: ApiServer) -> None:
-    processes = [start(server, IMAGE, "root=gs://b/p", "version=v1") for _ in range(2)]
-    assert [end(process).code for process in processes] == [0, 0]
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.map(lambda _: submit(server, IMAGE, "root=gs://b/p", "version=v1"), range(2))
+    assert [each.code for each in done] == [0, 0]
     assert (len(server.pipelines), len(server.versions), len(server.experiments), len(server.runs)) == (1, 1, 1, 2)
 
 

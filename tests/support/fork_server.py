@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from tests.support.kill_points import die_before
+from tests.support.kill_points import die_before, note_changes
 
 # A process that may use one core starts no processes of its own, unless it is told to.
 os.sched_getaffinity = lambda pid: {0}
@@ -78,6 +78,8 @@ def _begin(given: dict[str, Any]) -> NoReturn:
         subprocess.run = _run  # type: ignore[assignment]
     if given["die_before"]:
         die_before(given["die_before"])
+    if given["changes"]:
+        note_changes(given["changes"])
     _end(given["module"], given["arguments"])
 
 

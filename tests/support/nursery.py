@@ -23,6 +23,7 @@ from tests.support.helpers import PATIENCE, REPOSITORY
 
 STAGES = (
     "components.clean.core",
+    "components.curate.core",
     "components.fetch.core",
     "components.sample.core",
     "components.sample.run",
@@ -30,10 +31,17 @@ STAGES = (
     "components.train_tokenizer.core",
     "filelock",
     "httpx",
+    "numpy.random",
     "omegaconf",
     "pairmill._native",
     "pairmill.interface.stagecli",
+    # pyarrow imports it, where it is installed, for what no stage asks of it.
+    "pandas",
+    "pyarrow.compute",
+    "pyarrow.pandas_compat",
     "pyarrow.parquet",
+    "tokenizers",
+    "xxhash",
 )
 STORES = (
     *STAGES,
@@ -123,6 +131,7 @@ class Nursery:
         environment: Mapping[str, str],
         output: tuple[int, int] | None = None,
         die_before: int = 0,
+        changes: str = "",
         mounts: Sequence[tuple[str, str, str]] = (),
     ) -> Child:
         """Start a module.
@@ -130,6 +139,7 @@ class Nursery:
         Args:
             output: descriptors of its stdout and stderr; None: one pipe for both.
             die_before: the change of a name before which it is killed (see kill_points).
+            changes: a file where its changes of names are noted (see kill_points).
             mounts: what it alone sees: (folder, place, "") or ("tmpfs", place, options).
         """
         given = {
@@ -137,6 +147,7 @@ class Nursery:
             "arguments": list(arguments),
             "environment": dict(environment),
             "die_before": die_before,
+            "changes": changes,
             "mounts": list(mounts),
         }
         mine, theirs = socket.socketpair()
@@ -151,11 +162,16 @@ class Nursery:
         return Child(mine, stdout)
 
     def run(
-        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], die_before: int = 0
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        die_before: int = 0,
+        changes: str = "",
     ) -> "subprocess.CompletedProcess[str]":
         """Run a module to its end, or until it is killed (see kill_points); stdout and stderr as text."""
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            child = self.start(module, arguments, environment, (out.fileno(), err.fileno()), die_before)
+            child = self.start(module, arguments, environment, (out.fileno(), err.fileno()), die_before, changes)
             code = child.wait()
             texts = []
             for file in (out, err):

@@ -31,6 +31,7 @@ HOMES = {
     "fetch": "fetch",
     "clean": "clean",
     "train_tokenizer": "tokenizer",
+    "curate": "curate",
     "tokenize": "tokenize",
     "sample": "sample",
 }

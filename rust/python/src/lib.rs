@@ -27,6 +27,23 @@ mod _native {
     #[pymodule_export]
     use super::bpe::train::{Trainer, WordCounter, data_io_document_sample};
     #[pymodule_export]
+    use super::curate::decontaminate::{LeakIndex, LeakIndexBuilder};
+    #[pymodule_export]
+    use super::curate::features::{
+        curate_bucket_counts, curate_bucket_terms, curate_letters, curate_logit, curate_logit_train,
+    };
+    #[pymodule_export]
+    use super::curate::keys::{curate_exact_keys, curate_forms, curate_unicode};
+    #[pymodule_export]
+    use super::curate::metrics::{curate_metrics, curate_pair_metrics};
+    #[pymodule_export]
+    use super::curate::near::{
+        NearSettings, curate_near_buckets, curate_near_refine, curate_near_resolve, curate_near_rules, curate_sketches,
+        curate_verify,
+    };
+    #[pymodule_export]
+    use super::curate::pii::{curate_pii, curate_redact};
+    #[pymodule_export]
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]
     use super::loader::mixture::{mixture_samples, mixture_sources};

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import yaml
-
 from pairmill.errors import PairmillError
+from pipelines.compile import documents
 from tests.support.emulator import driver
 from tests.support.emulator.containers import Engine, Pod
 from tests.support.emulator.driver import Artifact, DriverError, Inputs, Job, Outputs, Plan, Scope, Spec
@@ -36,7 +35,7 @@ _DEADLINE = "Pod was active longer than the specified deadline"
 
 def load(path: Path | str) -> list[Spec]:
     """The documents of a compiled pipeline: its definition and, if it has one, the platform's."""
-    return [document for document in yaml.safe_load_all(Path(path).read_text()) if document]
+    return [document for document in documents(Path(path).read_bytes()) if document]
 
 
 @dataclass

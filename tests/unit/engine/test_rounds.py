@@ -13,7 +13,8 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST, Ledger
 from pairmill.engine.options import WorkerSlice
 from pairmill.engine.runner import Result
-from pairmill.engine.stage import Rounds, Stage
+from pairmill.engine.shards import Todo
+from pairmill.engine.stage import Rounds, Shard, Stage
 from pairmill.errors import InternalError
 from tests.support import tools
 from tests.support.crash_points import crashes
@@ -182,6 +183,36 @@ def test_workers_share_every_round(kitchen: Kitchen, tmp_path: Path, count: int)
     assert kitchen.ran() == []
     assert finished.manifest == alone.manifest
     assert contents(Path(finished.uri)) == contents(Path(alone.uri))
+
+
+def test_shares_do_together_what_short_rounds_before_them_have_left(kitchen: Kitchen, tmp_path: Path) -> None:
+    alone = kitchen.run(root=str(tmp_path / "alone"))
+    everything = kitchen.ran()
+    for number in (1, 2):
+        kitchen.share(number, 2, 1)
+    assert kitchen.ran() == sorted(FIRST)
+    # Rounds 2 and 3 are not shared out: the first to come does all of them, and of round 4 its share alone.
+    assert len(kitchen.share(2, 2, 4).manifest.shards) == 2
+    ran = kitchen.ran()
+    assert [name for name in ran if not name.startswith("write")] == sorted([*SECOND, "decide"])
+    # What is left of a round is done by whoever needs it.
+    shards = next(one for one in _replayed(kitchen, 1) if one.name == "c")
+    shutil.rmtree(kitchen.root / "unique" / "shards" / shards.key)
+    kitchen.share(1, 2, 4)
+    assert kitchen.ran() == sorted(["find c", *(set(LAST) - set(ran))])
+    assert sorted([*FIRST, *ran, *(set(LAST) - set(ran))]) == everything
+    assert kitchen.run().manifest == alone.manifest
+    assert kitchen.ran() == []
+
+
+def _replayed(kitchen: Kitchen, rounds: int) -> Sequence[Shard[Any]]:
+    """The shards of the round after this many, all of which are done."""
+    stage, config = Unique(), kitchen.config()
+    generator = stage.rounds(config, stage.plan(config))
+    shards = next(generator)
+    for _ in range(rounds):
+        shards = generator.send(Todo.of(shards, str(kitchen.root / "unique" / "shards"), verify=False).records())
+    return shards
 
 
 def test_a_share_of_a_round_whose_inputs_are_incomplete_does_nothing(

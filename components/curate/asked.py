@@ -1,0 +1,164 @@
+"""What each operation is asked about a task: where its findings are, and what its rules do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from components.curate import exact
+from components.curate.decide import Asked, Column
+from components.curate.decontaminate.settings import VERDICTS
+from components.curate.exact import KINDS, ExactFound
+from components.curate.inputs import Task
+from components.curate.near.given import NearFound
+from components.curate.rules import OPERATIONS
+from components.curate.scorer import ATTRIBUTES, FINDINGS, HISTOGRAMS, Scorer
+from components.curate.settings import Settings
+from pairmill.engine.manifest import content_key
+from pairmill.engine.stage import ShardRecord
+
+NEAR_RULES: Final = ("equal_instruction", "weak_block", "weak_instruction", "strong", "document")
+PII_RULES: Final = ("EMAIL", "CARD", "PHONE", "IP")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What the rounds learn on the way.
+
+    Args:
+        exact: what exact deduplication found.
+        near: what near deduplication found.
+        leaks: records of the shard that built the index of benchmarks.
+        scores: records by scorer's name and number of the slice.
+    """
+
+    exact: ExactFound
+    near: NearFound
+    leaks: Sequence[ShardRecord]
+    scores: Mapping[str, Mapping[int, ShardRecord]]
+
+    def of(self, name: str, task: Task) -> list[ShardRecord]:
+        """The records of a scorer for a task; none if it was not scored."""
+        records = self.scores.get(name, {})
+        return [records[one.number] for one in task.slices if one.number in records]
+
+    def columns(self, task: Task) -> dict[str, tuple[Column, list[str]]]:
+        """The attributes of a task by operation's name, with the keys of their files: those made, else the input's."""
+        found = {name: (Column((file.uri,), ""), [file.sha256]) for name, file in task.beside.items()}
+        for name in self.scores:
+            mine = self.of(name, task)
+            if mine and all(has(record, ATTRIBUTES) for record in mine):
+                uris = tuple(record.uri(ATTRIBUTES) for record in mine)
+                found[name] = (Column(uris, ""), [record.key for record in mine])
+        return found
+
+
+def has(record: ShardRecord, path: str) -> bool:
+    """Whether a shard wrote this file."""
+    return any(file.path == path for file in record.files)
+
+
+def is_wanted(settings: Settings, scorer: Scorer) -> bool:
+    """Whether a task's rows are scored."""
+    if scorer.operation == "classifiers":
+        return any(one.name == scorer.name and one.mode != "off" for one in settings.classifiers)
+    return settings.mode_of(scorer.operation) != "off"
+
+
+def hiding(settings: Settings) -> tuple[str, ...]:
+    """The rules of exact deduplication whose rows near deduplication does not see.
+
+    They are those that drop rows; if near deduplication only reports, also those that would.
+    """
+    if settings.report_all:
+        return ()
+    hides = settings.exact.mode == "drop" or settings.near.mode == "report"
+    return tuple(_of_exact(settings)) if hides else ()
+
+
+def asked(settings: Settings, task: Task, done: Done) -> list[Asked]:
+    """The operations that are not off, in their order."""
+    found: list[Asked] = []
+    for operation in OPERATIONS:
+        if settings.mode_of(operation) == "off":
+            continue
+        if operation == "exact":
+            found += _exact(settings, task, done)
+        elif operation == "near":
+            if task.name in done.near.tasks:
+                actions = dict.fromkeys(NEAR_RULES, "drop")
+                reports = settings.near.mode == "report"
+                found.append(Asked("near", "near", actions, reports, decisions=done.near.tasks[task.name]))
+        elif operation == "filter":
+            found += _filter(settings, task, done)
+        else:
+            found += _scored(settings, task, done, operation)
+    return found
+
+
+def _of_exact(settings: Settings) -> dict[str, str]:
+    """What each rule does where the operation drops; a rule that is only reported owns no row and is left out."""
+    actions: dict[str, str] = {}
+    for kind in KINDS:
+        if exact.is_on(settings.exact, kind):
+            if kind != "pair" and settings.exact.cap(kind) is not None:
+                actions[kind] = "cap"
+            elif getattr(settings.exact, kind) == "drop":
+                actions[kind] = "drop"
+    return actions
+
+
+def _exact(settings: Settings, task: Task, done: Done) -> Iterable[Asked]:
+    stored = done.exact.tasks.get(task.name)
+    if stored is not None:
+        reports = settings.exact.mode == "report"
+        kinds = tuple(kind for kind in KINDS if exact.is_on(settings.exact, kind))
+        yield Asked("exact", "exact", _of_exact(settings), reports, tuple(KINDS), decisions=stored, only=kinds)
+
+
+def _filter(settings: Settings, task: Task, done: Done) -> Iterable[Asked]:
+    columns = done.columns(task)
+    for mode in ("drop", "report"):
+        rules, keys = [], []
+        for one in settings.filter.rules:
+            operation, _, name = one.attribute.partition(".")
+            if (one.mode or settings.filter.mode) == mode and operation in columns:
+                column, key = columns[operation]
+                rules.append((one.rule(), Column(column.uris, name)))
+                keys.append(key)
+        if rules:
+            actions = {rule.name: "drop" for rule, _ in rules}
+            yield Asked("filter", "filter", actions, mode == "report", rules=tuple(rules), key=content_key(keys))
+
+
+def _scored(settings: Settings, task: Task, done: Done, operation: str) -> Iterable[Asked]:
+    parts: list[tuple[str, Any]] = [(operation, getattr(settings, operation))]
+    if operation == "classifiers":
+        parts = [(one.name, one) for one in settings.classifiers if one.mode != "off"]
+    for name, one in parts:
+        mine = done.of(name, task)
+        findings = tuple(record.uri(FINDINGS) for record in mine if has(record, FINDINGS))
+        uris = tuple(record.uri(ATTRIBUTES) for record in mine)
+        bounds = one.rules() if mine and operation not in ("decontaminate", "pii") else []
+        rules = tuple((rule, Column(uris, rule.attribute)) for rule in bounds)
+        if not rules and not findings:
+            continue
+        actions = {rule.name: "drop" for rule, _ in rules}
+        order: tuple[str, ...] = ()
+        if operation == "decontaminate":
+            actions, order = dict.fromkeys(one.drop_on, "drop"), tuple(VERDICTS)
+        elif operation == "pii":
+            actions = dict.fromkeys(PII_RULES, "redact")
+        key = content_key([record.key for record in mine])
+        yield Asked(operation, name, actions, one.mode == "report", order, findings=findings, rules=rules, key=key)
+
+
+def tallied(task: Task, done: Done) -> list[tuple[str, str, str]]:
+    """Name, key and URI of the histograms of a task's slices."""
+    return [
+        (name, record.key, record.uri(HISTOGRAMS))
+        for name in sorted(done.scores)
+        for record in done.of(name, task)
+        if has(record, HISTOGRAMS)
+    ]

@@ -1,0 +1,453 @@
+"""The curate stage: rows → the same files with fewer rows, every dropped row with its evidence.
+
+ 1  keys of slices, scores of slices, the index of benchmarks
+ 2  groups of equal keys; scores that need that index
+ 3  what exact deduplication found, by task
+4–10 near deduplication (:mod:`components.curate.near.core`)
+11  decisions by task: no text is read
+12  the kept rows, by task
+13  attributes of kept rows, by task; counts of some tasks
+14  counts of all tasks, and the texts of samples
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from components.curate import exact, inputs, stored_index, totals
+from components.curate.asked import Done, asked, hiding, is_wanted, tallied
+from components.curate.config import CurateConfig
+from components.curate.decide import REMOVED, TALLY, Decide, Decided
+from components.curate.decontaminate import index as leaks
+from components.curate.decontaminate.index import LeakPlan
+from components.curate.exact import ExactFound, ExactInput, Keying, KeysRead, ReadKeys
+from components.curate.found import DroppedRows, Place
+from components.curate.inputs import Rows, Task
+from components.curate.near import core as near
+from components.curate.near.given import NearFound, NearInput, NearSlice, NothingDropped
+from components.curate.outcome import by_source, costs_of, data_of, say
+from components.curate.report.page import report_of
+from components.curate.report.rates import removal_rates
+from components.curate.rules import OPERATIONS
+from components.curate.scorer import Score, Scorer
+from components.curate.settings import Settings
+from components.curate.stored_index import StoredIndex
+from components.curate.totals import Summarise
+from components.curate.write import CutAttributes, WriteRows, Written
+from pairmill.engine import conditions
+from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import UsageError
+from pairmill.report.model import Report
+
+_NEAR_ROUNDS: Final = 7
+# The last rounds, counted from the end.
+_DECIDE, _WRITE, _BESIDE, _SUMMARY = -4, -3, -2, -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class CuratePlan(StagePlan["Sequence[Place]"]):
+    """What is read.
+
+    Args:
+        rows: the row files in rank order.
+        settings: of all operations.
+        scorers: what looks at each row by itself, besides decontamination.
+        leaks: the benchmarks.
+        index: of an earlier run; None without.
+        write_index: whether a new index is written.
+        done: known after the last round.
+    """
+
+    rows: Rows
+    settings: Settings
+    scorers: list[Scorer]
+    leaks: LeakPlan
+    index: StoredIndex | None
+    write_index: bool
+    done: Done | None = None
+
+    @property
+    def training(self) -> list[Task]:
+        """The tasks whose rows can be dropped."""
+        return [task for task in self.rows.tasks if not task.held_out]
+
+    def of(self, task: Task) -> Settings:
+        """The settings of a task."""
+        return self.settings.variants[task.variant]
+
+
+class Curate(Stage[CurateConfig, CuratePlan]):
+    """Find, decide, write."""
+
+    name: ClassVar[str] = "curate"
+    output_in_list: ClassVar[bool] = True
+    version: ClassVar[int] = 1
+    config = CurateConfig
+
+    def given(self, config: CurateConfig) -> GivenResult | None:
+        if config.tokenized:
+            return GivenResult("tokenized")
+        option = "profile" if config.profile == "data_io" else "curate_config" if _all_off(config) else ""
+        if not option:
+            return None
+        from pairmill.formats import given
+
+        places = given.list_of(config.rows, "rows")
+        found = [given.rows_at(uri, check=False, count=True) for uri in places]
+        counts = [one.rows for one in found if one.rows is not None]
+        return GivenResult(
+            option,
+            # The places as they were given, so that tasks have the names that they have where something is asked.
+            tuple(places),
+            sum(one.files for one in found),
+            sum(one.size for one in found),
+            sum(counts) if len(counts) == len(found) else None,
+        )
+
+    def plan(self, config: CurateConfig) -> CuratePlan:
+        settings = config.settings
+        rows = inputs.discover(config.rows, settings, verify=config.verify, longest=config.max_record_bytes)
+        scorers = _scorers(settings, config)
+        _refuse_unknown_attributes(settings, scorers, rows)
+        plan = _leaks(settings, config)
+        index = stored_index.read(config.index, Keying.of(settings)) if config.index else None
+        refs = [*rows.found.refs, *plan.refs]
+        if index is not None:
+            refs.append(InputRef("index", index.fingerprint))
+        write_index = config.write_index or settings.write_index
+        places = [*(index.places if index is not None else ()), *_places(rows)]
+        return CuratePlan(
+            inputs=refs,
+            rows_expected=rows.found.rows,
+            build_context=lambda: places,
+            says={
+                "settings": settings.said(),
+                "scorers": [[one.name, one.identity()] for one in scorers],
+                "leaks": plan.key,
+                "write_index": write_index,
+            },
+            rows=rows,
+            settings=settings,
+            scorers=scorers,
+            leaks=plan,
+            index=index,
+            write_index=write_index,
+        )
+
+    def rounds(
+        self, config: CurateConfig, plan: CuratePlan
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], CuratePlan]:
+        # Each part forgets its shards when it returns: there may be a hundred thousand of them.
+        rows_of, found, built, scores = yield from _looked(plan)
+        near_found = yield from _compared(plan, rows_of, found)
+        done = Done(found, near_found, built, scores)
+        decided = yield [
+            Decide.of(
+                task.name,
+                task.source,
+                sum(rows_of[one.number] for one in task.slices),
+                asked(plan.of(task), task, done),
+                report_all=plan.settings.report_all,
+            )
+            for task in plan.training
+        ]
+        made = [record.read(Decided) for record in decided]
+        total = Ledger.sum(Ledger(one.rows, one.kept, dropped=one.dropped) for one in made)
+        totals.refuse_nothing_kept(total.rows_in, total.rows_kept, total.dropped, config.curate_config, config.rows)
+        by_task = {task.name: (record, one) for task, record, one in zip(plan.training, decided, made, strict=True)}
+        written = yield [self._write(plan, task, by_task.get(task.name), config) for task in plan.rows.tasks]
+        summed = yield from _beside(plan, by_task, written, done)
+        files = {task.name: task.file for task in plan.rows.tasks}
+        redact = any(one.pii.mode != "off" for one in plan.settings.variants)
+        yield [Summarise.of(summed, files, plan.leaks, redact=redact, longest=config.max_record_bytes)]
+        return replace(plan, done=done, build_context=lambda: plan.context)
+
+    def _write(
+        self, plan: CuratePlan, task: Task, known: tuple[ShardRecord, Decided] | None, config: CurateConfig
+    ) -> WriteRows:
+        names = {scorer.name for scorer in plan.scorers if is_wanted(plan.of(task), scorer)}
+        beside = {name: file for name, file in task.beside.items() if name not in names or task.held_out}
+        if known is None:
+            return WriteRows.of(task.file, task.path, beside, longest=config.max_record_bytes)
+        record, decided = known
+        redacts = plan.of(task).pii.mode == "redact" and not plan.settings.report_all
+        pii = [one.identity() for one in plan.scorers if one.operation == "pii"]
+        return WriteRows.of(
+            task.file,
+            task.path,
+            beside,
+            removed=record.uri(REMOVED),
+            digest=decided.digest,
+            dropped=decided.dropped,
+            redact=content_key(pii) if redacts else "",
+            longest=config.max_record_bytes,
+        )
+
+    def ledger(self, plan: CuratePlan, rounds: Rounds) -> Ledger:
+        """That of the round that writes rows: the others count none."""
+        return Ledger.sum(record.ledger for record in rounds[_WRITE])
+
+    def parts(self, plan: CuratePlan, rounds: Rounds) -> dict[str, Ledger]:
+        return {record.name.removeprefix("write "): record.ledger for record in rounds[_WRITE]}
+
+    def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        assert plan.done is not None
+        for record in rounds[_WRITE]:
+            for file in record.files:
+                out.link(record.folder, file)
+        for record in (*rounds[_DECIDE], *rounds[_BESIDE]):
+            for file in record.files:
+                if file.sha256:  # what only a later round reads has none
+                    out.link(record.folder, file)
+        if plan.write_index:
+            index = plan.index
+            places = [*(index.places if index is not None else ()), *_places(plan.rows)]
+            stored_index.write(out, Keying.of(plan.settings), places, plan.done.exact, plan.done.near)
+        tally, histograms = totals.summary_of(rounds[_SUMMARY][0].uri(totals.SUMMARY))
+        decided = [record.read(Decided) for record in rounds[_DECIDE]]
+        sources = by_source((task.source, one) for task, one in zip(plan.training, decided, strict=True))
+        costs = costs_of(plan.rows, plan.done, rounds)
+        data = data_of(plan.settings, sources, tally, histograms, leaks.items(plan.done.leaks), costs)
+        held_out = {
+            task.path: record.ledger.rows_in
+            for task, record in zip(plan.rows.tasks, rounds[_WRITE], strict=True)
+            if task.held_out
+        }
+        say(self.ledger(plan, rounds), rounds, out.folder)
+        return {
+            **data,
+            **({"held_out": held_out} if held_out else {}),
+            **conditions.to_data(plan.rows.found.conditions),
+        }
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        tasks = len([name for name in manifest.tasks() if not name.startswith(HELD_OUT)])
+        return {**removal_rates(manifest.data), "tasks": tasks}
+
+    def report(self, manifest: Manifest) -> Report:
+        return report_of(manifest)
+
+
+def _looked(
+    plan: CuratePlan,
+) -> Generator[
+    Sequence[Shard[Any]],
+    list[ShardRecord],
+    tuple[list[int], ExactFound, list[ShardRecord], dict[str, dict[int, ShardRecord]]],
+]:
+    """Rounds 1 to 3: rows of slices, equal rows, records of the index of benchmarks, and of scores."""
+    keying, scores, number = Keying.of(plan.settings), _Scores(plan), len(plan.rows.slices)
+    first = yield [
+        *(ReadKeys.of(one, keying) for one in plan.rows.slices),
+        *scores.shards(plan.scorers),
+        *leaks.shards(plan.leaks),
+    ]
+    read, built = first[:number], first[number + scores.asked :]
+    scores.take(first[number : number + scores.asked])
+    # Decontamination waits for its index; its shards share the round of exact deduplication.
+    leak = leaks.scorer(plan.leaks, built)
+    late = scores.shards([leak] if leak is not None else [])
+    equal = exact.rounds(_exact_input(plan, keying, read))
+    groups = next(equal)
+    second = yield [*groups, *late]
+    scores.take(second[len(groups) :])
+    third = yield equal.send(second[: len(groups)])
+    found = _end(equal, third)
+    return [record.read(KeysRead).rows for record in read], found, built, scores.records
+
+
+def _compared(
+    plan: CuratePlan, rows_of: Sequence[int], found: ExactFound
+) -> Generator[Sequence[Shard[Any]], list[ShardRecord], NearFound]:
+    """Rounds 4 to 9: near deduplication."""
+    slices = _near_slices(plan, rows_of, found)
+    if not slices:
+        for _ in range(_NEAR_ROUNDS):
+            yield []
+        return NearFound({}, {})
+    settings = plan.settings
+    given = NearInput(
+        settings.near,
+        slices,
+        settings.same_condition_only,
+        settings.prefer == "longest_response",
+        [plan.index.near] if plan.index is not None else [],
+        plan.write_index,
+    )
+    return (yield from near.rounds(given))
+
+
+def _beside(
+    plan: CuratePlan,
+    decided: Mapping[str, tuple[ShardRecord, Decided]],
+    written: Sequence[ShardRecord],
+    done: Done,
+) -> Generator[Sequence[Shard[Any]], list[ShardRecord], list[ShardRecord]]:
+    """Round 12: attributes, and counts of groups of tasks, whose records are returned."""
+    cut = [
+        one
+        for task, record in zip(plan.rows.tasks, written, strict=True)
+        if not task.held_out
+        if (one := _attributes(task, *decided[task.name], record.read(Written).groups, done)) is not None
+    ]
+    records = [(task, decided[task.name][0]) for task in plan.training]
+    tallies = list(totals.groups([(one.key, one.uri(TALLY), tallied(task, done)) for task, one in records]))
+    last = yield [*cut, *tallies]
+    return last[len(cut) :]
+
+
+def _attributes(
+    task: Task, record: ShardRecord, decided: Decided, groups: Sequence[int], done: Done
+) -> CutAttributes | None:
+    made = {name: one for name, one in done.columns(task).items() if done.of(name, task)}
+    if not made:
+        return None
+    return CutAttributes.of(
+        task.name,
+        decided.rows,
+        {name: column for name, (column, _) in made.items()},
+        [[name, keys] for name, (_, keys) in sorted(made.items())],
+        removed=record.uri(REMOVED),
+        digest=decided.digest,
+        groups=groups,
+        size=task.file.size,
+    )
+
+
+class _Scores:
+    """The shards that score slices of training tasks, and their records.
+
+    Attributes:
+        asked: shards of the last call of ``shards``.
+        records: by scorer's name and number of the slice.
+    """
+
+    def __init__(self, plan: CuratePlan) -> None:
+        self._plan = plan
+        self._wanted: list[tuple[str, int]] = []
+        self.records: dict[str, dict[int, ShardRecord]] = {}
+
+    @property
+    def asked(self) -> int:
+        return len(self._wanted)
+
+    def shards(self, scorers: Iterable[Scorer]) -> list[Shard[Any]]:
+        """Those of scorers whose operation is not off for the task."""
+        made: list[Shard[Any]] = []
+        self._wanted = []
+        for scorer in scorers:
+            for task in self._plan.training:
+                if is_wanted(self._plan.of(task), scorer):
+                    for one in task.slices:
+                        made.append(Score.of(one, scorer))
+                        self._wanted.append((scorer.name, one.number))
+        return made
+
+    def take(self, records: Sequence[ShardRecord]) -> None:
+        """The records of those shards."""
+        for (name, number), record in zip(self._wanted, records, strict=True):
+            self.records.setdefault(name, {})[number] = record
+
+
+def _all_off(config: CurateConfig) -> bool:
+    settings = config.settings
+    return all(
+        one.mode_of(operation) == "off" or (operation == "filter" and not one.filter.rules)
+        for one in settings.variants
+        for operation in OPERATIONS
+    )
+
+
+def _leaks(settings: Settings, config: CurateConfig) -> LeakPlan:
+    """The benchmarks, unless no task is compared with them."""
+    wanted = [one.decontaminate for one in settings.variants if one.decontaminate.mode != "off"]
+    if not wanted:
+        return LeakPlan()
+    return leaks.planned(wanted[0], root=config.root, raw=config.raw, verify=config.verify)
+
+
+def _scorers(settings: Settings, config: CurateConfig) -> list[Scorer]:
+    found: list[Scorer] = []
+    for operation in ("heuristics", "language", "perplexity", "pii"):
+        if any(one.mode_of(operation) != "off" for one in settings.variants):
+            own = getattr(settings, operation)
+            variants = [one.heuristics for one in settings.variants]
+            found += own.scorers(config.root, variants) if own is settings.heuristics else own.scorers(config.root)
+    for at, one in enumerate(settings.classifiers):
+        if any(variant.classifiers[at].mode != "off" for variant in settings.variants):
+            found += one.scorers(config.root)
+    return found
+
+
+def _refuse_unknown_attributes(settings: Settings, scorers: Sequence[Scorer], rows: Rows) -> None:
+    """Raise UsageError for a filter of an attribute that no operation makes and no file has."""
+    known = {scorer.name: scorer.types() for scorer in scorers}
+    given = {name for task in rows.tasks for name in task.beside}
+    for variant in settings.variants:
+        for rule in variant.filter.rules if variant.filter.mode != "off" else ():
+            operation, _, column = rule.attribute.partition(".")
+            if operation in known and column not in known[operation]:
+                raise UsageError(
+                    f"{operation} has no attribute {column!r}",
+                    where=f"filter rule {rule.name}",
+                    got=rule.attribute,
+                    expected=", ".join(known[operation]),
+                )
+            if operation not in known and operation not in given:
+                raise UsageError(
+                    f"no operation {operation!r} makes attributes here",
+                    where=f"filter rule {rule.name}",
+                    got=rule.attribute,
+                    expected=f"one of {', '.join(sorted({*known, *given})) or 'none'}",
+                    hint="set the mode of that operation to report",
+                )
+
+
+def _places(rows: Rows) -> list[Place]:
+    return [Place(one.task, one.part.first) for one in rows.slices]
+
+
+def _exact_input(plan: CuratePlan, keying: Keying, records: Sequence[ShardRecord]) -> ExactInput:
+    index = plan.index
+    return ExactInput(
+        plan.settings,
+        keying,
+        plan.rows.slices,
+        records,
+        index.files if index is not None else (),
+        len(index.places) if index is not None else 0,
+        index.fingerprint if index is not None else "",
+        plan.write_index,
+    )
+
+
+def _end(generator: Generator[Any, list[ShardRecord], ExactFound], records: list[ShardRecord]) -> ExactFound:
+    try:
+        generator.send(records)
+    except StopIteration as end:
+        found: ExactFound = end.value
+        return found
+    raise AssertionError("exact deduplication has more rounds than it had")
+
+
+def _near_slices(plan: CuratePlan, rows_of: Sequence[int], found: ExactFound) -> list[NearSlice]:
+    """The slices that near deduplication looks at; held-out ones only if there are others."""
+    made = []
+    for task in plan.rows.tasks:
+        settings = plan.of(task)
+        if settings.near.mode == "off":
+            continue
+        stored = found.tasks.get(task.name)
+        rules = hiding(settings)
+        for one in task.slices:
+            dropped: DroppedRows | NothingDropped = NothingDropped()
+            if stored is not None and any(rule in stored.rows for rule in rules):
+                dropped = DroppedRows.of(stored, rules, one.part.first, rows_of[one.number])
+            key = content_key(list(one.identity))
+            made.append(NearSlice(one.part, rows_of[one.number], key, one.fixed, dropped))
+    return made if any(not one.fixed for one in made) else []

@@ -1,0 +1,185 @@
+"""What operations that compare rows with each other have found, for each task: which row repeats which."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.writer import Writer
+from pairmill.formats import decisions
+
+DROP: Final = np.dtype([("row", "<u8"), ("other", "<u8"), ("rule", "u1"), ("score_i", "<f4"), ("score_r", "<f4")])
+"""A row, the kept row that it repeats, the number of the rule, and the scores of both fields (NaN = none)."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The decisions on a task's rows: an Arrow file.
+
+    Args:
+        uri: of the file.
+        key: digest of its bytes.
+        rows: of each rule that has some, the digest of which rows it finds.
+    """
+
+    uri: str
+    key: str
+    rows: Mapping[str, str]
+
+    def read(self) -> pa.Table:
+        """The decisions by ordinal, with the action ``drop``."""
+        with storage.store_for(self.uri).open(self.uri) as file:
+            return pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
+
+
+@dataclass(frozen=True)
+class DroppedRows:
+    """The rows of a slice that exact deduplication finds: near deduplication does not look at them.
+
+    Args:
+        key: of the decisions, and where the slice is in the task.
+        decisions: of the task.
+        rules: whose rows are meant.
+        first: ordinal of the slice's first row.
+        count: rows of the slice.
+    """
+
+    key: str
+    decisions: Stored
+    rules: tuple[str, ...]
+    first: int
+    count: int
+
+    @classmethod
+    def of(cls, stored: Stored, rules: Sequence[str], first: int, count: int) -> DroppedRows:
+        """The rows of a slice."""
+        # Which row they repeat changes nothing here.
+        which = {rule: stored.rows[rule] for rule in rules if rule in stored.rows}
+        return cls(content_key(which, first, count), stored, tuple(which), first, count)
+
+    def rows(self) -> NDArray[np.uint32]:
+        """Their numbers in the slice, ascending."""
+        table = self.decisions.read()
+        wanted = np.isin(np.array(table["rule"].to_pylist(), object), list(self.rules))
+        ordinals = np.unique(table["ordinal"].to_numpy()[wanted].astype(np.int64)) - self.first
+        found: NDArray[np.uint32] = ordinals[(ordinals >= 0) & (ordinals < self.count)].astype(np.uint32)
+        return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a number in a row's id means: the task, and the ordinal of the slice's first row."""
+
+    task: str
+    first: int
+
+
+@dataclass
+class Split:
+    """The data of a record: by task the file of its decisions, and its digests as :class:`Stored` has them."""
+
+    tasks: dict[str, tuple[str, str, dict[str, str]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SplitShard(Shard["Sequence[Place]"]):
+    """The decisions on the rows of some tasks.
+
+    Args:
+        parts: of each file of findings its URI, and the findings [start, stop) of these tasks.
+        rules: names by number.
+    """
+
+    parts: tuple[tuple[str, int, int], ...]
+    rules: tuple[str, ...]
+
+    def run(self, context: Sequence[Place], out: Writer) -> ShardResult:
+        found = np.concatenate([np.empty(0, DROP), *(_read(*part) for part in self.parts)])
+        # By row, then by rule: the first rule of a row is the first that is asked.
+        found = found[np.lexsort((found["rule"], found["row"]))]
+        numbers = (found["row"] >> np.uint64(32)).astype(np.int64)
+        data = Split()
+        start = 0
+        while start < len(found):
+            task = context[numbers[start]].task
+            stop = start
+            while stop < len(found) and context[numbers[stop]].task == task:
+                stop = int(np.searchsorted(numbers, numbers[stop], side="right"))
+            sink = pa.BufferOutputStream()
+            table = table_of(found[start:stop], context, self.rules)
+            with pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+            written = sink.getvalue().to_pybytes()
+            path = f"{len(data.tasks):05}"
+            with out.create(path, scratch=True) as local:
+                local.write_bytes(written)
+            rows = _rows_by_rule(table, self.rules)
+            data.tasks[task] = (path, hashlib.sha256(written).hexdigest(), rows)
+            start = stop
+        return ShardResult(Ledger(), asdict(data))
+
+
+def _rows_by_rule(table: pa.Table, rules: Sequence[str]) -> dict[str, str]:
+    names, codes = decisions.names_of(table["rule"])
+    ordinals = table["ordinal"].to_numpy()
+    found = {}
+    for rule in rules:
+        mine = ordinals[codes == names.index(rule)] if rule in names else ordinals[:0]
+        if len(mine):
+            found[rule] = hashlib.sha256(np.unique(mine).tobytes()).hexdigest()
+    return found
+
+
+def stored(records: Sequence[ShardRecord]) -> dict[str, Stored]:
+    """Where the decisions are, by task, as these records of SplitShard say."""
+    return {
+        task: Stored(record.uri(path), digest, rows)
+        for record in records
+        for task, (path, digest, rows) in record.read(Split).tasks.items()
+    }
+
+
+def table_of(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> pa.Table:
+    """Findings as decisions."""
+    ordinals, _ = _named(found["row"], places)
+    others, tasks = _named(found["other"], places)
+    return decisions.table_of(
+        {
+            "ordinal": ordinals,
+            "rule": pa.DictionaryArray.from_arrays(pa.array(found["rule"].astype(np.int32)), pa.array(list(rules))),
+            "action": pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(found), np.int32)), pa.array(["drop"])),
+            "other_task": tasks,
+            "other_ordinal": others,
+            "score_i": pa.array(found["score_i"].copy(), from_pandas=True),
+            "score_r": pa.array(found["score_r"].copy(), from_pandas=True),
+        },
+        len(found),
+    )
+
+
+def _named(ids: NDArray[np.uint64], places: Sequence[Place]) -> tuple[NDArray[np.uint32], pa.Array]:
+    """The ordinals of rows, and the names of their tasks."""
+    numbers, at = np.unique((ids >> np.uint64(32)).astype(np.int64), return_inverse=True)
+    firsts = np.array([places[number].first for number in numbers], np.uint64)
+    names: dict[str, int] = {}
+    codes = np.array([names.setdefault(places[number].task, len(names)) for number in numbers], np.int32)
+    ordinals = (ids & np.uint64(0xFFFFFFFF)) + firsts[at] if len(ids) else ids
+    return ordinals.astype(np.uint32), pa.DictionaryArray.from_arrays(
+        pa.array(codes[at] if len(ids) else np.empty(0, np.int32)), pa.array(list(names), pa.string())
+    )
+
+
+def _read(uri: str, start: int, stop: int) -> NDArray[Any]:
+    with storage.store_for(uri).open(uri) as file:
+        file.seek(start * DROP.itemsize)
+        found: NDArray[Any] = np.frombuffer(file.read((stop - start) * DROP.itemsize), DROP)
+    return found

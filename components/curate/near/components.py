@@ -1,0 +1,174 @@
+"""Round 3: rows that edges join, directly or not, and the group in which they are compared."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.curate.near import ranks
+from components.curate.near.sign import ROW
+from components.curate.near.stored import Range, RunWriter
+from components.curate.near.union import Components, Marked
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.writer import Writer
+
+MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
+MEMBER = np.dtype([("at", "<u4"), ("group", "<u4")])
+"""A row of a component: its place among the signed rows of its slice, and its group."""
+EDGE = np.dtype([("low", "<u8"), ("high", "<u8")])
+"""Two ranks."""
+# Edges that are looked at together, and rows of a slice.
+_EDGES = 1 << 20
+_ROWS = 1 << 20
+
+
+@dataclass
+class Grouped:
+    """What a :class:`Join` shard has made.
+
+    Args:
+        groups: how many.
+        sizes: bytes of the sketches of each group.
+        slices: of each slice that has members: its place, the first of its MEMBERS, their number, and a digest of them.
+        edges: where each run of EDGES begins.
+        families: where each run of FAMILIES begins.
+        rows: members.
+        components: how many.
+        largest: rows of the largest component.
+    """
+
+    groups: int
+    sizes: list[int]
+    slices: list[tuple[int, int, int, str]]
+    edges: list[int]
+    families: list[int]
+    rows: int
+    components: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class Join(Shard[object]):
+    """Finds the components, and deals them into groups.
+
+    Memory: a bit for every row, and some 30 bytes for each row that has an edge.
+
+    Args:
+        edges: of all partitions.
+        families: of all partitions.
+        rows: the table of signed rows of each slice.
+        bases: the number of each slice's first row, and one past the last row.
+        group_size: bytes of the sketches and edges of a group; a component alone may have more.
+    """
+
+    edges: tuple[Range, ...]
+    families: tuple[Range, ...]
+    rows: tuple[Range, ...]
+    bases: tuple[int, ...]
+    group_size: int
+
+    def run(self, context: object, out: Writer) -> ShardResult:
+        marked = Marked(self.bases[-1])
+        for edge in self._all():
+            marked.add(ranks.numbers(edge["low"]))
+            marked.add(ranks.numbers(edge["high"]))
+        joined = Components(len(marked))
+        weights = np.zeros(len(marked), np.int64)
+        for edge in self._all():
+            low, high = (marked.rank(ranks.numbers(edge[name])) for name in ("low", "high"))
+            joined.join(low, high)
+            np.add.at(weights, low, EDGE.itemsize)
+        labels = joined.labels()
+        made, group_of = self._members(marked, labels, weights, out)
+        made.edges = self._deal(EDGES, self.edges, made.groups, marked, group_of, out)
+        made.families = self._deal(FAMILIES, self.families, made.groups, marked, group_of, out)
+        return ShardResult(Ledger(), asdict(made))
+
+    def _all(self) -> Iterator[NDArray[Any]]:
+        yield from _blocks(self.edges)
+        yield from _blocks(self.families)
+
+    def _members(
+        self, marked: Marked, labels: NDArray[np.uint32], weights: NDArray[np.int64], out: Writer
+    ) -> tuple[Grouped, NDArray[np.uint32]]:
+        """Write MEMBERS; return the facts so far, and the group of each member, uint32 [members]."""
+        sizes = np.empty(len(labels), np.uint32)
+        for _, first, places, rows in self._slices(marked):
+            sizes[first : first + len(places)] = rows["size"]
+        # A component is known by its smallest member, so components are in rank order (or in that of numbers).
+        roots = np.flatnonzero(labels == np.arange(len(labels), dtype=np.uint32))
+        component = np.searchsorted(roots, labels).astype(np.uint32)
+        weights += sizes
+        weight = np.zeros(len(roots), np.int64)
+        np.add.at(weight, component, weights)
+        group = (np.cumsum(weight) - weight) // self.group_size
+        names, group = np.unique(group, return_inverse=True)
+        group_of = group.astype(np.uint32)[component]
+        group_sizes = np.zeros(len(names), np.int64)
+        np.add.at(group_sizes, group_of, sizes.astype(np.int64))
+        slices: list[tuple[int, int, int, str]] = []
+        with out.create(MEMBERS, scratch=True) as local, local.open("wb") as file:
+            for owner, first, places, _ in self._slices(marked, read=False):
+                members = np.empty(len(places), MEMBER)
+                members["at"], members["group"] = places, group_of[first : first + len(places)]
+                data = members.view(np.uint8).data
+                file.write(data)
+                slices.append((owner, first, len(places), hashlib.sha256(data).hexdigest()[:32]))
+        largest = int(np.bincount(component).max(initial=0)) if len(component) else 0
+        found = Grouped(len(names), group_sizes.tolist(), slices, [], [], len(labels), len(roots), largest)
+        return found, group_of
+
+    def _slices(
+        self, marked: Marked, *, read: bool = True
+    ) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[Any]]]:
+        """The slices with members: place, first member, places of its members among its signed rows, and their ROWs."""
+        first = 0
+        for owner, table in enumerate(self.rows):
+            places = marked.between(self.bases[owner], self.bases[owner + 1]) - self.bases[owner]
+            if len(places):
+                rows = _chosen(table, places) if read else np.empty(0, ROW)
+                yield owner, first, places, rows
+                first += len(places)
+
+    def _deal(
+        self,
+        path: str,
+        pairs: tuple[Range, ...],
+        groups: int,
+        marked: Marked,
+        group_of: NDArray[np.uint32],
+        out: Writer,
+    ) -> list[int]:
+        """Write pairs by group; return where each run begins."""
+        with out.create(path, scratch=True) as local, local.open("wb") as file:
+            runs = RunWriter(file, groups)
+            for block in _blocks(pairs):
+                group = group_of[marked.rank(ranks.numbers(block["low"]))]
+                order = np.argsort(group.astype(np.uint16) if groups <= 1 << 16 else group, kind="stable")
+                runs.write(group[order], block[order])
+        return runs.starts
+
+
+def _blocks(pairs: tuple[Range, ...]) -> Iterator[NDArray[Any]]:
+    for one in pairs:
+        for data in one.blocks(_EDGES * EDGE.itemsize):
+            yield np.frombuffer(data, EDGE)
+
+
+def _chosen(table: Range, places: NDArray[np.int64]) -> NDArray[Any]:
+    """The ROWs at these places of a slice's table."""
+    found = np.empty(len(places), ROW)
+    width = ROW.itemsize
+    for start in range(0, table.size // width, _ROWS):
+        first, stop = np.searchsorted(places, (start, start + _ROWS))
+        if first < stop:
+            size = min(_ROWS * width, table.size - start * width)
+            block = Range(table.uri, table.start + start * width, size).array(ROW)
+            found[first:stop] = block[places[first:stop] - start]
+    return found

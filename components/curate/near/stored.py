@@ -1,0 +1,213 @@
+"""Arrays in scratch files, of which a later round reads ranges.
+
+A *run* is a table, uint64 [parts + 1], and then the bytes of each part; the table has their ends, from the end of the
+table on. A file has one or more runs, one after another. So a shard writes what it has for every part of a later round
+to one file, and the shard of a part reads one range of each run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.errors import StorageError
+from pairmill.storage.base import translated
+
+# Ranges of a bucket that are read at the same time; each takes 10 to 100 ms.
+_AT_ONCE = 16
+_ENTRY = 8
+# Bytes that are copied with one index of them.
+_COPIED = 1 << 20
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes ``[start, start + size)`` of an object."""
+
+    uri: str
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """The bytes, with one request.
+
+        Raises:
+            StorageError: the object is shorter.
+        """
+        if not self.size:
+            return b""
+        store = storage.store_for(self.uri)
+        file = store.file(self.uri)
+        if file is None:
+            data = store.read_range(self.uri, self.start, self.size)
+        else:
+            data = _read_file(file, self.start, self.size)
+        if len(data) != self.size:
+            raise StorageError(
+                "a scratch file is shorter than its record says",
+                where=self.uri,
+                got=f"{self.start + len(data)} bytes",
+                expected=f"{self.start + self.size} or more",
+                hint="run the same command with verify=true, which makes damaged files again",
+            )
+        return data
+
+    def array(self, kind: np.dtype[Any]) -> NDArray[Any]:
+        """The bytes as an array, read-only."""
+        return np.frombuffer(self.read(), kind)
+
+    def blocks(self, size: int) -> Iterator[bytes]:
+        """The bytes in blocks of ``size``; the last may be smaller."""
+        for start in range(0, self.size, size):
+            yield Range(self.uri, self.start + start, min(size, self.size - start)).read()
+
+
+def read_all(ranges: Sequence[Range]) -> Iterator[bytes]:
+    """The bytes of each range, in order; of a bucket several at once."""
+    if len(ranges) < 2 or storage.scheme(ranges[0].uri) == "file":
+        for one in ranges:
+            yield one.read()
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # Not all at once: what is read and not yet taken is held.
+        for start in range(0, len(ranges), _AT_ONCE):
+            yield from pool.map(Range.read, ranges[start : start + _AT_ONCE])
+
+
+def _read_file(path: Path, start: int, size: int) -> bytes:
+    with translated(str(path)):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            data = os.pread(handle, size, start)
+            while len(data) < size:  # one call reads 2 GiB at most
+                more = os.pread(handle, size - len(data), start + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            os.close(handle)
+
+
+class RunWriter:
+    """Writes runs to an open file.
+
+    Args:
+        file: the caller closes it.
+        parts: of each run.
+        at: bytes that the file has.
+    """
+
+    def __init__(self, file: BinaryIO, parts: int, at: int = 0) -> None:
+        self.starts: list[int] = []
+        """Where each run begins; the shard's record keeps it."""
+        self._file, self._parts, self._at = file, parts, at
+
+    def write(self, part: NDArray[np.integer[Any]], rows: NDArray[Any]) -> None:
+        """Append a run of rows.
+
+        Args:
+            part: of each row, [n], ascending.
+            rows: of any dtype, [n].
+        """
+        counts = np.bincount(part.astype(np.int64, copy=False), minlength=self._parts)
+        self.write_bytes(counts * rows.itemsize, [rows])
+
+    def write_bytes(self, sizes: NDArray[np.integer[Any]], blocks: Iterable[NDArray[Any]]) -> None:
+        """Append a run of parts of these sizes in bytes, int [parts], whose bytes are these arrays'."""
+        table = np.zeros(self._parts + 1, np.uint64)
+        np.cumsum(sizes, out=table[1:])
+        if not table[-1]:
+            return
+        self.starts.append(self._at)
+        self._file.write(table.view(np.uint8).data)
+        for block in blocks:
+            self._file.write(np.ascontiguousarray(block).view(np.uint8).data)
+        self._at += table.nbytes + int(table[-1])
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run is.
+
+    Args:
+        uri: of its file.
+        start: its first byte.
+        owner: number of the slice that it is of.
+    """
+
+    uri: str
+    start: int
+    owner: int = 0
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of several shards.
+
+    Args:
+        parts: of each run.
+        runs: in rank order.
+    """
+
+    parts: int
+    runs: tuple[Run, ...]
+
+    def ranges(self, part: int) -> tuple[list[Run], list[Range]]:
+        """The runs that have something of a part, and where that is; one small request a run."""
+        tables = read_all([Range(run.uri, run.start + _ENTRY * part, 2 * _ENTRY) for run in self.runs])
+        found, ranges = [], []
+        for run, table in zip(self.runs, tables, strict=True):
+            start, stop = np.frombuffer(table, np.uint64).tolist()
+            if stop > start:
+                found.append(run)
+                ranges.append(Range(run.uri, run.start + _ENTRY * (self.parts + 1) + start, stop - start))
+        return found, ranges
+
+    def rows(self, part: int, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+        """The rows of a part, and the owner of each, uint32 [n]; one request a run, and one for its table."""
+        found, ranges = self.ranges(part)
+        rows = np.empty(sum(one.size for one in ranges) // kind.itemsize, kind)
+        raw, at = rows.view(np.uint8), 0
+        for one, data in zip(ranges, read_all(ranges), strict=True):
+            raw[at : at + one.size] = np.frombuffer(data, np.uint8)
+            at += one.size
+        counts = [one.size // kind.itemsize for one in ranges]
+        return rows, np.repeat(np.array([run.owner for run in found], np.uint32), counts)
+
+
+def segments(data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Copy segments of a byte array, one after another.
+
+    Args:
+        data: uint8.
+        starts: of the segments, int64 [n].
+        sizes: of the segments, int64 [n].
+    """
+    ends = np.cumsum(sizes)
+    found = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    if not len(found):
+        return found
+    # The index takes 8 bytes for each byte of the data, so it is made for few at a time.
+    cuts = np.searchsorted(ends, np.arange(0, len(found), _COPIED), side="left").tolist()
+    for first, stop in zip(cuts, [*cuts[1:], len(sizes)], strict=True):
+        if first == stop:
+            continue
+        some = sizes[first:stop]
+        total = int(some.sum())
+        if stop - first == 1:
+            found[int(ends[first]) - total : int(ends[first])] = data[int(starts[first]) : int(starts[first]) + total]
+            continue
+        begin = int(ends[first] - some[0])
+        index = np.repeat(starts[first:stop] - (ends[first:stop] - some - begin), some)
+        index += np.arange(total)
+        np.take(data, index, out=found[begin : begin + total], mode="clip")
+    return found

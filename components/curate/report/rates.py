@@ -1,0 +1,33 @@
+"""Removal rates of a curated folder, for the metrics of its node in Kubeflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def removed_by_reason(data: Mapping[str, Any]) -> dict[str, int]:
+    """Rows of all sources that were dropped, by ledger reason.
+
+    Args:
+        data: of the manifest of a curated folder.
+    """
+    removed: dict[str, int] = {}
+    for source in data.get("sources", {}).values():
+        for reason, count in source.get("dropped", {}).items():
+            removed[reason] = removed.get(reason, 0) + count
+    return dict(sorted(removed.items(), key=lambda item: (-item[1], item[0])))
+
+
+def removal_rates(data: Mapping[str, Any]) -> dict[str, float]:
+    """The share of the rows that was dropped for each reason, 0 to 1, as ``<reason>_fraction``.
+
+    Reasons with a name of the user's after a colon (``heuristic:<rule>``) count together, so that the metrics of two
+    runs have the same names.
+    """
+    rows = sum(source.get("rows", 0) for source in data.get("sources", {}).values())
+    removed: dict[str, int] = {}
+    for reason, count in removed_by_reason(data).items():
+        family = reason.partition(":")[0]
+        removed[family] = removed.get(family, 0) + count
+    return {f"{name}_fraction": round(count / rows, 6) for name, count in sorted(removed.items()) if rows}

@@ -1,0 +1,284 @@
+"""``curate_config.yaml``: what the operations do, and for which tasks they do something else.
+
+Each operation's settings are a dataclass in its own room; here they are put together, read and applied to tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_type_hints
+
+from components.curate.decontaminate.settings import Decontaminate
+from components.curate.near.settings import NearSettings
+from components.curate.rules import OPERATIONS, Mode, Rule
+from components.curate.scores.classifiers import ClassifierSettings
+from components.curate.scores.heuristics import HeuristicsSettings
+from components.curate.scores.language import LanguageSettings
+from components.curate.scores.perplexity import PerplexitySettings
+from components.curate.scores.pii import PiiSettings
+from pairmill import storage
+from pairmill.errors import UsageError, did_you_mean
+from pairmill.formats.settings_file import Part, SettingsFile, render, to_json
+
+DEFAULT: Final = "curate_config.yaml"
+"""The default file, in the working directory. It is optional: without it every setting has its default."""
+
+HEAD: Final = """What curation does: duplicates, leaks of benchmarks and poor rows are found, shown and removed.
+mode: drop removes rows, report only counts and shows them, off does not look. A rule's name is in decisions,
+in the report and in the ledger. Which operation looks first: exact, near, decontaminate, heuristics, language,
+perplexity, classifiers, filter, pii. The first that drops a row owns it.
+Made by: python -m components.curate settings"""
+
+Prefer: TypeAlias = Literal["rank", "longest_response"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactSettings:
+    """Rows with equal texts.
+
+    Args:
+        mode: drop, report or off; off beats the three below.
+        form: compare with white space and Unicode made equal, or raw.
+        pair: rows with equal instruction and response: the best-ranked one stays.
+        instruction: rows with an equal instruction.
+        response: rows with an equal response: refusals, boilerplate.
+        max_responses_per_instruction: keep this many rows of one instruction, in place of instruction: above; null = no
+            limit.
+        max_instructions_per_response: keep this many rows of one response, in place of response: above; null = no
+            limit.
+    """
+
+    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "pair", "instruction", "response")
+
+    mode: Mode = "drop"
+    form: Literal["light", "raw"] = "light"
+    pair: Mode = "drop"
+    instruction: Mode = "report"
+    response: Mode = "report"
+    max_responses_per_instruction: int | None = None
+    max_instructions_per_response: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_responses_per_instruction", "max_instructions_per_response"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError("out of range", where=name, got=str(value), expected="1 or more, or null")
+
+    def cap(self, name: str) -> int | None:
+        """How many rows of one text of a field are kept; None = no limit."""
+        return self.max_responses_per_instruction if name == "instruction" else self.max_instructions_per_response
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterRule:
+    """Bounds of any attribute.
+
+    Args:
+        name: of the rule, in decisions and in the ledger.
+        attribute: <operation>.<column>, such as heuristics.r_url_ratio or source.date.
+        min: least value that is kept.
+        max: greatest value that is kept.
+        in_: values that are kept.
+        mode: of this rule; null = the filter's.
+    """
+
+    name: str
+    attribute: str
+    min: float | None = None
+    max: float | None = None
+    in_: list[str] | None = None
+    mode: Mode | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(one.isalnum() or one in "_-." for one in self.name):
+            raise UsageError("not a name", where="name", got=repr(self.name), expected="letters, digits, _, - and .")
+        operation, dot, column = self.attribute.partition(".")
+        if not (operation and dot and column):
+            raise UsageError(
+                "not an attribute", where="attribute", got=repr(self.attribute), expected="<operation>.<column>"
+            )
+        if self.min is None and self.max is None and self.in_ is None:
+            raise UsageError("the rule has no bound", where="", expected="min, max or in")
+
+    def rule(self) -> Rule:
+        """The same as a rule."""
+        return Rule(self.name, self.attribute, self.min, self.max, None if self.in_ is None else tuple(self.in_))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterSettings:
+    """Bounds of attributes of any operation.
+
+    Args:
+        mode: drop, report or off.
+        rules: items {name, attribute: <operation>.<column>, min, max, in, mode}.
+    """
+
+    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "rules")
+
+    mode: Mode = "report"
+    rules: list[FilterRule] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.rules]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError("two rules have one name", where="rules", got=name, expected="a name of its own")
+
+
+@dataclass(frozen=True)
+class Override:
+    """What is different for tasks whose names begin with ``prefix``: settings of operations by name."""
+
+    prefix: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All of the file.
+
+    Args:
+        source_priority: beginnings of task names, best first; of duplicates the best stays.
+        prefer: which duplicate stays: rank, or longest_response and then rank.
+        same_condition_only: rows with different conditions are never duplicates.
+        report_all: drop nothing, and let every operation look at every row.
+        write_index: write index/ for the index= of a later run.
+        exact: equal texts.
+        near: near duplicates of pairs and documents.
+        decontaminate: rows that leak a benchmark.
+        heuristics: metrics of texts with bounds.
+        language: language identification.
+        perplexity: perplexity by a KenLM model.
+        classifiers: items of docs/curation.md: quality, toxicity, domain.
+        filter: bounds of any attribute.
+        pii: e-mail addresses, card and phone numbers, IP addresses.
+        overrides: items {prefix: web, near: report, heuristics: {…}}: the first whose prefix a task has.
+    """
+
+    source_priority: list[str] = field(default_factory=list)
+    prefer: Prefer = "rank"
+    same_condition_only: bool = False
+    report_all: bool = False
+    write_index: bool = False
+    exact: ExactSettings = field(default_factory=ExactSettings)
+    near: NearSettings = field(default_factory=NearSettings)
+    decontaminate: Decontaminate = field(default_factory=Decontaminate)
+    heuristics: HeuristicsSettings = field(default_factory=HeuristicsSettings)
+    language: LanguageSettings = field(default_factory=LanguageSettings)
+    perplexity: PerplexitySettings = field(default_factory=PerplexitySettings)
+    classifiers: list[ClassifierSettings] = field(default_factory=list)
+    filter: FilterSettings = field(default_factory=FilterSettings)
+    pii: PiiSettings = field(default_factory=PiiSettings)
+    overrides: list[Override] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.classifiers]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError("two classifiers have one name", where="classifiers", got=name)
+
+    @classmethod
+    def load(cls, given: str, option: str = "curate_config") -> Settings:
+        """Read a file; an absent DEFAULT gives the defaults.
+
+        Raises:
+            UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
+        """
+        uri = storage.normalise(given, option)
+        if given == DEFAULT and not storage.store_for(uri).exists(uri):
+            return cls()
+        return cls.of_file(SettingsFile.load(given, option))
+
+    @classmethod
+    def parse(cls, text: str, where: str = DEFAULT) -> Settings:
+        """The settings of a text."""
+        return cls.of_file(SettingsFile(where, text.encode()))
+
+    @classmethod
+    def of_file(cls, file: SettingsFile) -> Settings:
+        """The settings of an open file."""
+        plain = file.read(cls, leave=("overrides",))
+        near = file.top.entries().get("near") if file.top is not None else None
+        if near is not None and not near.is_scalar() and "mode" not in near.entries() and plain.near.fields != "pair":
+            # One field alone is no evidence that two rows say the same.
+            plain = replace(plain, near=replace(plain.near, mode="report"))
+        return replace(plain, overrides=[_override(part, plain) for part in file.items("overrides")])
+
+    def of(self, task: str) -> Settings:
+        """The settings of a task: the first override whose prefix it has is applied."""
+        return self.variants[self.variant_of(task)]
+
+    def variant_of(self, task: str) -> int:
+        """The number of the variant that a task has: 0, or 1 and on for overrides."""
+        task = task.removeprefix("holdout/")
+        return next((at for at, one in enumerate(self.overrides, 1) if task.startswith(one.prefix)), 0)
+
+    @cached_property
+    def variants(self) -> list[Settings]:
+        """The settings without overrides, and those with each of them applied."""
+        plain = replace(self, overrides=[])
+        return [plain, *(replace(plain, **one.changes) for one in self.overrides)]
+
+    def mode_of(self, operation: str) -> Mode:
+        """The mode of an operation; of classifiers the strictest, of redaction ``report``."""
+        if operation == "classifiers":
+            modes = {one.mode for one in self.classifiers}
+            return "drop" if "drop" in modes else "report" if "report" in modes else "off"
+        mode = getattr(self, operation).mode
+        return "report" if mode == "redact" else mode
+
+    def said(self) -> dict[str, Any]:
+        """JSON-like, for the manifest: of places only the last part, because a place is not content."""
+        found: dict[str, Any] = to_json(self)
+        found["overrides"] = [{"prefix": one.prefix, **to_json(one.changes)} for one in self.overrides]
+        return {name: _without_places(value) for name, value in found.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "variants"}
+
+
+def default_file() -> str:
+    """The text of curate_config.yaml as it is shipped."""
+    return render(Settings(), HEAD)
+
+
+def _override(part: Part, plain: Settings) -> Override:
+    entries = part.entries()
+    if "prefix" not in entries:
+        raise UsageError("the override has no prefix", where=part.where, expected="prefix: text")
+    prefix = entries.pop("prefix").as_type(str)
+    changes: dict[str, Any] = {}
+    for key, one in entries.items():
+        if key not in OPERATIONS:
+            raise UsageError(
+                f"unknown key {key!r}",
+                where=one.where,
+                expected=f"prefix, {', '.join(OPERATIONS)}",
+                hint=did_you_mean(key, OPERATIONS),
+            )
+        changes[key] = _changed(getattr(plain, key), one)
+    return Override(prefix, changes)
+
+
+def _changed(base: Any, part: Part) -> Any:
+    """The settings of an operation with what an override says: a mode alone, or a mapping."""
+    if isinstance(base, list):
+        return [replace(one, mode=part.as_type(Mode)) for one in base]
+    if part.is_scalar():
+        return replace(base, mode=part.as_type(get_type_hints(type(base))["mode"]))
+    return part.onto(base, only=getattr(base, "PER_TASK", ("mode",)))
+
+
+_PLACES: Final = ("uri", "model", "tokenizer")
+
+
+def _without_places(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: storage.name_of(one) if key in _PLACES and isinstance(one, str) and one else _without_places(one)
+            for key, one in value.items()
+        }
+    return [_without_places(one) for one in value] if isinstance(value, list) else value

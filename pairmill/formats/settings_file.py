@@ -1,0 +1,388 @@
+"""A YAML file read into nested dataclasses, strictly: every mistake is a UsageError with the line that it is on.
+
+Keys are the names of fields; of a field whose name is a word of Python's (``in_``) the key lacks the underscore. What
+the file leaves out has the default of its field. A class checks its own values in ``__post_init__``: it raises a
+UsageError whose ``where`` is the key, to which file and line are added here.
+
+:func:`render` writes settings as such a file; what the docstring of a class says of a field is its comment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import math
+import re
+import textwrap
+import types
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pairmill import storage
+from pairmill.errors import UsageError, did_you_mean
+
+T = TypeVar("T")
+
+_MAX_BYTES = 1 << 20
+_COMMENT_COLUMN = 44
+_WIDTH = 120
+_NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
+
+
+def helps(kind: type[Any]) -> dict[str, str]:
+    """What the docstring of a dataclass says of each field, under ``Args:``."""
+    found: dict[str, str] = {}
+    _, _, said = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
+    name = ""
+    for line in said.splitlines():
+        match = re.match(r"    (\w+): (.*)", line)
+        if match:
+            name = match[1]
+            found[name] = match[2]
+        elif line.startswith("        ") and name:
+            found[name] += f" {line.strip()}"
+        elif line.strip():
+            break
+    return found
+
+
+class SettingsFile:
+    """A YAML file, composed and not interpreted yet.
+
+    Args:
+        uri: of the file, for messages.
+        data: its content.
+
+    Raises:
+        UsageError: it is not YAML, or not a mapping.
+    """
+
+    def __init__(self, uri: str, data: bytes) -> None:
+        import yaml
+
+        self.uri = uri
+        try:
+            self._loader = yaml.SafeLoader(data)
+            top = self._loader.get_single_node()
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            mark = getattr(error, "problem_mark", None)
+            place = f" line {mark.line + 1}" if mark else ""
+            reason = getattr(error, "problem", None) or " ".join(str(error).split())
+            raise UsageError("not valid YAML", where=f"{uri}{place}", got=reason) from error
+        self.top = Part(self, top, ()) if top is not None else None
+        if self.top is not None:
+            self.top.entries()
+
+    @classmethod
+    def load(cls, given: str, option: str) -> SettingsFile:
+        """Read a file. Raises UsageError if it does not exist or is too large."""
+        uri = storage.normalise(given, option)
+        store = storage.store_for(uri)
+        if not store.exists(uri):
+            raise UsageError("the file does not exist", where=f"{option}={uri}", hint="check the path")
+        size = store.size(uri)
+        if size > _MAX_BYTES:
+            raise UsageError("the file is too large", where=uri, got=f"{size} bytes", expected=f"at most {_MAX_BYTES}")
+        return cls(uri, store.read(uri))
+
+    def read(self, kind: type[T], leave: Collection[str] = ()) -> T:
+        """The file as this dataclass; keys in ``leave`` are allowed and not read. An empty file has the defaults."""
+        if self.top is None:
+            return kind()
+        found: T = self.top.onto(kind, leave=leave)
+        return found
+
+    def items(self, key: str) -> list[Part]:
+        """The parts of a list at the top; none if the key is absent."""
+        entry = self.top.entries().get(key) if self.top is not None else None
+        return [] if entry is None or entry.is_null() else entry.items()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A value of the file, and where it is."""
+
+    file: SettingsFile
+    node: Any
+    path: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """File, line and key, for messages."""
+        named = f", {'.'.join(self.path)}" if self.path else ""
+        return f"{self.file.uri} line {self.node.start_mark.line + 1}{named}"
+
+    def is_null(self) -> bool:
+        """Whether nothing is written after the key."""
+        return bool(self.node.tag == "tag:yaml.org,2002:null")
+
+    def is_scalar(self) -> bool:
+        """Whether it is a single value, neither a list nor a mapping."""
+        import yaml
+
+        return isinstance(self.node, yaml.ScalarNode)
+
+    def entries(self) -> dict[str, Part]:
+        """The values of a mapping by key. Raises UsageError if it is none, or a key occurs twice."""
+        import yaml
+
+        if not isinstance(self.node, yaml.MappingNode):
+            raise self.wrong("not a mapping", expected="key: value")
+        found: dict[str, Part] = {}
+        for key, value in self.node.value:
+            # `in`, `on` and `off` are keys too: what is written counts.
+            name = str(key.value) if isinstance(key, yaml.ScalarNode) else "…"
+            part = Part(self.file, value, (*self.path, name))
+            if name in found:
+                line = key.start_mark.line + 1
+                raise UsageError("the key occurs twice", where=f"{self.file.uri} line {line}, {'.'.join(part.path)}")
+            found[name] = part
+        return found
+
+    def items(self) -> list[Part]:
+        """The values of a list. Raises UsageError if it is none."""
+        import yaml
+
+        if not isinstance(self.node, yaml.SequenceNode):
+            raise self.wrong("not a list", expected="a list, such as [a, b]")
+        *above, name = self.path or ("",)
+        return [Part(self.file, node, (*above, f"{name}[{number + 1}]")) for number, node in enumerate(self.node.value)]
+
+    def plain(self) -> Any:
+        """The value as YAML reads it."""
+        import yaml
+
+        try:
+            return self.file._loader.construct_document(self.node)
+        except (yaml.YAMLError, ValueError) as error:
+            raise self.wrong("not valid YAML", expected="a plain value") from error
+
+    def wrong(self, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
+        """The error to raise for this value."""
+        import yaml
+
+        if not got and isinstance(self.node, yaml.ScalarNode):
+            got = repr(self.node.value)
+        elif not got:
+            got = "a list" if isinstance(self.node, yaml.SequenceNode) else "a mapping"
+        return UsageError(what, where=self.where, got=got, expected=expected, hint=hint)
+
+    def onto(self, base: Any, *, only: Collection[str] | None = None, leave: Collection[str] = ()) -> Any:
+        """A mapping as a dataclass.
+
+        Args:
+            base: the class, or an object of it whose values stay where the mapping has no key.
+            only: the keys that are allowed; None = all of the class.
+            leave: further keys that are allowed and not read.
+
+        Raises:
+            UsageError: an unknown key, a wrong type, a missing key, or what the class refuses.
+        """
+        kind = base if isinstance(base, type) else type(base)
+        hints = get_type_hints(kind)
+        fields = {item.name.rstrip("_"): item for item in dataclasses.fields(kind) if item.init}
+        known = [key for key in fields if (only is None or key in only)]
+        values: dict[str, Any] = {}
+        entries = self.entries()
+        for key, part in entries.items():
+            if key in leave:
+                continue
+            if key not in known:
+                line = f"{self.file.uri} line {part._key_line(self)}"
+                within = f", in {'.'.join(self.path)}" if self.path else ""
+                hint = did_you_mean(key, known)
+                if key in fields:
+                    hint = "this one is the same for all rows: write it at the top"
+                raise UsageError(f"unknown key {key!r}", where=f"{line}{within}", expected=", ".join(known), hint=hint)
+            values[fields[key].name] = part.as_type(hints[fields[key].name])
+        required = [
+            key
+            for key, item in fields.items()
+            if item.default is MISSING and item.default_factory is MISSING and item.name not in values
+        ]
+        if isinstance(base, type) and required:
+            raise UsageError("required key missing", where=self.where, got=", ".join(entries), expected=required[0])
+        try:
+            return kind(**values) if isinstance(base, type) else dataclasses.replace(base, **values)
+        except UsageError as error:
+            at = entries.get(error.where.split(".", 1)[0].split("[", 1)[0], self)
+            where = at.where if at is not self else f"{self.where}, {error.where}" if error.where else self.where
+            raise UsageError(
+                error.what, where=where, got=error.got, expected=error.expected, hint=error.hint
+            ) from error
+
+    def as_type(self, kind: Any) -> Any:
+        """The value as this type: a dataclass, text, number, Literal, list, tuple, dict or one of these or None.
+
+        Of a dataclass with a field ``mode`` the mode alone may be given: ``near: off``.
+        """
+        origin, arguments = get_origin(kind), get_args(kind)
+        if kind is Any:
+            return self.plain()
+        if origin in (Union, types.UnionType):
+            if self.is_null():
+                if type(None) in arguments:
+                    return None
+                raise self.wrong("is empty", expected=describe(kind))
+            return self._one_of([one for one in arguments if one is not type(None)])
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            mode = get_type_hints(kind).get("mode")
+            if mode is not None and self.is_scalar() and not self.is_null():
+                made: Any = kind
+                return made(mode=self.as_type(mode))
+            return self.onto(kind)
+        if origin is list or origin is tuple:
+            made = [one.as_type(arguments[0]) for one in self.items()]
+            return made if origin is list else tuple(made)
+        if origin is dict:
+            return {key: one.as_type(arguments[1]) for key, one in self.entries().items()}
+        return self._scalar(kind)
+
+    def _one_of(self, kinds: Sequence[Any]) -> Any:
+        import yaml
+
+        if len(kinds) == 1:
+            return self.as_type(kinds[0])
+        for kind in kinds:
+            lists = get_origin(kind) in (list, tuple)
+            mapping = dataclasses.is_dataclass(kind) or get_origin(kind) is dict
+            if isinstance(self.node, yaml.SequenceNode) == lists and isinstance(self.node, yaml.MappingNode) == mapping:
+                try:
+                    return self.as_type(kind)
+                except UsageError:
+                    if kind is kinds[-1] or lists or mapping:
+                        raise
+        raise self.wrong("not a valid value", expected=" or ".join(describe(kind) for kind in kinds))
+
+    def _scalar(self, kind: Any) -> Any:
+        import yaml
+
+        if not isinstance(self.node, yaml.ScalarNode):
+            raise self.wrong("not a valid value", expected=describe(kind))
+        value = self.plain()
+        if get_origin(kind) is Literal:
+            allowed = get_args(kind)
+            if value is False and "off" in allowed:  # YAML 1.1 reads off as false
+                value = "off"
+            # True is 1, and a key like `on` must not pass as a number.
+            if value in allowed and not isinstance(value, bool):
+                return value
+            hint = did_you_mean(str(self.node.value), [str(one) for one in allowed])
+            raise self.wrong("unknown value", expected=describe(kind), hint=hint)
+        right = {
+            bool: isinstance(value, bool),
+            int: isinstance(value, int) and not isinstance(value, bool),
+            float: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
+            str: isinstance(value, str),
+        }
+        if kind not in right:
+            raise TypeError(f"settings cannot be of type {kind}")
+        if not right[kind]:
+            hint = "put it in quotes" if kind is str and not self.is_null() else ""
+            if kind is float and isinstance(value, str):
+                hint = _number_hint(value)
+            raise self.wrong("not a valid value", expected=describe(kind), hint=hint)
+        return float(value) if kind is float else value
+
+    def _key_line(self, above: Part) -> int:
+        for key, value in above.node.value:
+            if value is self.node:
+                return int(key.start_mark.line) + 1
+        return int(self.node.start_mark.line) + 1
+
+
+def _number_hint(text: str) -> str:
+    try:
+        return f"write {float(text)!r}"  # YAML 1.1 takes 1e5 as text
+    except ValueError:
+        return ""
+
+
+def describe(kind: Any) -> str:
+    """What a type takes, for messages."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join("nothing" if one is type(None) else describe(one) for one in arguments)
+    if origin is Literal:
+        return f"{', '.join(map(str, arguments[:-1]))} or {arguments[-1]}" if len(arguments) > 1 else str(arguments[0])
+    if origin in (list, tuple):
+        return "a list"
+    if origin is dict or dataclasses.is_dataclass(kind):
+        return "a mapping"
+    return _NAMES.get(kind, str(kind))
+
+
+def to_json(value: Any) -> Any:
+    """Settings as JSON-like values, keys as the file has them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            item.name.rstrip("_"): to_json(getattr(value, item.name))
+            for item in dataclasses.fields(value)
+            if not item.name.startswith("_")
+        }
+    if isinstance(value, list | tuple):
+        return [to_json(one) for one in value]
+    if isinstance(value, Mapping):
+        return {key: to_json(one) for key, one in value.items()}
+    return value
+
+
+def render(settings: Any, head: str) -> str:
+    """A file that says what these settings say, the help of each field beside or above it.
+
+    Args:
+        settings: an object of a dataclass.
+        head: the comment at the top, in lines.
+    """
+    lines = [f"# {line}".rstrip() for line in head.splitlines()] + [""]
+    _render(settings, 0, lines)
+    return "\n".join(lines) + "\n"
+
+
+def _render(settings: Any, depth: int, lines: list[str]) -> None:
+    indent = "  " * depth
+    said_of = helps(type(settings))
+    for item in dataclasses.fields(settings):
+        if item.name.startswith("_") or not item.init:
+            continue
+        name, value, said = item.name.rstrip("_"), getattr(settings, item.name), said_of.get(item.name, "").rstrip(".")
+        if dataclasses.is_dataclass(value):
+            if depth == 0 and lines[-1]:
+                lines.append("")
+            lines.append(_beside(f"{indent}{name}:", said, indent, lines))
+            _render(value, depth + 1, lines)
+            if depth == 0:
+                lines.append("")
+        else:
+            lines.append(_beside(f"{indent}{name}: {_flow(value)}".rstrip(), said, indent, lines))
+
+
+def _beside(text: str, said: str, indent: str, lines: list[str]) -> str:
+    joined = f"{text:<{_COMMENT_COLUMN}}  # {said}" if said else text
+    if len(joined) <= _WIDTH:
+        return joined
+    lines += [f"{indent}# {line}" for line in textwrap.wrap(said, _WIDTH - len(indent) - 2)]
+    return text
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        plain = value.replace("_", "").replace("-", "").replace(".", "")
+        bare = (
+            plain.isalnum() and not value[0].isdigit() and value.lower() not in {"null", "true", "false", "yes", "no"}
+        )
+        return value if bare else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = to_json(value)
+    return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"

@@ -1,1 +1,0 @@
-//! Leaked benchmark items.

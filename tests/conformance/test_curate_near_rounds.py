@@ -1,0 +1,64 @@
+"""The rounds of near deduplication on the recorded rows: the same decisions however the work is cut."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from components.curate.near.core import NearInput
+from components.curate.near.settings import NearSettings
+from pairmill.engine.writer import Writer
+from tests.support.near_rounds import Found, run, slices_of, table_bytes
+
+NAMES = ("1_gold.parquet", "2_web.parquet", "3_synth.parquet")
+
+
+@pytest.fixture(scope="module")
+def rows(shared: Path) -> list[Path]:
+    return [shared / "conformance/curate/dedup" / name for name in NAMES]
+
+
+@pytest.fixture(scope="module")
+def once(rows: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Found:
+    slices = [one for path in rows for one in slices_of(path)]
+    return run(NearInput(NearSettings(), slices), str(tmp_path_factory.mktemp("cache")))
+
+
+def test_a_run_of_three_files_compares_few_pairs(once: Found) -> None:
+    assert once.costs["rows"] == 11_519
+    assert len(once.removed()) > 2_800
+    assert once.costs["verifications"] <= 3 * once.costs["rows"]
+    assert once.costs["unverified"] == 0
+
+
+@pytest.mark.parametrize(("shares", "group_bytes"), [(2, 0), (7, 0), (1, 1), (7, 300_000)])
+def test_shares_and_slices_give_equal_bytes(
+    rows: list[Path], once: Found, shares: int, group_bytes: int, tmp_path: Path
+) -> None:
+    # The recorded files have one row group each.
+    cut = [tmp_path / path.name for path in rows]
+    for path, copy in zip(rows, cut, strict=True):
+        pq.write_table(pq.read_table(path), copy, row_group_size=250)
+    slices = [one for path in cut for one in slices_of(path, group_bytes=group_bytes)]
+    assert not group_bytes or len(slices) > 3
+    found = run(NearInput(NearSettings(), slices), str(tmp_path / "cache"), shares=shares)
+    assert {task: table_bytes(table) for task, table in found.tasks.items()} == {
+        task: table_bytes(table) for task, table in once.tasks.items()
+    }
+
+
+def test_files_one_after_another_give_the_decisions_of_one_run(rows: list[Path], tmp_path: Path) -> None:
+    plain = NearSettings(refine=False)
+    slices = [one for path in rows for one in slices_of(path)]
+    together = run(NearInput(plain, slices), str(tmp_path / "together"))
+    tables: dict[str, bytes] = {}
+    index: list[str] = []
+    for path in rows:
+        found = run(NearInput(plain, slices_of(path), index=index, write_index=True), str(tmp_path / "cache"))
+        tables |= {task: table_bytes(table) for task, table in found.tasks.items()}
+        home = tmp_path / f"after {path.name}"
+        assert found.found.index is not None
+        found.found.index.link(Writer(str(home)), "near")
+        index = [str(home / "near")]
+    assert tables == {task: table_bytes(table) for task, table in together.tasks.items()}
+    assert len(together.removed()) > 2_800

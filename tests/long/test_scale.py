@@ -1,0 +1,16 @@
+"""A billion rows are planned on one machine: docs/scale.md."""
+
+from __future__ import annotations
+
+from tests.unit.components.curate.test_scale import ROWS, planned
+
+SLICES, GROUPS = 16_000, 1_100
+"""A billion rows of 1 kB in slices of 64 MiB, and groups of 256 MiB of the sketches that are compared."""
+MOST_SECONDS, MOST_BYTES = 60, 1 << 30
+
+
+def test_a_hundred_thousand_shards_are_planned_within_a_minute_and_a_gigabyte() -> None:
+    found = planned(SLICES, ROWS, GROUPS)
+    assert sum(sum(kinds.values()) for kinds in found["rounds"]) > 100_000
+    assert found["planning"] < MOST_SECONDS
+    assert found["peak"] < MOST_BYTES

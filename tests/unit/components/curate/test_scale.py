@@ -1,0 +1,43 @@
+"""What docs/scale.md says of the rounds; tests/long/test_scale.py plans them for a billion rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[4]
+ROWS = 62_500
+"""Of 1 kB, in a slice of 64 MiB."""
+
+
+@cache
+def planned(slices: int, rows: int, groups: int) -> dict[str, Any]:
+    """What ``tests.support.fake_rounds`` prints, in a process of its own."""
+    command = [sys.executable, "-m", "tests.support.fake_rounds", *map(str, (slices, rows, groups))]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_every_round_has_the_shards_that_the_document_says() -> None:
+    kinds = {name for kinds in planned(64, ROWS, 4)["rounds"] for name in kinds}
+    assert kinds == {
+        *("ReadKeys", "Score", "FindEqual", "SplitShard", "Sign", "Buckets", "Join", "Gather", "Resolve", "Split"),
+        *("Decide", "WriteRows", "CutAttributes", "AddUp", "Summarise"),
+    }
+    document = (REPOSITORY / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(kinds) if f"`{name}`" not in document] == []
+
+
+@pytest.mark.serial
+def test_a_plan_of_four_times_the_slices_takes_at_most_six_times_as_long() -> None:
+    one, four = planned(1_000, ROWS, 64), planned(4_000, ROWS, 256)
+    assert four["planning"] < 6 * one["planning"]

@@ -1,0 +1,146 @@
+"""YAML files as dataclasses: what is taken, and what each mistake says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from pairmill.errors import UsageError
+from pairmill.formats.settings_file import SettingsFile, render, to_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A bound.
+
+    Args:
+        name: what it is called.
+        max: the greatest value that is kept, or none: this line is so long that it does not fit beside the key and its
+            value.
+        in_: values that are kept.
+    """
+
+    name: str
+    max: float | None = None
+    in_: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None and self.max < 0:
+            raise UsageError("out of range", where="max", got=str(self.max), expected="0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part.
+
+    Args:
+        mode: what it does.
+        size: how large it is.
+        both: a mode for all, or one for each.
+    """
+
+    mode: Literal["drop", "report", "off"] = "drop"
+    size: int = 4
+    both: Literal["drop", "off"] | dict[str, int] = "drop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """All of it.
+
+    Args:
+        names: of something.
+        strict: whether it is.
+        part: one part.
+        bounds: a list.
+    """
+
+    names: list[str] = field(default_factory=list)
+    strict: bool = False
+    part: Part = field(default_factory=Part)
+    bounds: tuple[Bound, ...] = ()
+
+
+def read(text: str) -> Whole:
+    return SettingsFile("file.yaml", text.encode()).read(Whole)
+
+
+def test_an_empty_file_has_the_defaults() -> None:
+    assert read("") == read("# nothing\n") == Whole()
+
+
+def test_what_is_written_is_read() -> None:
+    said = "names: [a, 'b c']\nstrict: true\npart:\n  mode: off\n  size: 7\nbounds:\n- {name: x, max: 3, in: [p]}\n"
+    bounds = (Bound(name="x", max=3.0, in_=["p"]),)
+    assert read(said) == Whole(names=["a", "b c"], strict=True, part=Part(mode="off", size=7), bounds=bounds)
+
+
+def test_a_mode_alone_stands_for_a_part() -> None:
+    assert read("part: off").part == Part(mode="off")
+    assert read("part: report").part == Part(mode="report")
+
+
+def test_a_value_may_be_one_of_several_types() -> None:
+    assert read("part: {both: {a: 1}}").part.both == {"a": 1}
+    assert read("part: {both: off}").part.both == "off"
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            "nmes: []",
+            "file.yaml line 1: unknown key 'nmes'; expected names, strict, part, bounds; did you mean 'names'?",
+        ),
+        (
+            "\npart:\n  sise: 3",
+            "file.yaml line 3, in part: unknown key 'sise'; expected mode, size, both; did you mean",
+        ),
+        ("part: {mode: of}", "file.yaml line 1, part.mode: unknown value; got 'of'; expected drop, report or off; did"),
+        ("part: {mode: on}", "line 1, part.mode: unknown value; got 'on'; expected drop, report or off"),
+        ("part: {size: x}", "line 1, part.size: not a valid value; got 'x'; expected an integer"),
+        ("part: {size: true}", "line 1, part.size: not a valid value; got 'true'; expected an integer"),
+        ("part: [1]", "line 1, part: not a mapping; got a list; expected key: value"),
+        ("names: a", "line 1, names: not a list; got 'a'; expected a list, such as [a, b]"),
+        ("names: [a, 1]", "line 1, names[2]: not a valid value; got '1'; expected text; put it in quotes"),
+        ("bounds:\n- {max: 1}", "line 2, bounds[1]: required key missing; got max; expected name"),
+        ("bounds:\n- name: a\n  max: -1", "line 3, bounds[1].max: out of range; got -1.0; expected 0 or more"),
+        ("bounds:\n- {name: a, max: .nan}", "line 2, bounds[1].max: not a valid value; got '.nan'; expected a number"),
+        ("bounds:\n- {name: a, max: 1e5}", "got '1e5'; expected a number; write 100000.0"),
+        ("strict: true\nstrict: false", "file.yaml line 2, strict: the key occurs twice"),
+        ("names: [", "file.yaml line 1: not valid YAML; got expected the node content"),
+        ("- a", "file.yaml line 1: not a mapping; got a list; expected key: value"),
+        ("part:", "line 1, part: not a mapping; got ''; expected key: value"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(said: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read(said)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(UsageError, match="the file does not exist"):
+        SettingsFile.load("/nowhere/file.yaml", "settings")
+
+
+def test_only_some_keys_can_be_changed_of_what_there_is() -> None:
+    (part,) = SettingsFile("file.yaml", b"list: [{size: 9}]").items("list")
+    assert part.onto(Part(mode="report"), only=["size"]) == Part(mode="report", size=9)
+    with pytest.raises(UsageError, match="this one is the same for all rows"):
+        part.onto(Part(), only=["mode"])
+
+
+def test_what_is_rendered_is_read_again_and_has_a_comment_for_each_key() -> None:
+    settings = Whole(names=["a", "1", "yes"], part=Part(size=3), bounds=(Bound(name="x"),))
+    text = render(settings, "A head\nof two lines")
+    assert text.startswith('# A head\n# of two lines\n\nnames: [a, "1", "yes"]')
+    assert SettingsFile("file.yaml", text.encode()).read(Whole) == settings
+    assert sum("#" in line for line in text.splitlines()) == 2 + 7
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_json_has_the_keys_of_the_file() -> None:
+    assert to_json(Bound(name="x", in_=["a"])) == {"name": "x", "max": None, "in": ["a"]}
