@@ -955,6 +955,7 @@ def curate_forms(strings: _Arrow) -> tuple[ArrowArray, ArrowArray, ArrowArray]:
         ValueError: a null, or a text that is not UTF-8.
     """
 
+@final
 class LeakIndexBuilder:
     """Makes an index of the items of benchmarks, by which rows are scored.
 
