@@ -12,7 +12,18 @@ import pytest
 from pairmill import storage
 from tests.support import tools
 from tests.support.cluster.rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
-from tests.support.cluster.submission import OPTIONS, SHARED, STAGES, Done, Given, credentials, given, logs, submit
+from tests.support.cluster.submission import (
+    LOOPS,
+    OPTIONS,
+    SHARED,
+    STAGES,
+    Done,
+    Given,
+    credentials,
+    given,
+    logs,
+    submit,
+)
 from tests.support.helpers import python
 from tests.support.results import manifests, upload
 
@@ -86,7 +97,8 @@ def give_credentials(cluster: Cluster, of: Given) -> bool:
 
 def labels(workers: int) -> list[str]:
     """What a submission calls the tasks of a run."""
-    rounds = [*SHARED, "clean round 2", "tokenize round 2"]
+    rounds = [f"{name} round {number}" for name, loops in LOOPS.items() for number in range(2, loops + 1)]
+    rounds += SHARED
     shares = [f"{name}[{share}]" for name in rounds for share in range(workers)] if workers > 1 else []
     return [*STAGES, *shares]
 

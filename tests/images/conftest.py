@@ -13,7 +13,7 @@ RULES = "- prefix: dmmath__\n  max_per_file: 150\n- prefix: gsm8k_train.jsonl\n 
 
 @pytest.fixture(scope="session")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with raw/, rules.yaml, and what five containers made of them: the project root/, and sampled/."""
+    """A folder with raw/, rules.yaml, and what six containers made of them: the project root/, and sampled/."""
     folder = writable(tmp_path_factory.mktemp("line"))
     made = python("examples/make_raw.py", str(folder / "raw"))
     assert made.returncode == 0, made.stderr
@@ -27,6 +27,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     raw = stage("fetch", "raw=/line/raw")
     rows = stage("clean", f"raw={raw}")
+    rows = stage("curate", f"rows={rows}", f"raw={raw}")
     tokenizer = stage("train_tokenizer", f"rows={rows}", "vocab_size=512")
     tokenized = stage("tokenize", f"rows={rows}", f"tokenizer={tokenizer}")
     rules = "prefix_config_path=/line/rules.yaml"

@@ -94,7 +94,7 @@ def test_every_stage_says_what_it_takes(stage: str) -> None:
 
 
 def test_line_of_stages_gives_the_recorded_bytes(line: Path) -> None:
-    """All five in the pipeline image, on a read-only root: the digests that the same data gives on the host."""
+    """All six in the pipeline image, on a read-only root: the digests that the same data gives on the host."""
     whole = json.loads(RECORD.read_text())["pairmill"]
     expected = {key: digest for key, digest in whole.items() if not key.startswith("every/")}
     places = {"raw": line / "raw", "sampled": line / "sampled"}

@@ -18,7 +18,7 @@ VOCABULARY = 400
 def source(folder: Path, name: str, *tags: str, condition: str = "{kind}", rows: int = 12) -> Path:
     """A YAML file and its records, each with one of two kinds."""
     kinds = [tag.partition("=")[0] for tag in tags[:1]] + ["cot"]
-    records = [{"q": f"What is {n}?", "a": f"It is {n}.", "kind": kinds[n % len(kinds)]} for n in range(rows)]
+    records = [{"q": f"What is {n} of {name}?", "a": f"It is {n}.", "kind": kinds[n % len(kinds)]} for n in range(rows)]
     tools.write_lines(folder / f"{name}.jsonl", records)
     lines = {"name": name, "files": f"{name}.jsonl", "condition": condition, "instruction": "q", "response": "a"}
     lines |= {"tags": json.dumps(tags)} if tags else {}
