@@ -33,7 +33,7 @@ def test_the_first_lines(sampled: Path) -> None:
     steps: list[tuple[Any, ...]] = []
     code = indented("from pairmill.loader import Loader, RowPlan\n").replace("/dev/shm/pairmill-demo", str(sampled))
     exec(code, {"step": lambda *arrays: steps.append(arrays)})
-    assert len(steps) == 3 * 63
+    assert len(steps) == 3 * 62
     assert len(steps[0]) == 4
 
 
@@ -41,7 +41,7 @@ def test_the_lines_for_torch(sampled: Path) -> None:
     steps: list[Any] = []
     code = block("torch").replace("/dev/shm/sampled", str(sampled)).replace(", allocate=pinned", "")
     exec(code, {"train": lambda tensors, scalars: steps.append(scalars["numseqs"])})
-    assert len(steps) == 3 * 63
+    assert len(steps) == 3 * 62
 
 
 def test_the_lines_for_phases(sampled: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from tempfile import TemporaryFile
 from typing import Any
@@ -234,8 +234,10 @@ class Resolve(Shard[object]):
         """The group's rows (GATHERED [n]) by number, the slice of each (uint32 [n]), and their sketches (uint8)."""
         found, ranges = self.gathered.ranges(self.group)
         size = sum(one.size for one in ranges)
-        with TemporaryFile(dir=scratch()) as file:
+        with ExitStack() as stack:
+            # Not every container has room for scratch files: one is made only for what memory must not hold.
             if size > self.held:
+                file = stack.enter_context(TemporaryFile(dir=scratch()))
                 file.truncate(size)
                 data: NDArray[np.uint8] = np.memmap(file, np.uint8, shape=size)
             else:
