@@ -290,8 +290,16 @@ def test_a_workers_iteration_cannot_be_left_midway(plan: RowPlan) -> None:
 
 
 def test_several_workers_are_refused(plan: RowPlan) -> None:
+    def read() -> None:
+        for _ in range(5):
+            try:
+                list(DataLoader(dataset(plan), batch_size=None, num_workers=2))
+            except RuntimeError as error:  # on a busy machine torch sees that a worker has ended before it reads why
+                if "exited unexpectedly" not in str(error):
+                    raise
+
     with pytest.raises(UsageError, match=r"DataLoader: num_workers.*got 2; expected 0 or 1.*threads=2"):
-        list(DataLoader(dataset(plan), batch_size=None, num_workers=2))
+        read()
 
 
 def test_pinned_memory_in_a_worker_is_refused(plan: RowPlan) -> None:
