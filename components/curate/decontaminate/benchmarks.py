@@ -78,7 +78,7 @@ class Found:
         """Read all items.
 
         Raises:
-            InputError: a record makes no item, or there is no item at all.
+            InputError: a record makes no item, or no record makes one.
         """
         with ExitStack() as stack:
             files = self.files

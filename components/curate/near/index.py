@@ -118,7 +118,7 @@ def load(folder: str, identity: object) -> list[Indexed]:
         identity: the settings of this run, JSON-like; those of the index have to be the same.
 
     Raises:
-        InputError: there is no index, or of another format, version or settings.
+        InputError: the index is missing, or has another format, version or settings.
     """
     store, uri = storage.store_for(folder), storage.join(folder, INDEX)
     if not store.exists(uri):

@@ -69,7 +69,7 @@ class Components:
             low, high = low[apart], high[apart]
             low, high = np.minimum(low, high), np.maximum(low, high)
             # The smallest of the roots that a root is joined with becomes its parent; the other edges of the root are
-            # looked at again. A parent is always smaller, so there are no circles.
+            # looked at again. A parent is always smaller, so no circle can form.
             np.minimum.at(parent, high, low)
             low, high = self._roots(low), self._roots(high)
 

@@ -71,7 +71,7 @@ class PerplexitySettings:
         return [PerplexityScorer(model, pieces, self.normalise == "ccnet", tuple(self.fields))]
 
     def rules(self) -> list[Rule]:
-        """One for each field; a null, where there is no word, breaks none."""
+        """One for each field; a null (a text without words) breaks none."""
         names = [_column(name) for name in self.fields]
         return [Rule(name, name, max=self.max) for name in names]
 
