@@ -11,6 +11,9 @@ ROOT ?= build/demo
 OUT ?= /dev/shm/pairmill-demo
 # The examples hold items of a benchmark.
 CURATE_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/curate_config.yaml)
+# They are for the examples too: what is like their target, and shares of their sources.
+SELECT_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/select_config.yaml)
+MIX_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/mix_config.yaml)
 OPTIONS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_SANITIZER ?= address
@@ -49,11 +52,14 @@ demo: export EXAMPLES := $(if $(RAW)$(ROWS)$(TOKENIZED),,build/raw)
 demo: export ROOT := $(ROOT)
 demo: export OUT := $(OUT)
 demo: export CURATE_CONFIG := $(CURATE_CONFIG)
+demo: export SELECT_CONFIG := $(SELECT_CONFIG)
+demo: export MIX_CONFIG := $(MIX_CONFIG)
 demo: develop ## raw files to $(OUT) through the pipeline; RAW= SOURCES= take real data instead of examples, ROWS= TOKENIZER= TOKENIZED= what is finished
-	@test -z "$$EXAMPLES" || $(BIN)/python examples/make_raw.py "$$EXAMPLES"
+	@test -z "$$EXAMPLES" || $(BIN)/python examples/make_raw.py "$$EXAMPLES" target=problems
 	@PAIRMILL_LOG=human $(BIN)/python -m pipelines.local "raw=$${RAW:-$$EXAMPLES}" "root=$$ROOT" "output_path=$$OUT" \
 	  $${SOURCES:+"sources=$$SOURCES"} $${ROWS:+"rows=$$ROWS"} $${TOKENIZER:+"tokenizer=$$TOKENIZER"} \
 	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $${CURATE_CONFIG:+"curate_config=$$CURATE_CONFIG"} \
+	  $${SELECT_CONFIG:+"select_config=$$SELECT_CONFIG"} $${MIX_CONFIG:+"mix_config=$$MIX_CONFIG"} \
 	  $(if $(RAW)$(ROWS)$(TOKENIZER)$(TOKENIZED),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check-rust
@@ -78,12 +84,13 @@ build/numpy-oldest/.installed: requirements/numpy-oldest.txt $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --target $(@D) -r requirements/numpy-oldest.txt
 	@touch $@
 
-# Servers that tests talk to, of the versions in their go.mod. One build for both: they share most of what they need.
+# Servers that tests talk to: small commands over the versions in go.mod. One build for both: they share most of what
+# they need. The tag leaves out what gRPC needs for service meshes, a quarter of Google's client.
 SERVERS := tests/support/objectstores/servers
-build/object-stores/.built: $(SERVERS)/go.mod $(SERVERS)/go.sum
+build/object-stores/.built: $(wildcard $(SERVERS)/*/*.go) $(SERVERS)/go.mod $(SERVERS)/go.sum
 	@command -v go >/dev/null || { echo "Go 1.24 or newer is needed to build the object stores that tests talk to" >&2; exit 1; }
 	@mkdir -p $(@D)
-	go build -C $(SERVERS) -mod=readonly -ldflags='-s -w' -o $(CURDIR)/$(@D)/ tool
+	go build -C $(SERVERS) -mod=readonly -tags disable_grpc_modules -ldflags='-s -w' -o $(CURDIR)/$(@D)/ ./...
 	@touch $@
 
 .PHONY: object-stores
@@ -144,8 +151,9 @@ test-long: develop object-stores ## 10,000 random runs of the loader, kills at r
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py
+	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/components/curate/test_many_tasks.py
 	$(BIN)/pytest -s tests/long
-	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py
+	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py tests/integration/test_curate_memory.py
 
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.
 .PHONY: cluster-test
@@ -195,6 +203,15 @@ build/bench-curate/.installed: requirements/bench-curate.txt
 bench-curate: develop build/bench-curate/.installed ## curate against its named peers; OPTIONS='rows=1000000 peer_rows=20000 only=near'
 	$(BIN)/python tests/bench/bench_curate.py $(OPTIONS)
 
+build/bench-select/.installed: requirements/bench-select.txt
+	$(PYTHON) -m venv build/bench-select
+	build/bench-select/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench-select.txt
+	@touch $@
+
+.PHONY: bench-select
+bench-select: develop build/bench-select/.installed ## select against data-selection, and its memory at 10 million rows; OPTIONS='only=weights'
+	$(BIN)/python tests/bench/bench_select.py $(OPTIONS)
+
 .PHONY: generate
 generate: develop ## everything that is generated: compiled pipeline, tables of options
 	$(BIN)/python -m pipelines.compile
@@ -217,6 +234,7 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(LOCK) --universal --extra stages --extra curate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
 	$(LOCK) --universal --excludes requirements/bench-curate-without.in -o requirements/bench-curate.txt requirements/bench-curate.in
+	$(LOCK) --universal -o requirements/bench-select.txt requirements/bench-select.in
 	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
 	$(LOCK) --universal --constraints requirements/dev.txt --no-emit-package triton --no-emit-package nvidia-cusolver \
 	  -o requirements/torch.txt requirements/torch.in

@@ -5,6 +5,7 @@ the same bytes, so a second run of the pipeline finds everything done.
 
 ``sources`` are names joined by commas, or ``all``; without it, four are made. ``scale`` multiplies their rows.
 ``family=parquet|jsonl|jsonl.gz|text bytes=2e9 files=9`` makes one large source of about 2 GB in nine files instead.
+``target=problems|documents`` also writes ``<folder>/target.jsonl``: a few rows that selection can aim at.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from raw import documents, instructions, mathematics, questions
 from raw.large import FAMILIES
+from raw.targets import TARGETS
 
 SEED = 20261121
 
@@ -63,6 +65,11 @@ def make(folder: Path, sources: Sequence[str] = DEFAULT, scale: int = 1) -> None
             source(folder / name, random.Random(SEED + place), scale)
 
 
+def make_target(folder: Path, name: str, count: int = 120) -> None:
+    """Write rows to aim at into ``folder``, beside the sources."""
+    TARGETS[name](folder / "target.jsonl", random.Random(SEED + len(SOURCES) + list(TARGETS).index(name)), count)
+
+
 def make_family(folder: Path, family: str, size: int, files: int = 9) -> None:
     """Write one large source below ``folder``: about ``size`` bytes in this many files."""
     name, fill = FAMILIES[family]
@@ -77,8 +84,12 @@ def main(arguments: Sequence[str]) -> None:
     sources = list(SOURCES) if sources == ["all"] else sources
     scale = int(options.pop("scale", "1"))
     family, size, files = options.pop("family", ""), float(options.pop("bytes", "2e9")), int(options.pop("files", "9"))
-    if len(folders) != 1 or options or not set(sources) <= set(SOURCES) or scale < 1:
+    target = options.pop("target", "")
+    wrong = options or not set(sources) <= set(SOURCES) or scale < 1 or target not in {"", *TARGETS}
+    if len(folders) != 1 or wrong:
         raise SystemExit(f"{__doc__}\nsources: {', '.join(SOURCES)}")
+    if target:
+        make_target(folders[0], target)
     if family:
         make_family(folders[0], family, int(size), files)
     else:

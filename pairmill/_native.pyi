@@ -42,9 +42,14 @@ __all__ = [
     "curate_logit_train",
     "curate_metrics",
     "curate_near_buckets",
+    "curate_near_deal",
+    "curate_near_join",
+    "curate_near_mark",
+    "curate_near_places",
     "curate_near_refine",
     "curate_near_resolve",
     "curate_near_rules",
+    "curate_near_segments",
     "curate_pair_metrics",
     "curate_pii",
     "curate_redact",
@@ -59,6 +64,11 @@ __all__ = [
     "mixture_samples",
     "mixture_sources",
     "pack_rows",
+    "select_count",
+    "select_draws",
+    "select_ln",
+    "select_score",
+    "select_tokens",
     "simd_levels",
     "tokenizer_encoder",
     "tokenizer_settings",
@@ -664,6 +674,7 @@ class NearSettings:
         document_rows: those of a document.
         jaccard: from here on two documents are duplicates.
         containment: from here on one document is contained in another.
+        keep: rows that are alike of which none is removed; from the next one on they are.
 
     Raises:
         ValueError: an unknown name, or a number out of range.
@@ -682,6 +693,7 @@ class NearSettings:
         document_rows: int = 5,
         jaccard: float = 0.8,
         containment: float = 0.9,
+        keep: int = 1,
     ) -> NearSettings: ...
 
 def curate_bucket_counts(
@@ -722,6 +734,60 @@ def curate_bucket_terms(
     Returns:
         By bucket and then by term: the bucket uint32 [n], the term, and how often it occurs uint64 [n].
     """
+
+def select_count(
+    columns: Sequence[_Arrow],
+    counts: NDArray[np.int64],
+    ngrams: int = 2,
+    hash: Literal["xxh3", "sha256"] = "xxh3",  # noqa: A002
+    which: NDArray[np.bool_] | None = None,
+) -> int:
+    """Count hashed word features over rows; return how many there are. Features are those of `curate_bucket_counts`.
+
+    Args:
+        columns: Arrow utf8 or large_utf8 [rows] each, without nulls.
+        counts: int64 [buckets]; how often each bucket occurs is added to it.
+        ngrams: longest n-gram, 1 to 64.
+        hash: of a feature.
+        which: rows that count, bool [rows]; None = all.
+    """
+
+def select_score(
+    columns: Sequence[_Arrow],
+    weights: NDArray[np.float64],
+    ngrams: int = 2,
+    hash: Literal["xxh3", "sha256"] = "xxh3",  # noqa: A002
+) -> tuple[NDArray[np.float64], NDArray[np.uint32]]:
+    """Sum the weights of the hashed word features of each row, with the same bits on every machine.
+
+    Args:
+        columns: as for `select_count`.
+        weights: float64 [targets, buckets], at least one target.
+        ngrams: as above.
+        hash: as above.
+
+    Returns:
+        Sums, float64 [targets, rows], and how many features each row has, uint32 [rows].
+    """
+
+def select_draws(
+    task: str, rows: NDArray[np.int64], seed: int, salt: str, *, noise: bool = False
+) -> NDArray[np.float64]:
+    """Draw a number within (0, 1) for each row, by task, number, seed and salt alone; float64 [rows].
+
+    Args:
+        task: name of the task.
+        rows: number of each row in its task, from 0.
+        seed: 0 to 2**64 - 1.
+        salt: other salts make other draws.
+        noise: return standard Gumbel noise made of the draws.
+    """
+
+def select_ln(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return natural logarithms, with the same bits on every machine."""
+
+def select_tokens(strings: _Arrow) -> NDArray[np.uint32]:
+    """Count the tokens of each text, uint32 [rows]; they are those of `curate_forms`."""
 
 def curate_letters(strings: _Arrow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the letters of each text, with the marks on them, and its characters that are not white space; [rows]."""
@@ -796,7 +862,7 @@ def curate_sketches(
     """
 
 def curate_near_buckets(
-    keys: NDArray[np.uint64], ids: NDArray[np.uint64], fixed: int, refine: bool = True
+    keys: NDArray[np.uint64], ids: NDArray[np.uint64], fixed: int, refine: bool = True, keep: int = 1
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Return the pairs of rows to compare, and the families to refine.
 
@@ -805,6 +871,7 @@ def curate_near_buckets(
         ids: the row of each key, uint64 [n]; a smaller id has a smaller rank.
         fixed: ids below it are never removed; two of them are never compared.
         refine: whether there are families; without, all members of a bucket are compared (with its 2,000 best ones).
+        keep: each row is compared with so many others at least: all of them may have to be like it.
 
     Returns:
         Edges uint64 [m, 2], the smaller id first; families uint64 [k, 2]: anchor (the smallest id of a large bucket)
@@ -812,6 +879,74 @@ def curate_near_buckets(
 
     Raises:
         ValueError: unequal lengths.
+    """
+
+def curate_near_deal(
+    records: NDArray[np.uint8], part: NDArray[np.uint32], parts: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Put records of one width in the order of their parts; those of a part stay in their order.
+
+    Args:
+        records: bytes of all, uint8 [n * width].
+        part: of each record, uint32 [n], below `parts`.
+        parts: how many there are.
+
+    Returns:
+        The bytes by part, uint8 [n * width]; the number of records of each part, int64 [parts].
+
+    Raises:
+        ValueError: a part that is too large, or bytes that are not a multiple of the number of parts.
+    """
+
+def curate_near_mark(words: NDArray[np.uint64], numbers: NDArray[np.int64]) -> None:
+    """Add numbers to a set of one bit each.
+
+    Args:
+        words: of 64 bits each, uint64 [words]; changed.
+        numbers: int64 [n], with repetitions.
+
+    Raises:
+        ValueError: a number that the set has no bit for.
+    """
+
+def curate_near_places(
+    words: NDArray[np.uint64], before: NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many numbers of a set are smaller than each number, int64 [n].
+
+    Args:
+        words: the set, as `curate_near_mark` has it.
+        before: how many numbers the words before each word have, int64 [words] or more.
+        numbers: int64 [n].
+
+    Raises:
+        ValueError: a number that the set has no bit for.
+    """
+
+def curate_near_join(parents: NDArray[np.uint32], a: NDArray[np.int64], b: NDArray[np.int64]) -> None:
+    """Join the sets of the members of each pair, so that the smallest member of a set is its root.
+
+    Args:
+        parents: of each member one of its set that is not larger; at a root itself; uint32 [members]; changed.
+        a: members, int64 [n].
+        b: members, int64 [n].
+
+    Raises:
+        ValueError: unequal lengths, or a member that there is not.
+    """
+
+def curate_near_segments(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Copy segments of bytes, one after another, uint8 [sum of sizes].
+
+    Args:
+        data: uint8.
+        starts: of the segments, int64 [n], in any order.
+        sizes: of the segments, int64 [n].
+
+    Raises:
+        ValueError: unequal lengths, or a segment that is not within the data.
     """
 
 def curate_near_refine(
@@ -844,7 +979,8 @@ def curate_near_resolve(
     edges: NDArray[np.uint32],
     settings: NearSettings,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64], int]:
-    """Decide greedily in rank order: a row is removed if and only if it is a duplicate of a retained row before it.
+    """Decide greedily in rank order: a row is removed if it is a duplicate of as many retained rows
+    as `keep` of the settings says (by default one).
 
     Args:
         offsets: uint64 [rows + 1] into the data.

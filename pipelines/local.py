@@ -32,7 +32,7 @@ from components.sample.node.config import FINGERPRINT
 from pairmill import log
 from pairmill.errors import PairmillError
 from pairmill.interface import cli, launcher
-from pipelines import parameters
+from pipelines import line, parameters
 
 
 @dataclass
@@ -150,20 +150,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = dataclasses.asdict(cli.build(parameters.Parameters, cli.split(given)))
         arguments |= parameters.placed(arguments)
         parameters.stage_configs(arguments)
+        without = parameters.idle(arguments, here=True)
         from pipelines.placement import Placement
         from pipelines.pretraining import build
 
         # No fan-out: processes share the work here, and kfp's local loops replace the outputs of tasks before them.
-        # It is built for this run alone, so a stage whose result is given is left out.
-        pipeline = build(Placement(retries=0), without=parameters.idle(arguments))
+        # It is built for this run alone, so a stage that has nothing to do is left out.
+        pipeline = build(Placement(retries=0), without=without)
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))
-        _show(runs, arguments, time.monotonic() - start)
+        _show(runs, arguments, time.monotonic() - start, _line(runs, arguments["root"]))
 
     return cli.program("pipelines.local", "local", parameters.Parameters, given, work)
 
 
-def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> None:
+def _line(runs: list[TaskRun], root: str) -> str:
+    """Write the page over all stages; returns its URI."""
+    (sampled,) = (task for task in runs if task.stage == "sample" and not task.held_out)
+    fingerprint = sampled.artifact(launcher.MANIFEST)["metadata"]["fingerprint"]
+    return line.run(line.LineConfig(root=root, sample=fingerprint))
+
+
+def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float, page: str) -> None:
     lines = []
     reused = True
     for task in runs:
@@ -182,7 +190,7 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float) -> 
     if arguments["output_path"]:
         for what, (place, made) in places.items():
             lines.append(f"  {what}: {place.replace(FINGERPRINT, made['fingerprint'])}")
-    lines.append(f"  report: {final['data']}/report.html")
+    lines += [f"  report: {final['data']}/report.html", f"  the line: {page}"]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

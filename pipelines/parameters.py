@@ -13,7 +13,9 @@ from typing import Any
 from components.clean.config import CleanConfig
 from components.curate.config import CurateConfig
 from components.fetch.config import KINDS, FetchConfig
+from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
+from components.select.config import SelectConfig
 from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
@@ -47,11 +49,14 @@ class Parameters:
     curate_config: str = _of(CurateConfig, "curate_config")
     index: str = _of(CurateConfig, "index")
     write_index: bool = _of(CurateConfig, "write_index")
+    select_config: str = _of(SelectConfig, "select_config")
     tokenizer: str = _of(FetchConfig, "tokenizer")
     tokenized: str = _of(FetchConfig, "tokenized")
     vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
     template: str = _of(TokenizeConfig, "template")
     windows: bool = _of(TokenizeConfig, "windows")
+    mix_config: str = _of(MixConfig, "mix_config")
+    compare: str = _of(MixConfig, "compare")
     prefix_config_path: str = _of(SampleConfig, "prefix_config_path")
     epochs: int = _of(SampleConfig, "epochs")
     context_size: int = _of(SampleConfig, "context_size")
@@ -65,7 +70,9 @@ class Parameters:
 class SharedParameters(Parameters):
     """Every stage, from raw files to epochs."""
 
-    workers: int = option(4, help="pods that share the work of each of clean, curate, train_tokenizer and tokenize")
+    workers: int = option(
+        4, help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize"
+    )
 
 
 def of(fan_out: bool) -> type[Parameters]:
@@ -89,7 +96,10 @@ def entries(stage: str) -> list[str]:
     return [name for name in _options(stage) if stage != "fetch" and name in KINDS]
 
 
-PLACES = ("root", "raw", "output_path", "prefix_config_path", "curate_config", "index")
+PLACES = (
+    *("root", "raw", "output_path", "prefix_config_path"),
+    *("curate_config", "index", "select_config", "mix_config", "compare"),
+)
 _DEFAULTS = {item.name: item.default for item in dataclasses.fields(Parameters) if item.name in PLACES}
 
 
@@ -111,12 +121,29 @@ def placed(given: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def idle(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The stages whose result these parameters give: a pipeline that is built for one run leaves them out."""
+def idle(given: Mapping[str, Any], *, here: bool) -> tuple[str, ...]:
+    """The stages that have nothing to do: a pipeline that is built for one run leaves them out.
+
+    Args:
+        given: the parameters, checked.
+        here: whether the stages run on this machine: then those that their settings switch off are left out too.
+            Elsewhere they stay, so that a pipeline that was compiled for any run is the one that is submitted.
+
+    Raises:
+        UsageError: the settings of a stage that runs here are wrong.
+    """
     fetch = cli.build(
         FetchConfig, {"root": given["root"], **{name: given[name] for name in ("sources", "raw", *KINDS)}}
     )
-    return fetch.idle()
+    found = fetch.idle()
+    if not here:
+        return found
+    made = stage_configs(given)
+    return (*found, *(stage for stage in SWITCHED if stage not in found and made[stage].is_off))
+
+
+SWITCHED = ("select", "mix")
+"""The stages that their file of settings switches on."""
 
 
 def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,12 +161,16 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
     made = {}
     for name, stage in STAGES.items():
         # Results of other stages do not exist yet: any place below the root will do.
-        results = dict.fromkeys(stage.reads, f"{given['root']}/{name}")
+        results = dict.fromkeys(set(stage.reads) - _NOT_ALWAYS, f"{given['root']}/{name}")
         options = {item: given[item] for item in _options(name)}
         made[name] = cli.build(stage.config, {**options, **results})
     if not given["tokenizer"] and not given["tokenized"]:
         _refuse_untrained(given["template"], made["tokenize"], made["train_tokenizer"])
     return made
+
+
+_NOT_ALWAYS = {"mixture"}
+"""What a stage reads of another one only in some runs."""
 
 
 def _refuse_untrained(template: str, wanted: TokenizeConfig, trained: TrainTokenizerConfig) -> None:

@@ -28,7 +28,9 @@ _GROUPS = {
         *("max_reject_fraction", "max_record_bytes"),
     ),
     "Curation": ("curate_config", "index", "write_index"),
+    "Selection": ("select_config",),
     "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),
+    "Mixture": ("mix_config", "compare"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
 }
 _GIVEN = {
@@ -53,7 +55,8 @@ def build(
             a pipeline of its own, because Kubeflow cannot leave a loop out of a run, and an empty one costs a pod.
         docs: address below which the repository's files can be read, for links; empty = their paths alone.
         without: stages to leave out, because every run of this pipeline is given their result (``rows=``,
-            ``tokenizer=``, ``tokenized=``). A pipeline for any run has them all: they pass on what is given.
+            ``tokenizer=``, ``tokenized=``) or has them switched off. A pipeline for any run has them all: they pass on
+            what is given.
     """
     given = parameters.of(fan_out)
     hints = get_type_hints(given)
@@ -142,7 +145,8 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
 
     def shared(stage: str, **made: Any) -> Any:
         if stage in without:
-            return fetched
+            # Rows that it would choose from are those that it would give.
+            return made["rows"] if stage in ("curate", "select") else fetched
         # It uses the shards that the shares finished, and runs the rest.
         task = placed(stage, made)
         workers: list[Any] = []
@@ -155,9 +159,11 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
 
     cleaned = shared("clean", raw=fetched)
     curated = shared("curate", rows=cleaned, raw=fetched)
-    trained = shared("train_tokenizer", rows=curated)
-    tokenized = shared("tokenize", rows=curated, tokenizer=trained)
-    placed("sample", {"tokenized_path": tokenized})
+    selected = shared("select", rows=curated)
+    trained = shared("train_tokenizer", rows=selected)
+    tokenized = shared("tokenize", rows=selected, tokenizer=trained)
+    planned = {} if "mix" in without else {"mixture": placed("mix", {"tokenized_path": tokenized, "rows": selected})}
+    placed("sample", {"tokenized_path": tokenized, **planned})
     with dsl.If(given.holdout != ""):
         placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
 

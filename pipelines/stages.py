@@ -8,7 +8,9 @@ from __future__ import annotations
 from components.clean.config import CleanConfig
 from components.curate.config import CurateConfig
 from components.fetch.config import SHARES, FetchConfig
+from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
+from components.select.config import SelectConfig
 from components.tokenize.config import TokenizeConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.interface.launcher import Component
@@ -39,9 +41,11 @@ STAGES = {
         Component("clean", CleanConfig, reads=("raw",)),
         # The lineage of what it is given is that of raw: both are from fetch.
         Component("curate", CurateConfig, reads=("rows", "raw")),
+        Component("select", SelectConfig, reads=("rows",), passes_on=True),
         Component("train_tokenizer", TrainTokenizerConfig, reads=("rows",), passes_on=True),
         Component("tokenize", TokenizeConfig, reads=("rows", "tokenizer"), passes_on=True),
-        Component("sample", SampleConfig, reads=("tokenized_path",), required=_SAID),
+        Component("mix", MixConfig, reads=("tokenized_path", "rows")),
+        Component("sample", SampleConfig, reads=("tokenized_path", "mixture"), required=_SAID),
     )
 }
 """By name."""

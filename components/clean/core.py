@@ -73,15 +73,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             return None
         from pairmill.formats import given
 
-        found = [given.rows_at(uri, check=False, count=True) for uri in given.list_of(config.rows, "rows")]
-        counts = [one.rows for one in found if one.rows is not None]
-        return GivenResult(
-            "rows",
-            tuple(uri for one in found for uri in one.uris),
-            sum(one.files for one in found),
-            sum(one.size for one in found),
-            sum(counts) if len(counts) == len(found) else None,
-        )
+        return given.passed_on("rows", config.rows, within=True)
 
     def output(self, config: CleanConfig, folder: str) -> str:
         """The rows that were given, and the stage's own: the next stages read both."""

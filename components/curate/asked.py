@@ -87,7 +87,8 @@ def asked(settings: Settings, task: Task, done: Done) -> list[Asked]:
             found += _exact(settings, task, done)
         elif operation == "near":
             if task.name in done.near.tasks:
-                actions = dict.fromkeys(NEAR_RULES, "drop")
+                does = "drop" if settings.near.max_similar is None else "cap"
+                actions = dict.fromkeys(NEAR_RULES, does)
                 reports = settings.near.mode == "report"
                 found.append(Asked("near", "near", actions, reports, decisions=done.near.tasks[task.name]))
         elif operation == "filter":

@@ -5,21 +5,21 @@
  3  what exact deduplication found, by task
 4–10 near deduplication (:mod:`components.curate.near.core`)
 11  decisions by task: no text is read
-12  the kept rows, by task
-13  attributes of kept rows, by task; counts of some tasks
-14  counts of all tasks, and the texts of samples
+12  the kept rows, by task, or by part of a large one
+13  attributes of kept rows, in the same parts; rows of parts joined; counts of some tasks
+14  attributes of parts joined; counts of all tasks, and the texts of samples
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from components.curate import exact, inputs, stored_index, totals
-from components.curate.asked import Done, asked, hiding, is_wanted, tallied
+from components.curate import exact, inputs, stored_index, totals, writing
+from components.curate.asked import Done, asked, hiding, is_wanted
 from components.curate.config import CurateConfig
-from components.curate.decide import REMOVED, TALLY, Decide, Decided
+from components.curate.decide import Decide, Decided
 from components.curate.decontaminate import index as leaks
 from components.curate.decontaminate.index import LeakPlan
 from components.curate.exact import ExactFound, ExactInput, Keying, KeysRead, ReadKeys
@@ -35,13 +35,14 @@ from components.curate.scorer import Score, Scorer
 from components.curate.settings import Settings
 from components.curate.stored_index import StoredIndex
 from components.curate.totals import Summarise
-from components.curate.write import CutAttributes, WriteRows, Written
+from components.curate.write import Written, cuts_of
 from pairmill.engine import conditions
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
+from pairmill.formats.means import MEANS, joined
 from pairmill.report.model import Report
 
 _NEAR_ROUNDS: Final = 7
@@ -86,7 +87,10 @@ class Curate(Stage[CurateConfig, CuratePlan]):
 
     name: ClassVar[str] = "curate"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "large files are written in parts, and what later rounds read has another form"
+    }
     config = CurateConfig
 
     def given(self, config: CurateConfig) -> GivenResult | None:
@@ -97,17 +101,7 @@ class Curate(Stage[CurateConfig, CuratePlan]):
             return None
         from pairmill.formats import given
 
-        places = given.list_of(config.rows, "rows")
-        found = [given.rows_at(uri, check=False, count=True) for uri in places]
-        counts = [one.rows for one in found if one.rows is not None]
-        return GivenResult(
-            option,
-            # The places as they were given, so that tasks have the names that they have where something is asked.
-            tuple(places),
-            sum(one.files for one in found),
-            sum(one.size for one in found),
-            sum(counts) if len(counts) == len(found) else None,
-        )
+        return given.passed_on(option, config.rows)
 
     def plan(self, config: CurateConfig) -> CuratePlan:
         settings = config.settings
@@ -146,11 +140,12 @@ class Curate(Stage[CurateConfig, CuratePlan]):
         rows_of, found, built, scores = yield from _looked(plan)
         near_found = yield from _compared(plan, rows_of, found)
         done = Done(found, near_found, built, scores)
+        cuts = {task.name: cuts_of(task, rows_of) for task in plan.training}
         decided = yield [
             Decide.of(
                 task.name,
                 task.source,
-                sum(rows_of[one.number] for one in task.slices),
+                cuts[task.name],
                 asked(plan.of(task), task, done),
                 report_all=plan.settings.report_all,
             )
@@ -160,47 +155,26 @@ class Curate(Stage[CurateConfig, CuratePlan]):
         total = Ledger.sum(Ledger(one.rows, one.kept, dropped=one.dropped) for one in made)
         totals.refuse_nothing_kept(total.rows_in, total.rows_kept, total.dropped, config.curate_config, config.rows)
         by_task = {task.name: (record, one) for task, record, one in zip(plan.training, decided, made, strict=True)}
-        written = yield [self._write(plan, task, by_task.get(task.name), config) for task in plan.rows.tasks]
-        summed = yield from _beside(plan, by_task, written, done)
+        written = yield from writing.write(plan, by_task, config.max_record_bytes)
+        summed, joins = yield from writing.beside(plan, by_task, written, rows_of, done)
         files = {task.name: task.file for task in plan.rows.tasks}
         redact = any(one.pii.mode != "off" for one in plan.settings.variants)
-        yield [Summarise.of(summed, files, plan.leaks, redact=redact, longest=config.max_record_bytes)]
+        yield [Summarise.of(summed, files, plan.leaks, redact=redact, longest=config.max_record_bytes), *joins]
         return replace(plan, done=done, build_context=lambda: plan.context)
-
-    def _write(
-        self, plan: CuratePlan, task: Task, known: tuple[ShardRecord, Decided] | None, config: CurateConfig
-    ) -> WriteRows:
-        names = {scorer.name for scorer in plan.scorers if is_wanted(plan.of(task), scorer)}
-        beside = {name: file for name, file in task.beside.items() if name not in names or task.held_out}
-        if known is None:
-            return WriteRows.of(task.file, task.path, beside, longest=config.max_record_bytes)
-        record, decided = known
-        redacts = plan.of(task).pii.mode == "redact" and not plan.settings.report_all
-        pii = [one.identity() for one in plan.scorers if one.operation == "pii"]
-        return WriteRows.of(
-            task.file,
-            task.path,
-            beside,
-            removed=record.uri(REMOVED),
-            digest=decided.digest,
-            dropped=decided.dropped,
-            redact=content_key(pii) if redacts else "",
-            longest=config.max_record_bytes,
-        )
 
     def ledger(self, plan: CuratePlan, rounds: Rounds) -> Ledger:
         """That of the round that writes rows: the others count none."""
         return Ledger.sum(record.ledger for record in rounds[_WRITE])
 
     def parts(self, plan: CuratePlan, rounds: Rounds) -> dict[str, Ledger]:
-        return {record.name.removeprefix("write "): record.ledger for record in rounds[_WRITE]}
+        found: dict[str, Ledger] = {}
+        for record in rounds[_WRITE]:
+            found.setdefault(record.read(Written).task, Ledger()).add(record.ledger)
+        return found
 
     def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         assert plan.done is not None
-        for record in rounds[_WRITE]:
-            for file in record.files:
-                out.link(record.folder, file)
-        for record in (*rounds[_DECIDE], *rounds[_BESIDE]):
+        for record in (*rounds[_DECIDE], *rounds[_WRITE], *rounds[_BESIDE], *rounds[_SUMMARY]):
             for file in record.files:
                 if file.sha256:  # what only a later round reads has none
                     out.link(record.folder, file)
@@ -213,14 +187,12 @@ class Curate(Stage[CurateConfig, CuratePlan]):
         sources = by_source((task.source, one) for task, one in zip(plan.training, decided, strict=True))
         costs = costs_of(plan.rows, plan.done, rounds)
         data = data_of(plan.settings, sources, tally, histograms, leaks.items(plan.done.leaks), costs)
-        held_out = {
-            task.path: record.ledger.rows_in
-            for task, record in zip(plan.rows.tasks, rounds[_WRITE], strict=True)
-            if task.held_out
-        }
+        rows = {name: ledger.rows_in for name, ledger in self.parts(plan, rounds).items()}
+        held_out = {task.path: rows[task.name] for task in plan.rows.tasks if task.held_out}
         say(self.ledger(plan, rounds), rounds, out.folder)
         return {
             **data,
+            MEANS: joined(record.data for record in rounds[_BESIDE]),
             **({"held_out": held_out} if held_out else {}),
             **conditions.to_data(plan.rows.found.conditions),
         }
@@ -280,43 +252,6 @@ def _compared(
         plan.write_index,
     )
     return (yield from near.rounds(given))
-
-
-def _beside(
-    plan: CuratePlan,
-    decided: Mapping[str, tuple[ShardRecord, Decided]],
-    written: Sequence[ShardRecord],
-    done: Done,
-) -> Generator[Sequence[Shard[Any]], list[ShardRecord], list[ShardRecord]]:
-    """Round 12: attributes, and counts of groups of tasks, whose records are returned."""
-    cut = [
-        one
-        for task, record in zip(plan.rows.tasks, written, strict=True)
-        if not task.held_out
-        if (one := _attributes(task, *decided[task.name], record.read(Written).groups, done)) is not None
-    ]
-    records = [(task, decided[task.name][0]) for task in plan.training]
-    tallies = list(totals.groups([(one.key, one.uri(TALLY), tallied(task, done)) for task, one in records]))
-    last = yield [*cut, *tallies]
-    return last[len(cut) :]
-
-
-def _attributes(
-    task: Task, record: ShardRecord, decided: Decided, groups: Sequence[int], done: Done
-) -> CutAttributes | None:
-    made = {name: one for name, one in done.columns(task).items() if done.of(name, task)}
-    if not made:
-        return None
-    return CutAttributes.of(
-        task.name,
-        decided.rows,
-        {name: column for name, (column, _) in made.items()},
-        [[name, keys] for name, (_, keys) in sorted(made.items())],
-        removed=record.uri(REMOVED),
-        digest=decided.digest,
-        groups=groups,
-        size=task.file.size,
-    )
 
 
 class _Scores:
@@ -445,6 +380,8 @@ def _near_slices(plan: CuratePlan, rows_of: Sequence[int], found: ExactFound) ->
         stored = found.tasks.get(task.name)
         rules = hiding(settings)
         for one in task.slices:
+            if one.fixed and settings.near.max_similar is not None:
+                continue  # a cap counts no held-out rows
             dropped: DroppedRows | NothingDropped = NothingDropped()
             if stored is not None and any(rule in stored.rows for rule in rules):
                 dropped = DroppedRows.of(stored, rules, one.part.first, rows_of[one.number])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -27,9 +28,10 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import decisions
+from pairmill.formats.kept_rows import Gone
 
 VERSION: Final = 1
-REMOVED: Final = "removed.npy"
+REMOVED: Final = "removed"
 TALLY: Final = "tally.json"
 _ACTIONS: Final = decisions.ACTIONS
 _DROPS: Final = (_ACTIONS.index("drop"), _ACTIONS.index("cap"))
@@ -103,6 +105,7 @@ class Decided:
         dropped: how many go, by reason.
         digest: of which rows go.
         operations: files of decisions by operation's name.
+        parts: of each slice that is written by itself: how many rows of it go, the digest of which, and by reason.
     """
 
     rows: int
@@ -110,29 +113,55 @@ class Decided:
     dropped: dict[str, int] = field(default_factory=dict)
     digest: str = ""
     operations: dict[str, str] = field(default_factory=dict)
+    parts: list[tuple[int, str, dict[str, int]]] = field(default_factory=list)
+
+    def gone(self, uri: str) -> Gone:
+        """The rows of the task that go; ``uri`` is that of REMOVED."""
+        return Gone(uri, 0, self.rows - self.kept, self.digest, self.dropped)
+
+    def gone_by_part(self, uri: str) -> Iterator[Gone]:
+        """The rows of each slice that go."""
+        start = 0
+        for count, digest, dropped in self.parts:
+            yield Gone(uri, start, count, digest, dropped)
+            start += count
 
 
 @dataclass(frozen=True)
 class Decide(Shard[object]):
-    """The decisions on the rows of one task."""
+    """The decisions on the rows of one task.
+
+    Args:
+        task: its name.
+        source: that it belongs to.
+        cuts: ordinals of the first rows of slices that are written by themselves, and how many rows there are.
+        asked: the operations, in order.
+        report_all: whether each operation reports by itself.
+    """
 
     task: str
     source: str
-    rows: int
+    cuts: tuple[int, ...]
     asked: tuple[Asked, ...]
     report_all: bool
 
     @classmethod
-    def of(cls, task: str, source: str, rows: int, asked: Sequence[Asked], *, report_all: bool) -> Decide:
-        """The shard for a task."""
+    def of(cls, task: str, source: str, cuts: Sequence[int], asked: Sequence[Asked], *, report_all: bool) -> Decide:
+        """The shard for a task; without slices that are written by themselves ``cuts`` are 0 and its rows."""
         identity = [one.identity for one in asked]
-        key = content_key("curate decide", VERSION, tallies.VERSION, task, source, rows, identity, report_all)
-        return cls(f"decide {task}", key, rows * 4, task, source, rows, tuple(asked), report_all)
+        key = content_key("curate decide", VERSION, tallies.VERSION, task, source, list(cuts), identity, report_all)
+        return cls(f"decide {task}", key, cuts[-1] * 4, task, source, tuple(cuts), tuple(asked), report_all)
+
+    @property
+    def rows(self) -> int:
+        """Of the task."""
+        return self.cuts[-1]
 
     def run(self, context: object, out: Writer) -> ShardResult:
         removed = np.zeros(self.rows, np.bool_)
         claimed = np.zeros(self.rows, np.bool_)  # by operations that report
         data = Decided(self.rows, 0)
+        by_part: list[dict[str, int]] = [{} for _ in self.cuts[1:]]
         tally = Tally(self.task, self.source)
         for one in self.asked:
             table = _sorted(one, self._found(one))
@@ -153,8 +182,12 @@ class Decide(Shard[object]):
             dropping = np.isin(actions, _DROPS)
             removed[ordinals[dropping]] = True
             claimed[ordinals[owns & ~dropping]] = True
-            for reason, count in _reasons(one, table, names, codes, actions):
-                data.dropped[reason] = data.dropped.get(reason, 0) + count
+            places = np.searchsorted(ordinals, self.cuts)
+            for dropped, (start, stop) in zip(by_part, pairwise(places.tolist()), strict=True):
+                some = slice(start, stop)
+                for reason, count in _reasons(one, table[some], names, codes[some], actions[some]):
+                    dropped[reason] = dropped.get(reason, 0) + count
+                    data.dropped[reason] = data.dropped.get(reason, 0) + count
             said = pa.DictionaryArray.from_arrays(pa.array(actions.astype(np.int32)), pa.array(_ACTIONS))
             table = table.set_column(2, decisions.SCHEMA.field("action"), said)
             path = data.operations[one.name] = decisions.path_of(one.name, self.task)
@@ -164,9 +197,12 @@ class Decide(Shard[object]):
             tally.add(one.name, table, owns, bounds, matrix=one.operation == "near")
         data.kept = int(self.rows - removed.sum())
         gone = np.flatnonzero(removed).astype(np.uint32)
-        data.digest = hashlib.sha256(gone.tobytes()).hexdigest()
-        with out.create(REMOVED, scratch=True) as local, local.open("wb") as file:
-            np.save(file, gone)
+        data.digest = _digest(gone)
+        if len(by_part) > 1:
+            parts = np.split(gone, np.searchsorted(gone, self.cuts[1:-1]))
+            data.parts = [(len(one), _digest(one), dropped) for one, dropped in zip(parts, by_part, strict=True)]
+        with out.create(REMOVED, scratch=True) as local:
+            local.write_bytes(gone.astype("<u4").tobytes())
         with out.create(TALLY, scratch=True) as local:
             local.write_bytes(tally.dump())
         return ShardResult(Ledger(), asdict(data))
@@ -257,6 +293,10 @@ def _reasons(
     kinds, counts = np.unique(np.stack([codes, actions, held_out])[:, dropping], axis=1, return_counts=True)
     for (code, action, other), count in zip(kinds.T.tolist(), counts.tolist(), strict=True):
         yield reason_of(one.operation, one.name, names[code], bool(other), _ACTIONS[action]), count
+
+
+def _digest(ordinals: NDArray[np.uint32]) -> str:
+    return hashlib.sha256(ordinals.astype("<u4").tobytes()).hexdigest()
 
 
 def _first(ordinals: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.table import Table
 from rich.text import Text
@@ -50,8 +50,9 @@ def explain(config: ExplainConfig) -> str:
     folder.refuse_other_rows(config.rows)
     task, ordinal = folder.row_id(config.row)
     found = {name: folder.findings(name, task, ordinal) for name in folder.operations(task)}
-    removing = next(((name, one) for name, some in found.items() for one in some if one["action"] in REMOVED), None)
-    parts = [f"{visible(row_id(task, ordinal))}: {_verdict(task, removing)}\n"]
+    removing = _removing(found)
+    parts = [f"{visible(row_id(task, ordinal))}: {_verdict(folder, task, removing)}\n"]
+    parts += [f"{line}\n" for line in _chain(folder, removing)]
     parts += [f"{line}\n" for line in _overrides(folder, task)]
     parts += ["\n", written(_operations(folder, found, removing))]
     parts += _attributes(folder, task, ordinal, removing is not None)
@@ -59,19 +60,59 @@ def explain(config: ExplainConfig) -> str:
     return "".join(parts)
 
 
-def _verdict(task: str, removing: tuple[str, Mapping[str, Any]] | None) -> str:
+Removing: TypeAlias = "tuple[str, Mapping[str, Any]] | None"
+"""The operation that removed a row, and its decision; None if the row is kept."""
+
+
+def _removing(found: Mapping[str, list[dict[str, Any]]]) -> Removing:
+    return next(((name, one) for name, some in found.items() for one in some if one["action"] in REMOVED), None)
+
+
+def _removing_other(folder: CuratedFolder, one: Mapping[str, Any]) -> Removing:
+    """What removed the row that a decision names; None also for a row of an index."""
+    task, ordinal = one["other_task"], one["other_ordinal"]
+    if task not in folder.tasks:
+        return None
+    return _removing({name: folder.findings(name, task, ordinal) for name in folder.operations(task)})
+
+
+def _verdict(folder: CuratedFolder, task: str, removing: Removing) -> str:
     if task.startswith(HELD_OUT):
         return "kept: held-out rows are never removed"
     if removing is None:
         return "kept"
     operation, one = removing
-    other = other_of(one)
-    known = operation if operation in OPERATIONS else "classifiers"
-    reason = reason_of(known, operation, one["rule"], other.startswith(HELD_OUT), one["action"])
-    what = f"{describe_action(one['action'])} by {operation}, rule {one['rule']} (in the ledger: {reason})"
+    what, other = _removed_by(operation, one), other_of(one)
     if not one["other_task"]:
         return visible(f"{what}, since it has {other}" if other else what)
-    return visible(f"{what}; {other} is {'held out' if other.startswith(HELD_OUT) else 'kept in its place'}")
+    if other.startswith(HELD_OUT):
+        return visible(f"{what}; {other} is held out")
+    if _removing_other(folder, one) is not None:
+        return visible(f"{what}; {other} stood in its place, and was removed later")
+    return visible(f"{what}; {other} is kept in its place")
+
+
+def _removed_by(operation: str, one: Mapping[str, Any]) -> str:
+    known = operation if operation in OPERATIONS else "classifiers"
+    reason = reason_of(known, operation, one["rule"], other_of(one).startswith(HELD_OUT), one["action"])
+    return f"{describe_action(one['action'])} by {operation}, rule {one['rule']} (in the ledger: {reason})"
+
+
+def _chain(folder: CuratedFolder, removing: Removing) -> Iterator[str]:
+    """What became of the row that stood in the place of one that was removed, and so on, to a row that is kept.
+
+    It ends: the row that a decision names is of a smaller rank, or removed by a later operation.
+    """
+    seen: set[RowId] = set()
+    while removing is not None and removing[1]["other_task"]:
+        one = removing[1]
+        other = one["other_task"], one["other_ordinal"]
+        removing = _removing_other(folder, one)
+        if removing is None or other in seen:
+            return
+        seen.add(other)
+        repeats = f"; {other_of(removing[1])} stood in its place" if removing[1]["other_task"] else ""
+        yield visible(f"  {row_id(*other)}: {_removed_by(*removing)}{repeats}")
 
 
 def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
@@ -88,7 +129,7 @@ def _overrides(folder: CuratedFolder, task: str) -> Iterator[str]:
 def _operations(
     folder: CuratedFolder,
     found: Mapping[str, list[dict[str, Any]]],
-    removing: tuple[str, Mapping[str, Any]] | None,
+    removing: Removing,
 ) -> Table:
     """A line for each operation and finding, in the order in which operations are asked."""
     table = Table.grid(padding=(0, 3, 0, 0))
@@ -136,7 +177,7 @@ def _texts(
     folder: CuratedFolder,
     this: RowId,
     found: Mapping[str, list[dict[str, Any]]],
-    removing: tuple[str, Mapping[str, Any]] | None,
+    removing: Removing,
     config: ExplainConfig,
 ) -> list[str]:
     """The row's texts beside those of each row and item that it was compared with, the decisive one first."""

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from components.curate.settings import Settings
 from pairmill import storage
 from pairmill.engine import inputs
-from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.errors import InputError
-from pairmill.formats import attributes, rows
-from pairmill.formats.slices import FileSlice, Slicing
+from pairmill.formats import row_files, rows
+from pairmill.formats.slices import FileSlice
 from pairmill.formats.source_names import source_of
 from pairmill.log import event
-
-# A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
-SLICING = Slicing(64 << 20, open_from=(16 << 20) + 1, cut_from=128 << 20)
 
 
 @dataclass(frozen=True)
@@ -102,12 +97,12 @@ def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest:
     """
     found = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify, held_out=True)
     tops = [storage.normalise(uri, "rows") for uri in given]
-    beside = _attributes(tops)
+    beside = row_files.beside(tops)
     tasks: list[Task] = []
     seen: dict[str, str] = {}
     number = 0
     for file in sorted(found.files, key=lambda one: rank_of(one.task, settings.source_priority)):
-        path = _path_below(file, tops)
+        path = row_files.path_below(file, tops)
         other = seen.setdefault(path, file.uri)
         if other != file.uri:
             raise InputError(
@@ -117,7 +112,7 @@ def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest:
                 hint="curate them one after another, the second with index=",
             )
         slices = []
-        for part, identity, name in _cut(file, longest):
+        for part, identity, name in row_files.cut(file, longest):
             slices.append(Slice(number, part, identity, file.task.startswith(HELD_OUT), name))
             number += 1
         variant = settings.variant_of(file.task)
@@ -142,47 +137,3 @@ def rank_of(task: str, priority: Sequence[str]) -> tuple[bool, int, str]:
     name = task.removeprefix(HELD_OUT)
     first = next((at for at, prefix in enumerate(priority) if name.startswith(prefix)), len(priority))
     return not held_out, 0 if held_out else first, task
-
-
-def _cut(file: InputFile, longest: int) -> list[tuple[FileSlice, tuple[Any, ...], str]]:
-    whole = FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest)
-    slices = [whole]
-    # A damaged file is its shard's to name, so that all others are committed.
-    with suppress(InputError):
-        slices = SLICING.cut(whole)
-    if len(slices) == 1:
-        return [(slices[0], (file.sha256, file.kind), file.task)]
-    return [
-        (one, (file.sha256, file.kind, one.start, one.stop), f"{file.task} {number:05}")
-        for number, one in enumerate(slices)
-    ]
-
-
-def _path_below(file: InputFile, tops: Sequence[str]) -> str:
-    for top in tops:
-        if file.uri == top:
-            return storage.name_of(top)
-        if file.uri.startswith(top.rstrip("/") + "/"):
-            return file.uri[len(top.rstrip("/")) + 1 :]
-    raise AssertionError(f"{file.uri} is below none of {tops}")
-
-
-def _attributes(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
-    """The attributes beside the rows of finished folders, by URI of the row file and operation."""
-    found: dict[str, dict[str, InputFile]] = {}
-    for top in tops:
-        manifest = None if storage.store_for(top).exists(top) else manifests.read(top)
-        if manifest is None:
-            continue
-        by_task: dict[str, dict[str, InputFile]] = {}
-        for file in manifest.files:
-            path = file.path.removeprefix(HELD_OUT)
-            if not file.task and path.startswith(f"{attributes.FOLDER}/"):
-                _, operation, name = path.split("/", 2)
-                task = file.path[: len(file.path) - len(path)] + name.removesuffix(".parquet")
-                uri = storage.join(top, *file.path.split("/"))
-                by_task.setdefault(task, {})[operation] = InputFile(uri, "", file.size, file.sha256, promised=True)
-        for file in manifest.files:
-            if file.task in by_task:
-                found[storage.join(top, *file.path.split("/"))] = by_task[file.task]
-    return found

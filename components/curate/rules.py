@@ -134,5 +134,5 @@ def reason_of(operation: str, name: str, rule: str, other_held_out: bool = False
     if other_held_out:
         return "held_out"
     if action == "cap":
-        return f"cap_{rule}"
+        return "cap_near" if operation == "near" else f"cap_{rule}"
     return REASONS[operation].format(rule=rule, name=name)

@@ -202,8 +202,9 @@ class Settings:
         """The settings of an open file."""
         plain = file.read(cls, leave=("overrides",))
         near = file.top.entries().get("near") if file.top is not None else None
-        if near is not None and not near.is_scalar() and "mode" not in near.entries() and plain.near.fields != "pair":
-            # One field alone is no evidence that two rows say the same.
+        unsaid = near is not None and not near.is_scalar() and "mode" not in near.entries()
+        if unsaid and plain.near.fields != "pair" and plain.near.max_similar is None:
+            # One field alone is no evidence that two rows say the same. A cap asks for rows that go.
             plain = replace(plain, near=replace(plain.near, mode="report"))
         return replace(plain, overrides=[_override(part, plain) for part in file.items("overrides")])
 

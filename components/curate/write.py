@@ -1,39 +1,44 @@
-"""The kept rows of a task in a file of the same format, and what is beside them.
+"""The kept rows of tasks, and what is beside them.
 
-A row group has the rows of at most BATCH_ROWS rows and about BATCH_BYTES bytes. Files of attributes have the same row
-groups.
+A large Parquet file is written in parts, one for each slice, which a last shard joins without decoding them
+(docs/decisions/0039). Its row groups end where slices do, so its bytes follow from the file alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from components.curate.decide import Column
+from components.curate.inputs import Slice, Task
 from components.curate.scores.pii import KINDS as PII_KINDS
-from pairmill import _native, storage
-from pairmill.engine.content import Content, pinned, whole
+from pairmill import _native
+from pairmill.engine.content import Content, whole
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.errors import InputError
-from pairmill.formats import attributes, rows
-from pairmill.formats.attributes import AttributesWriter
+from pairmill.formats import attributes, joined_parts, kept_rows, rows
+from pairmill.formats.kept_rows import Attributes, Gone, Texts
+from pairmill.formats.means import MEANS, Means
 from pairmill.formats.parquet import number_row_groups
-from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS, ParquetWriter, Row, writer_for
+from pairmill.formats.row_files import ORIGIN
 
-VERSION: Final = 2
-ORIGIN: Final = "origin"
-"""The operation that a kept row's ordinal in the file that was given is an attribute of."""
+VERSION: Final = 3
 _COPIED = 1 << 20
+
+
+def cuts_of(task: Task, rows_of: Sequence[int]) -> list[int]:
+    """The ordinals of the first rows of the parts of a task, and how many rows it has; one part = all of it."""
+    total = sum(rows_of[one.number] for one in task.slices)
+    parts = len(task.slices) > 1 and sum(one.part.size for one in task.slices) >= joined_parts.PARTS_FROM
+    return [*(one.part.first for one in task.slices), total] if parts else [0, total]
 
 
 @dataclass
@@ -41,72 +46,75 @@ class Written:
     """The data of a record.
 
     Args:
+        task: its name.
         groups: rows of each row group.
         redacted: rows whose text was changed, and spans by kind.
     """
 
+    task: str
     groups: list[int]
     redacted: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class WriteRows(Shard[object]):
-    """Writes the kept rows of a task.
+    """Writes the kept rows of a task, or of a part of it that JoinParts needs.
 
     Args:
         file: the rows.
         path: of the file in the finished folder.
-        removed: URI of the ordinals of rows that go; empty = none.
-        dropped: how many go, by reason.
+        gone: which rows go.
         beside: files of attributes of the input by operation.
-        redact: what of the texts is replaced, JSON-like; empty = nothing.
+        redact: whether personal data is replaced.
         longest: bytes of the longest row.
+        part: what of the file is read; None = all.
     """
 
     file: InputFile
     path: str
-    removed: str
-    dropped: Mapping[str, int]
+    gone: Gone
     beside: Mapping[str, InputFile]
     redact: bool
     longest: int
+    part: Slice | None
 
     @classmethod
     def of(
         cls,
-        file: InputFile,
-        path: str,
+        task: Task,
         beside: Mapping[str, InputFile],
+        gone: Gone,
         *,
-        removed: str = "",
-        digest: str = "",
-        dropped: Mapping[str, int] | None = None,
+        part: Slice | None = None,
         redact: str = "",
         longest: int,
     ) -> WriteRows:
-        """The shard for a task; ``digest`` is of the rows that go, ``redact`` the identity of what is replaced."""
-        dropped = dropped or {}
+        """The shard for a task or a part of it; ``redact`` is the identity of what is replaced."""
+        file = task.file
         identity = [[name, one.sha256] for name, one in sorted(beside.items())]
-        key = content_key("curate write", VERSION, file.sha256, file.task, path, digest, identity, redact, dropped)
-        gone = removed if dropped else ""
-        return cls(f"write {file.task}", key, file.size, file, path, gone, dropped, beside, bool(redact), longest)
+        read = [file.sha256, file.task, task.path, list(part.identity) if part is not None else []]
+        key = content_key("curate write", VERSION, read, gone.digest, identity, redact, dict(gone.dropped))
+        name, size = (part.name, part.part.size) if part is not None else (task.name, file.size)
+        return cls(f"write {name}", key, size, file, task.path, gone, beside, bool(redact), longest, part)
 
     def random_access(self) -> dict[str, Content]:
         return self.file.random_access
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        removed = load(self.removed)
         held_out = self.file.task.startswith(HELD_OUT)
-        data = Written([])
-        changed = bool(len(removed)) or self.redact
-        count = self._rewrite(out, removed, data) if changed else self._copy(out, data)
-        kept = np.delete(np.arange(count, dtype=np.int64), removed.astype(np.int64))
+        data = Written(self.file.task, [])
+        first = self.part.part.first if self.part is not None else 0
+        if self.gone.count or self.redact or self.part is not None:
+            count = self._rewrite(out, data)
+        else:
+            count = self._copy(out, data)
+        kept = self.gone.kept(first, count)
         if not held_out:
-            self._write_beside(out, kept, data.groups)
+            self._write_beside(out, kept, range(first, first + count), data.groups)
         else:
             for name, one in sorted(self.beside.items()):
                 _copy_file(out, one, _beside_path(self.file.task, name))
-        ledger = Ledger(count, len(kept), 0 if held_out else len(kept), dropped=dict(self.dropped))
+        ledger = Ledger(count, len(kept), 0 if held_out else len(kept), dropped=dict(self.gone.dropped))
         if held_out:
             ledger.note("for_evaluation", count)
         if data.redacted.get("rows"):
@@ -119,229 +127,118 @@ class WriteRows(Shard[object]):
     def _copy(self, out: Writer, data: Written) -> int:
         """The file as it is: all rows stay."""
         _copy_file(out, self.file, self.path, task=self.file.task)
-        if self.file.kind == "parquet":
-            with rows.open_parquet(self.file.uri, self.file.content) as parquet:
-                metadata = parquet.metadata
-                data.groups = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
-        else:
-            count = rows.count(self.file.uri, self.file.content, self.longest)
-            data.groups = [min(BATCH_ROWS, count - at) for at in range(0, count, BATCH_ROWS)]
+        data.groups = kept_rows.row_groups(self.file, self.longest)
         return sum(data.groups)
 
-    def _rewrite(self, out: Writer, removed: NDArray[np.uint32], data: Written) -> int:
-        count = 0
-        with ExitStack() as stack:
-            local = stack.enter_context(out.create(self.path, task=self.file.task))
-            with local.open("wb") as file, _writer(self.file, self.path, file) as writer:
-                groups = _Groups(writer, data.groups)
-                for batch in rows.read(self.file.uri, content=self.file.content, longest=self.longest):
-                    start, stop = np.searchsorted(removed, [count, count + len(batch)])
-                    keep = np.ones(len(batch), np.bool_)
-                    keep[removed[start:stop].astype(np.int64) - count] = False
-                    count += len(batch)
-                    texts = [
-                        column.filter(pa.array(keep)) for column in (batch.condition, batch.instruction, batch.response)
-                    ]
-                    if self.redact:
-                        texts = _redacted(texts, data)
-                    groups.add(texts)
-                groups.flush()
-            if data.groups and self.path.endswith(".parquet"):
+    def _rewrite(self, out: Writer, data: Written) -> int:
+        scratch = self.part is not None
+        part = self.part.part if self.part is not None else None
+        with out.create(self.path, task=self.file.task, scratch=scratch) as local:
+            batches = rows.read(self.file.uri, part, content=self.file.content, longest=self.longest)
+            change = _Redaction(data) if self.redact else None
+            with local.open("wb") as file:
+                count, data.groups = kept_rows.write(self.file, batches, self.gone.load(), self.path, file, change)
+            if data.groups and self.path.endswith(".parquet") and not scratch:
                 number_row_groups(local)
         return count
 
-    def _write_beside(self, out: Writer, kept: NDArray[np.int64], groups: Sequence[int]) -> None:
-        own = self.beside.get(ORIGIN)
-        path = attributes.path_of(self.file.task, ORIGIN)
-        if own is None:
-            column: Any = pa.array(kept)
-            with out.create(path) as local, local.open("wb") as file, AttributesWriter(file, ORIGIN_TYPES) as writer:
-                for start, stop in _spans(groups):
-                    writer.write(pa.table([column.slice(start, stop - start)], attributes.schema_of(ORIGIN_TYPES)))
+    def _write_beside(self, out: Writer, kept: NDArray[np.int64], read: range, groups: Sequence[int]) -> None:
+        scratch = self.part is not None
+        if ORIGIN not in self.beside:
+            with out.create(attributes.path_of(self.file.task, ORIGIN), scratch=scratch) as local:
+                kept_rows.write_origin(kept, groups, local)
         for name, one in sorted(self.beside.items()):
-            with out.create(attributes.path_of(self.file.task, name)) as local:
-                cut([(one.uri, one.content)], kept, groups, local, where=one.uri)
-
-
-ORIGIN_TYPES: Final = {"ordinal": "integer"}
+            with out.create(attributes.path_of(self.file.task, name), scratch=scratch) as local:
+                kept_rows.cut(Attributes([(one.uri, one.content)]), kept, read, groups, local, where=one.uri)
 
 
 @dataclass(frozen=True)
 class CutAttributes(Shard[object]):
-    """Writes the attributes of a task's kept rows, of all operations that made some.
+    """Writes the attributes of the kept rows of a task or a part of it, of all operations that made some.
 
     Args:
         task: its name.
-        removed: URI of the ordinals of rows that go; empty = none.
-        files: by operation's name, those of all slices.
-        groups: rows of each row group of the task's file.
+        first: ordinal of the first row.
+        rows: how many there are.
+        gone: which of them go.
+        files: by operation's name, those of the slices of these rows.
+        groups: rows of each row group of the file with the rows.
+        scratch: whether it is a part.
     """
 
     task: str
-    removed: str
+    first: int
     rows: int
+    gone: Gone
     files: Mapping[str, Column]
     groups: tuple[int, ...]
+    scratch: bool
 
     @classmethod
     def of(
         cls,
-        task: str,
+        task: Task,
         rows: int,
-        files: Mapping[str, Column],
-        keys: object,
-        *,
-        removed: str,
-        digest: str,
+        gone: Gone,
+        files: Mapping[str, tuple[Column, Sequence[str]]],
         groups: Sequence[int],
-        size: int,
+        part: Slice | None = None,
     ) -> CutAttributes:
-        """The shard for a task; ``keys`` are those of the files, ``digest`` is of the rows that go."""
-        key = content_key("curate attributes", VERSION, task, rows, keys, digest, list(groups))
-        return cls(f"attributes {task}", key, size, task, removed, rows, files, tuple(groups))
-
-    def run(self, context: object, out: Writer) -> ShardResult:
-        kept = np.delete(np.arange(self.rows, dtype=np.int64), load(self.removed).astype(np.int64))
-        for name, column in sorted(self.files.items()):
-            with out.create(attributes.path_of(self.task, name)) as local:
-                cut([(uri, None) for uri in column.uris], kept, self.groups, local, where=self.task)
-        return ShardResult(Ledger())
-
-
-def load(uri: str) -> NDArray[np.uint32]:
-    """The ordinals of rows that go."""
-    if not uri:
-        return np.empty(0, np.uint32)
-    with storage.store_for(uri).open(uri) as file:
-        found: NDArray[np.uint32] = np.load(file)
-    return found
-
-
-def cut(
-    files: Sequence[tuple[str, Content | None]],
-    kept: NDArray[np.int64],
-    groups: Sequence[int],
-    local: Any,
-    *,
-    where: str,
-) -> None:
-    """Write the kept rows of files of attributes, joined, in row groups of these sizes."""
-    writer: pq.ParquetWriter | None = None
-    held: list[pa.RecordBatch] = []
-    sizes, count, at, start = iter(groups), 0, 0, 0
-    wanted = next(sizes, 0)
-
-    def flush(rows_: int) -> None:
-        nonlocal held, count
-        assert writer is not None
-        table = pa.Table.from_batches(held)
-        writer.write_table(table.slice(0, rows_), row_group_size=max(1, rows_))
-        rest = table.slice(rows_)
-        held, count = rest.to_batches(), len(rest)
-
-    with ExitStack() as stack:
-        for uri, content in files:
-            with _opened(uri, content) as source:
-                parquet = pq.ParquetFile(source)
-                if writer is None:
-                    writer = stack.enter_context(
-                        pq.ParquetWriter(
-                            local,
-                            parquet.schema_arrow.remove_metadata(),
-                            compression="zstd",
-                            version="2.6",
-                            write_statistics=attributes.ordered(parquet.schema_arrow),
-                        )
-                    )
-                for batch in parquet.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-                    stop = start + len(batch)
-                    end = int(np.searchsorted(kept, stop))
-                    some = batch.take(pa.array(kept[at:end] - start)).replace_schema_metadata(None)
-                    start, at = stop, end
-                    if len(some):
-                        held.append(some)
-                        count += len(some)
-                    while wanted and count >= wanted:
-                        flush(wanted)
-                        wanted = next(sizes, 0)
-    if at != len(kept) or count:
-        raise InputError(
-            "a file of attributes has another number of rows than its task",
-            where=where,
-            got=f"{start} rows",
-            expected=f"those of the task, of which {len(kept)} are kept",
-            hint="make the input folder again",
+        """The shard for a task or a part of it; ``files`` are with their keys."""
+        keys = [[name, list(one)] for name, (_, one) in sorted(files.items())]
+        name, first, size = task.name, 0, task.file.size
+        if part is not None:
+            name, first, size = part.name, part.part.first, part.part.size
+        key = content_key(
+            "curate attributes", VERSION, task.name, first, rows, keys, gone.digest, list(groups), part is not None
+        )
+        columns = {name: column for name, (column, _) in files.items()}
+        return cls(
+            f"attributes {name}",
+            key,
+            size,
+            task.name,
+            first,
+            rows,
+            gone.without_reasons(),
+            columns,
+            tuple(groups),
+            part is not None,
         )
 
-
-def _opened(uri: str, content: Content | None) -> Any:
-    return pinned(uri, content) if content is not None else storage.store_for(uri).open(uri)
-
-
-class _Groups:
-    """Collects rows and writes them as row groups."""
-
-    def __init__(self, writer: Any, sizes: list[int]) -> None:
-        self._writer, self._sizes = writer, sizes
-        self._held: list[list[pa.Array]] = []
-        self._rows = self._bytes = 0
-
-    def add(self, texts: list[pa.Array]) -> None:
-        if not len(texts[0]):
-            return
-        size = sum(rows.text_bytes(column) for column in texts)
-        if self._held and (self._rows + len(texts[0]) > BATCH_ROWS or self._bytes + size > BATCH_BYTES):
-            self.flush()
-        self._held.append(texts)
-        self._rows += len(texts[0])
-        self._bytes += size
-
-    def flush(self) -> None:
-        if not self._held:
-            return
-        if isinstance(self._writer, ParquetWriter):
-            kind = self._writer.type
-            joined = [pa.concat_arrays([one[at].cast(kind) for one in self._held]) for at in range(3)]
-            self._writer.write_arrays(dict(zip(rows.FIELDS, joined, strict=True)))
-        else:
-            for one in self._held:
-                self._writer.write(list(map(Row, *(column.to_pylist() for column in one))))
-        self._sizes.append(self._rows)
-        self._held, self._rows, self._bytes = [], 0, 0
+    def run(self, context: object, out: Writer) -> ShardResult:
+        read = range(self.first, self.first + self.rows)
+        kept = self.gone.kept(self.first, self.rows)
+        means = Means(self.task)
+        for name, column in sorted(self.files.items()):
+            with out.create(attributes.path_of(self.task, name), scratch=self.scratch) as local:
+                files = Attributes.of(column.uris, self.first)
+                count = partial(means.add, name)
+                kept_rows.cut(files, kept, read, self.groups, local, where=self.task, count_means=count)
+        return ShardResult(Ledger(), {MEANS: means.data()})
 
 
-def _writer(file: InputFile, path: str, opened: Any) -> Any:
-    if file.kind != "parquet":
-        return writer_for(path, opened)
-    with rows.open_parquet(file.uri, file.content) as parquet:
-        schema = parquet.schema_arrow
-    fields = [name for name in schema.names if name in rows.FIELDS]
-    large = any(pa.types.is_large_string(schema.field(name).type) for name in fields)
-    return ParquetWriter(opened, fields, large=large)
+class _Redaction:
+    """Replaces personal data, and counts it."""
 
+    def __init__(self, data: Written) -> None:
+        self._redacted = data.redacted
 
-def _redacted(texts: list[pa.Array], data: Written) -> list[pa.Array]:
-    condition, *fields = texts
-    changed = np.zeros(len(condition), np.bool_)
-    made = [condition]
-    for column in fields:
-        replaced, spans = _native.curate_redact(column)
-        made.append(pa.array(replaced))
-        some = np.asarray(spans) > 0
-        changed |= some
-        if some.any():
-            kinds = np.asarray(_native.curate_pii(column.filter(pa.array(some)))[3])
-            for kind, count in zip(PII_KINDS, np.bincount(kinds, minlength=len(PII_KINDS)).tolist(), strict=True):
-                data.redacted[kind] = data.redacted.get(kind, 0) + count
-    data.redacted["rows"] = data.redacted.get("rows", 0) + int(changed.sum())
-    return made
-
-
-def _spans(groups: Sequence[int]) -> Iterator[tuple[int, int]]:
-    start = 0
-    for size in groups:
-        yield start, start + size
-        start += size
+    def __call__(self, texts: Texts) -> Texts:
+        condition, *fields = texts
+        changed = np.zeros(len(condition), np.bool_)
+        made = [condition]
+        for column in fields:
+            replaced, spans = _native.curate_redact(column)
+            made.append(pa.array(replaced))
+            some = np.asarray(spans) > 0
+            changed |= some
+            if some.any():
+                kinds = np.asarray(_native.curate_pii(column.filter(pa.array(some)))[3])
+                for kind, count in zip(PII_KINDS, np.bincount(kinds, minlength=len(PII_KINDS)).tolist(), strict=True):
+                    self._redacted[kind] = self._redacted.get(kind, 0) + count
+        self._redacted["rows"] = self._redacted.get("rows", 0) + int(changed.sum())
+        return made
 
 
 def _beside_path(task: str, operation: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import MAX_SHARES, RunConfig, option
-from pairmill.errors import UsageError
+from pairmill.errors import PairmillError, UsageError
 
 KINDS: dict[str, tuple[Kind, ...]] = {
     "rows": ("dataset",),
@@ -16,11 +16,16 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 }
 """What each option that gives finished data takes beside folders and buckets."""
 
+SELECT_CONFIG = "select_config.yaml"
+"""The default file of the select stage, which may be absent: then the stage is off."""
+
 SHARES = {
     "clean_shares": ("clean", False),
     "clean_later_shares": ("clean", True),
     "curate_shares": ("curate", False),
     "curate_later_shares": ("curate", True),
+    "select_shares": ("select", False),
+    "select_later_shares": ("select", True),
     "train_tokenizer_shares": ("train_tokenizer", False),
     "tokenize_shares": ("tokenize", False),
     "tokenize_later_shares": ("tokenize", True),
@@ -73,6 +78,11 @@ class FetchConfig(RunConfig):
     split: int = option(
         1,
         help=f"number of pods that share the work of later stages, at most {MAX_SHARES}; Kubeflow loops over them",
+        changes_bytes=False,
+    )
+    select_config: str = option(
+        SELECT_CONFIG,
+        help="the file of the select stage: with method: off in it no pods are listed that would share its work",
         changes_bytes=False,
     )
     update: list[str] = option(
@@ -146,8 +156,25 @@ class FetchConfig(RunConfig):
                 found.setdefault(name, []).append((place, address))
         return found
 
+    def unshared(self) -> tuple[str, ...]:
+        """The stages that need no pods to share their work: those without any, and select if its file says so."""
+        return (*self.idle(), *(("select",) if self._is_select_off() else ()))
+
+    def _is_select_off(self) -> bool:
+        import yaml
+
+        try:
+            uri = storage.normalise(self.select_config, "select_config") if self.select_config else ""
+            if not uri or (self.select_config == SELECT_CONFIG and not storage.store_for(uri).exists(uri)):
+                return True
+            found = yaml.safe_load(storage.store_for(uri).read(uri))
+        except (PairmillError, yaml.YAMLError, UnicodeDecodeError):
+            return False  # the stage itself says what is wrong with it
+        # YAML reads the word off as false.
+        return isinstance(found, dict) and found.get("method", "off") in ("off", False)
+
     def idle(self) -> tuple[str, ...]:
         """The stages whose result is given, so that they have nothing to do."""
         if self.tokenized:
-            return ("clean", "curate", "train_tokenizer", "tokenize")
+            return ("clean", "curate", "select", "train_tokenizer", "tokenize")
         return (*(("clean",) if not self.sources else ()), *(("train_tokenizer",) if self.tokenizer else ()))

@@ -91,9 +91,9 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
     def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
         counts = {False: config.split, True: later_shares(config.split)}
         # A stage that has nothing to do needs no pods to share it.
+        unshared = config.unshared()
         shares = {
-            name: WorkerSlice.all(1 if stage in config.idle() else counts[later])
-            for name, (stage, later) in SHARES.items()
+            name: WorkerSlice.all(1 if stage in unshared else counts[later]) for name, (stage, later) in SHARES.items()
         }
         return {**{f"given_{name}": self._passed_on(name) for name in KINDS}, **shares}
 

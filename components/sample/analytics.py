@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import Profile
+from pairmill.formats.eligible_rows import REASONS, SPLIT
+from pairmill.formats.split import NO_CUT
 from pairmill.report.markdown import plain
+
+if TYPE_CHECKING:
+    from pairmill.mixture.realised import Realised
 
 _HEADER = "| Name | Rows (%) | Tokens (%) | Cov Rows (%) | Cov Toks (%) | Cov IToks (%) | Cov RToks (%) |"
 _RULE = "".join(character if character == "|" else "-" for character in _HEADER)
 GLOBAL = "GLOBAL"
-REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
-"""Why rows may not be sampled."""
-NO_CUT = "character_over_context"
-"""Why rows that would be split may not be sampled, besides: no piece has room for one of their characters."""
-SPLIT = ("split_pieces", "split_tokens", "repeated_tokens")
-"""Sums over the rows that were split: pieces, tokens of their responses, tokens of the instructions repeated."""
 
 
 @dataclass
@@ -61,7 +61,13 @@ def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
     return found
 
 
-def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile: Profile, context: int) -> str:
+def markdown(
+    stats: Mapping[str, Stats],
+    ledgers: Mapping[str, Ledger],
+    profile: Profile,
+    context: int,
+    realised: Realised | None = None,
+) -> str:
     """Return the analytics. The default profile adds a table of rows left out or cut, which the reference hides.
 
     Args:
@@ -69,6 +75,7 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
         ledgers: by task.
         profile: whose.
         context: tokens.
+        realised: what became of the mixture, if there is one.
     """
     whole = total(stats)
     groups = by_category(stats)
@@ -107,6 +114,13 @@ def markdown(stats: Mapping[str, Stats], ledgers: Mapping[str, Ledger], profile:
     lines.append("")
     if profile == "pairmill":
         lines += [*_left_out(ledgers), ""]
+    if realised is not None:
+        # Imported here so that a node starts without it.
+        from pairmill.mixture.shown import tables
+
+        for block in tables(realised):
+            lines += block.markdown(3)[1:]
+            lines.append("")
     return "\n".join(lines) + "\n"
 
 

@@ -19,8 +19,14 @@ class SampleConfig(NodeConfig):
     prefix_config_path: str = option(
         prefixes.DEFAULT, help="how much of each task is taken; not read with a plan", changes_bytes=False
     )
+    mixture: str = option(
+        "",
+        help="result of mix to carry out: folder, or mixture.json; it says epochs and rows of each task, and of the "
+        "rules only long_context applies; empty = as the rules say; not read with a plan or held_out=true",
+        changes_bytes=False,  # the plan's inputs say it
+    )
     seed: int = option(0, help="seed of every random draw")
-    epochs: int = option(10, help="number of epochs")
+    epochs: int = option(10, help="number of epochs; not read with a mixture")
     held_out: bool = option(
         False,
         help="sample the held-out rows instead, each once; of the rules only long_context applies; "
@@ -36,6 +42,13 @@ class SampleConfig(NodeConfig):
         if self.held_out:
             self.epochs = 1
             self.output_path = held_out_path(self.output_path)
+        if self.mixture and self.profile == "data_io" and not self.held_out:
+            raise UsageError(
+                "the reference has no mixtures",
+                where="mixture",
+                got=f"{self.mixture} with profile=data_io",
+                hint="leave one of them out; python -m components.mix export writes rules that data_io's sampler reads",
+            )
         require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
         if not self.tokenized_path and not self.plan:
             raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")

@@ -21,8 +21,7 @@ from components.sample.node import owned
 from components.sample.node.carry_out import HELD_OUT, Made, PlannedSample, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
-from components.sample.row_filter import NEVER, DatasetRows, rows_of
-from components.sample.split import Cutter
+from components.sample.sampled_rows import SampledRows
 from pairmill import log, storage
 from pairmill.engine import inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
@@ -31,11 +30,15 @@ from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
+from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.prefixes import Rules, reference_json
+from pairmill.formats.split import Cutter
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokenizer_file import read as read_tokenizer
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a sample without a mixture does not load
+    from components.sample.mixed import OpenMixture
+    from pairmill.mixture.realised import Realised
     from pairmill.report.model import Report
 
 
@@ -53,7 +56,9 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
         draft = self.draft = Draft.of(config)
-        return StagePlan(inputs=draft.inputs, build_context=lambda: draft)
+        return StagePlan(
+            inputs=draft.inputs, build_context=lambda: draft, options=byte_options(draft.config) if draft.mixed else {}
+        )
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
         """Return the arrays' fingerprint in the plan's format: a folder on a node is named after it."""
@@ -101,7 +106,10 @@ class Draft:
     """A sample to draw: its options and inputs.
 
     Attributes:
+        config: with a mixture, its options in place of those that were given.
+        rules: with a mixture, only what they say of long rows.
         tokenizer: the tokenizer.json, if a rule splits rows.
+        mixed: the mixture to carry out, if there is one.
         written: its arrays on this machine, once the shard has written them.
     """
 
@@ -109,14 +117,21 @@ class Draft:
     folder: tokens.Folder
     rules: Rules
     tokenizer: bytes = b""
+    mixed: OpenMixture | None = None
     written: Made | None = None
 
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
+        mixed = None
         if config.held_out:
             rules = rules.of_long_rows(inputs.HELD_OUT)
+        elif config.mixture:
+            from components.sample.mixed import OpenMixture
+
+            mixed = OpenMixture.open(config.mixture)
+            config, rules = mixed.applied_to(config), rules.of_long_rows("")
         strays = config.profile == "pairmill"
         folder = tokens.open_folder(
             config.tokenized_path,
@@ -125,14 +140,18 @@ class Draft:
             verify=config.verify,
             held_out=config.held_out,
         )
+        if mixed is not None:
+            mixed.require_same_inputs(folder, rules)
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
-        return cls(config, folder, rules, _tokenizer_of(folder) if split else b"")
+        return cls(config, folder, rules, _tokenizer_of(folder) if split else b"", mixed)
 
     @property
     def inputs(self) -> list[InputRef]:
         refs = [InputRef("tokenized", self.folder.fingerprint), InputRef("rules", self.rules.digest())]
         if self.tokenizer:
             refs.append(InputRef("tokenizer", hashlib.sha256(self.tokenizer).hexdigest()[:16]))
+        if self.mixed:
+            refs.append(InputRef("mixture", self.mixed.digest))
         return [*refs, InputRef(HELD_OUT, "")] if self.config.held_out else refs
 
     @cached_property
@@ -153,7 +172,10 @@ class Draft:
     def sample(self, out: Writer | None = None) -> PlannedSample:
         """Draw the sample, and keep its plan in ``out`` when its arrays are made."""
         plan, sampled = draw_plan(
-            [partial(self._rows, task) for task in self.folder.tasks], self.config, threads(self.config)
+            [partial(self._rows, task) for task in self.folder.tasks],
+            self.config,
+            threads(self.config),
+            self.mixed.rows_of if self.mixed else None,
         )
 
         def keep() -> None:
@@ -167,12 +189,13 @@ class Draft:
         rule, ambiguous = self.rules.match(task.name)
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
+        numbered = self.mixed is not None and self.mixed.is_bucketed(task.name)
         if rule.long_context != "split":
-            return rows_of(task.name, rule, task.index(), self.config)
+            return rows_of(task.name, rule, task.index(), self.config, numbered=numbered)
         with Cutter.open(task.array(), self.continuing) as cutter:
-            return rows_of(task.name, rule, task.index(), self.config, cutter)
+            return rows_of(task.name, rule, task.index(), self.config, cutter, numbered=numbered)
 
-    def _manifest(self, plan: SamplePlan, sampled: list[DatasetRows]) -> Manifest:
+    def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
         ledgers = {one.name: one.ledger for one in sampled}
         ledger = Ledger.sum(ledgers.values())
         options = byte_options(self.config)
@@ -200,26 +223,46 @@ class Draft:
             "unique_tokens": whole.unique_toks,
             "response_tokens_sampled": whole.cov_rtoks,
             "truncated_tokens": ledger.measures.get("truncated_tokens", 0),
-            **{name: ledger.measures[name] for name in analytics.SPLIT if name in ledger.measures},
+            **{name: ledger.measures[name] for name in SPLIT if name in ledger.measures},
         }
+        realised = self._realised(sampled)
+        names, mixed = [one.name for one in sampled], self.mixed is not None
         data = {
             "layout": self.layout,
-            "analytics": analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size),
+            "analytics": analytics.markdown(stats, ledgers, self.config.profile, self.config.context_size, realised),
             "stats": {name: asdict(one) for name, one in stats.items()},
             "lengths": np.sum([one.lengths for one in sampled], axis=0).tolist(),
             "cuts": np.sum([one.cuts for one in sampled], axis=0).tolist(),
             "sources": [asdict(dataset) for dataset in plan.datasets],
             "rules": {one.name: asdict(one.rule) for one in sampled},
             "prefixes": {one.name: self.rules.prefix_of(one.name) for one in sampled},
-            "idle_rules": [] if self.config.held_out else self.rules.idle(one.name for one in sampled),
+            "idle_rules": [] if self.config.held_out else self.rules.idle(names, long_rows=mixed),
             # As text: the trainer gets its keys in the order in which the file has them.
             "tokenizer_info": json.dumps(self.folder.info, ensure_ascii=False),
             # Loaders refuse to mix folders of two tokenizers; tokenizer_info does not tell them apart.
             **({"tokenizer": self.folder.tokenizer} if self.folder.tokenizer else {}),
+            **({"mixture": {**realised.dump(), "sources": self._tasks_of_sources()}} if realised else {}),
         }
         return Manifest(Sample.name, Sample.version, self.fingerprint, options, self.inputs, ledger, [], ledgers, data)
 
-    def _nothing_left(self, ledger: Ledger, sampled: list[DatasetRows]) -> InputError:
+    def _tasks_of_sources(self) -> dict[str, list[str]]:
+        """The tasks of each source of the mixture, for the page over the line; buckets are no tasks."""
+        assert self.mixed is not None
+        found: dict[str, list[str]] = {}
+        for (task, bucket), name in sorted(self.mixed.plan.source_of.items(), key=lambda item: item[0][0]):
+            if bucket is None:
+                found.setdefault(name, []).append(task)
+        return found
+
+    def _realised(self, sampled: list[SampledRows]) -> Realised | None:
+        if self.mixed is None:
+            return None
+        from pairmill.mixture.realised import Realised
+
+        drawn = {key: tokens for one in sampled for key, tokens in one.drawn.items()}
+        return Realised.of(self.mixed.plan, drawn)
+
+    def _nothing_left(self, ledger: Ledger, sampled: list[SampledRows]) -> InputError:
         least = min(one.least_context for one in sampled)
         if least == NEVER:
             hint = f"no response has min_resp_length={self.config.min_resp_length} tokens: lower it"
@@ -227,6 +270,8 @@ class Draft:
             hint = f"raise context_size={self.config.context_size}: the shortest row needs {least:,}"
         else:
             hint = "the rules select none: raise max_per_file, max_response_tokens_per_file or repeat"
+            if self.mixed:
+                hint = "the mixture draws none: raise its budget"
         reasons = sorted(ledger.dropped.items(), key=lambda item: (-item[1], item[0]))
         dropped = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in reasons)
         return InputError(

@@ -9,22 +9,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from components.sample.config import SampleConfig
 from components.sample.node.plan import PlannedDataset, SamplePlan
-from components.sample.row_filter import DatasetRows
+from components.sample.sampled_rows import SampledRows, sampled
 from pairmill import log
 from pairmill._native import Philox
 from pairmill.errors import InputError
+from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.tokens import INDEX
+
+if TYPE_CHECKING:
+    from components.sample.mixed import WantedRows
 
 T = TypeVar("T")
 Rows = NDArray[np.uint32]
 ReadRows = Callable[[], DatasetRows]
+Wants = Callable[[DatasetRows], "Sequence[WantedRows]"]
 
 
 class Stream:
@@ -51,24 +56,39 @@ class Stream:
 
 
 class Walk:
-    """A walk through the rows of a data set: one permutation after another, continued from epoch to epoch."""
+    """A walk through the rows of a data set: one permutation after another, continued from epoch to epoch.
 
-    def __init__(self, rows: DatasetRows, stream: Stream) -> None:
-        self._rows, self._stream = rows, stream
+    Args:
+        rows: of the data set.
+        stream: of the permutations.
+        members: the rows to walk through, ascending; None = all.
+        coverage: counts how often each row of the data set was taken, by this walk and others; None = a new one.
+    """
+
+    def __init__(
+        self, rows: DatasetRows, stream: Stream, members: Rows | None = None, coverage: Rows | None = None
+    ) -> None:
+        self._rows, self._stream, self._members = rows, stream, members
+        self._count = len(rows if members is None else members)
         self._order = np.empty(0, np.uint32)
         self._cursor = 0
-        self.coverage = np.zeros(len(rows), np.uint32)
-        """How often each row was taken so far."""
+        self.coverage = np.zeros(len(rows), np.uint32) if coverage is None else coverage
 
     def epoch(self) -> Rows:
-        """Return the rows of the next epoch, in the order in which they are drawn."""
-        count, rule = len(self._rows), self._rows.rule
+        """Return the rows of the next epoch by the data set's rule, in the order in which they are drawn."""
+        count, rule = self._count, self._rows.rule
         left = (count if rule.max_per_file is None else min(rule.max_per_file, count)) * rule.repeat
         budget = None if rule.max_response_tokens_per_file is None else rule.max_response_tokens_per_file * rule.repeat
+        return self.take(left, budget)
+
+    def take(self, left: int, budget: int | None = None) -> Rows:
+        """Return the next rows: so many, or as many as reach a budget of response tokens."""
         taken: list[Rows] = []
         while left > 0:
             if self._cursor == len(self._order):
-                self._order = self._stream.permutation(count)
+                self._order = self._stream.permutation(self._count)
+                if self._members is not None:
+                    self._order = self._members[self._order]
                 self._cursor = 0
             rows = self._order[self._cursor : self._cursor + left]
             if budget is not None:
@@ -86,39 +106,47 @@ class Walk:
         return _joined(taken)
 
 
-def draw_plan(datasets: Sequence[ReadRows], config: SampleConfig, workers: int) -> tuple[SamplePlan, list[DatasetRows]]:
+def draw_plan(
+    datasets: Sequence[ReadRows], config: SampleConfig, workers: int, wants: Wants | None = None
+) -> tuple[SamplePlan, list[SampledRows]]:
     """Draw the epochs; returns the sampled rows of each data set too, without their columns.
 
     Args:
         datasets: read the rows of each data set, in the order of their names.
         config: seed, epochs, profile.
         workers: threads.
+        wants: what a mixture draws of a data set, in place of its rule.
 
     Raises:
         InputError: with ``profile="data_io"``, if the reference would overflow its buffers.
     """
-    sampled, epochs = (_one_stream if config.profile == "data_io" else _own_streams)(datasets, config, workers)
-    planned = [PlannedDataset(one.name, one.length, len(one)) for one in sampled]
+    if config.profile == "data_io":
+        taken, epochs = _one_stream(datasets, config, workers)
+    else:
+        taken, epochs = _own_streams(datasets, config, workers, wants)
+    planned = [PlannedDataset(one.name, one.length, len(one)) for one in taken]
     # Columns are freed as they are joined: two copies would be most of the memory that planning takes.
-    columns = {name: np.concatenate([one.columns.pop(name) for one in sampled]) for name in INDEX}
-    return SamplePlan(planned, columns, epochs), sampled
+    columns = {name: np.concatenate([one.columns.pop(name) for one in taken]) for name in INDEX}
+    return SamplePlan(planned, columns, epochs), taken
 
 
 def _own_streams(
-    datasets: Sequence[ReadRows], config: SampleConfig, workers: int
-) -> tuple[list[DatasetRows], list[Rows]]:
-    def draw(read: ReadRows) -> tuple[DatasetRows, list[Rows]]:
+    datasets: Sequence[ReadRows], config: SampleConfig, workers: int, wants: Wants | None
+) -> tuple[list[SampledRows], list[Rows]]:
+    def draw(read: ReadRows) -> tuple[SampledRows, list[Rows]]:
         rows = read()
+        if wants is not None:
+            return _wanted(rows, config, wants(rows))
         walk = Walk(rows, Stream(config.seed, f"task\0{rows.name}"))
         epochs = [walk.epoch() for _ in range(config.epochs)]
         place = ranks(walk.coverage)
-        return rows.sampled(walk.coverage), [place[epoch] for epoch in epochs]
+        return sampled(rows, walk.coverage), [place[epoch] for epoch in epochs]
 
     with ThreadPoolExecutor(workers) as pool:
-        sampled, epochs = [], [list[Rows]() for _ in range(config.epochs)]
+        taken_of, epochs = list[SampledRows](), [list[Rows]() for _ in range(config.epochs)]
         first = 0
         for rows, taken in _watched(pool.map(draw, datasets), len(datasets), lambda one: one[0]):
-            sampled.append(rows)
+            taken_of.append(rows)
             for epoch, places in zip(epochs, taken, strict=True):
                 epoch.append(places + np.uint32(first))
             first += len(rows)
@@ -128,12 +156,29 @@ def _own_streams(
             Stream(config.seed, f"epoch\0{number}").shuffle(places)
             return places
 
-        return sampled, list(pool.map(order, range(config.epochs)))
+        return taken_of, list(pool.map(order, range(config.epochs)))
+
+
+def _wanted(rows: DatasetRows, config: SampleConfig, wants: Sequence[WantedRows]) -> tuple[SampledRows, list[Rows]]:
+    """Draw what a mixture wants of a data set."""
+    coverage = np.zeros(len(rows), np.uint32)
+    epochs: list[list[Rows]] = [[] for _ in range(config.epochs)]
+    drawn = {}
+    for one in wants:
+        walk = Walk(rows, Stream(config.seed, one.stream), one.members, coverage)
+        taken = [walk.take(count) for count in one.rows]
+        for epoch, part in zip(epochs, taken, strict=True):
+            epoch.append(part)
+        drawn[one.key] = [int(rows.columns["resp_len"][part].sum(dtype=np.int64)) for part in taken]
+    place = ranks(coverage)
+    found = sampled(rows, coverage)
+    found.drawn = drawn
+    return found, [place[_joined(epoch)] for epoch in epochs]
 
 
 def _one_stream(
     datasets: Sequence[ReadRows], config: SampleConfig, workers: int
-) -> tuple[list[DatasetRows], list[Rows]]:
+) -> tuple[list[SampledRows], list[Rows]]:
     with ThreadPoolExecutor(workers) as pool:
         rows = list(_watched(pool.map(lambda read: read(), datasets), len(datasets), lambda one: one))
     stream = Stream(config.seed)
@@ -154,8 +199,8 @@ def _one_stream(
         stream.shuffle(places)
         orders.append(places)
     place = ranks(_joined([walk.coverage for walk in walks]))
-    sampled = [one.sampled(walk.coverage) for one, walk in zip(rows, walks, strict=True)]
-    return sampled, [place[order] for order in orders]
+    taken = [sampled(one, walk.coverage) for one, walk in zip(rows, walks, strict=True)]
+    return taken, [place[order] for order in orders]
 
 
 def ranks(coverage: NDArray[Any]) -> Rows:

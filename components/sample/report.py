@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,9 @@ from components.sample.analytics import Stats
 from components.sample.node.carry_out import HELD_OUT
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import did_you_mean
+from pairmill.formats.eligible_rows import SPLIT
 from pairmill.report.charts import Bars, Histogram, Stacked
-from pairmill.report.model import Cell, Percent, Report, Section, Table, describe_names, describe_rows
+from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.report.powers import bins
 
 _PARTS = ("instruction", "response")
@@ -47,7 +48,7 @@ def report_of(manifest: Manifest) -> Report:
     cut = measures.get("truncated_tokens", 0)
     cut_share = Percent.of(cut, whole.toks + cut)
     split = ledger.notes.get("split", 0)
-    pieces, split_tokens, repeated = (measures.get(name, 0) for name in analytics.SPLIT)
+    pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)
     figures: dict[str, Cell] = {}
     # The report of a plan whose rules split nothing has the bytes that it always had.
     if any(rule["long_context"] == "split" for rule in manifest.data["rules"].values()):
@@ -75,6 +76,9 @@ def report_of(manifest: Manifest) -> Report:
     if idle:
         # All of them: the misspelt one may be the last of many.
         look_at.append("Rules that apply to no task: " + ", ".join(_meant(prefix, stats) for prefix in idle) + ".")
+    mixture, said = _mixture(manifest, look_at)
+    if said:
+        figures["Mixture"] = said
     return Report(
         "sample, held-out rows" if any(ref.role == HELD_OUT for ref in manifest.inputs) else "sample",
         {
@@ -93,6 +97,7 @@ def report_of(manifest: Manifest) -> Report:
             "Fingerprint": manifest.fingerprint,
         },
         [
+            *mixture,
             Bars("Tokens over all epochs by category", [(n, s.cov_toks) for n, s in categories.items()], "tokens"),
             _coverage("Coverage by category", categories),
             Stacked(
@@ -114,18 +119,7 @@ def report_of(manifest: Manifest) -> Report:
                 [
                     _coverage("Coverage by task", tasks),
                     _table("All tasks", "Task", tasks),
-                    Table(
-                        "Rules applied",
-                        (
-                            "Task",
-                            "Prefix",
-                            "Rows per epoch",
-                            "Times over",
-                            "Over the context",
-                            "Response tokens per epoch",
-                        ),
-                        [(name, _said(prefixes.get(name)), *_rule(manifest.data["rules"][name])) for name in tasks],
-                    ),
+                    _rules(manifest.data["rules"], prefixes, tasks, mixed=bool(mixture)),
                     Table("Rules that apply to no task", ("Prefix",), [(_said(prefix),) for prefix in idle]),
                 ],
             ),
@@ -137,6 +131,19 @@ def report_of(manifest: Manifest) -> Report:
     )
 
 
+def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:
+    """Return what there is to show and to say of the mixture, if there is one; add what is unusual to ``look_at``."""
+    if "mixture" not in manifest.data:
+        return [], ""
+    from pairmill.mixture.realised import Realised
+    from pairmill.mixture.shown import blocks, summary
+
+    realised = Realised.load(manifest.data["mixture"])
+    if realised.outside or realised.over_cap:
+        look_at.append(f"Mixture: {summary(realised)}")
+    return blocks(realised), summary(realised)
+
+
 def _said(prefix: str | None) -> str:
     return "no rule" if prefix is None else repr(prefix)
 
@@ -146,6 +153,20 @@ def _meant(prefix: str, tasks: Iterable[str]) -> str:
     names = sorted({name for task in tasks for name in (task, analytics.category(task))})
     hint = did_you_mean(prefix.rstrip("_"), names)
     return f"{prefix!r} ({hint})" if hint else repr(prefix)
+
+
+def _rules(
+    rules: Mapping[str, dict[str, Any]], prefixes: Mapping[str, str | None], tasks: Iterable[str], *, mixed: bool
+) -> Table:
+    if mixed:
+        note = "The mixture says how many rows an epoch has."
+        rows = [(name, _said(prefixes.get(name)), rules[name]["long_context"]) for name in tasks]
+        return Table("Rules applied", ("Task", "Prefix", "Over the context"), rows, note)
+    return Table(
+        "Rules applied",
+        ("Task", "Prefix", "Rows per epoch", "Times over", "Over the context", "Response tokens per epoch"),
+        [(name, _said(prefixes.get(name)), *_rule(rules[name])) for name in tasks],
+    )
 
 
 def _rule(rule: dict[str, Any]) -> tuple[str, int, str, str]:

@@ -5,11 +5,12 @@ Modules that only planning or the preview needs are imported in functions, so th
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from components.sample.analytics import SPLIT, padded_tokens
+from components.sample.analytics import padded_tokens
 from components.sample.config import SampleConfig
 from components.sample.node.carry_out import Made, carry_out, open_plan
 from components.sample.node.folder import NAME
@@ -18,10 +19,11 @@ from components.sample.node.serve import ServeConfig, serve
 from components.sample.node.verify import VerifyConfig, verify
 from components.sample.node.wait import WaitConfig, wait
 from components.sample.preview.config import InspectConfig
-from pairmill import log
+from pairmill import log, storage
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
-from pairmill.errors import StageFailure
+from pairmill.errors import PairmillError, StageFailure
+from pairmill.formats.eligible_rows import SPLIT
 from pairmill.interface.cli import Command, Outcome
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def run(config: SampleConfig) -> Outcome:
     made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
     if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
-    return outcome(made, time.monotonic() - start)
+    return outcome(made, time.monotonic() - start, config.root)
 
 
 def _carry_out(config: SampleConfig) -> Made:
@@ -76,7 +78,7 @@ def _plan(config: SampleConfig) -> Made:
     written = stage.draft.written
     if written is not None and not written.reused:  # while the plan was made, so the tokens are read once
         return replace(written, where=planned.uri)
-    made = _carry_out(replace(config, plan=planned.uri))
+    made = _carry_out(replace(stage.draft.config, plan=planned.uri))
     return replace(made, reused=made.reused and planned.reused)
 
 
@@ -88,8 +90,14 @@ def _draw(config: SampleConfig) -> Made:
     return carry_out(config, draft.fingerprint, draft.sample)
 
 
-def outcome(made: Made, seconds: float = 0.0) -> Outcome:
-    """Return what the program prints, and gives Kubeflow."""
+def outcome(made: Made, seconds: float = 0.0, root: str = "") -> Outcome:
+    """Return what the program prints, and gives Kubeflow.
+
+    Args:
+        made: the sample.
+        seconds: that it took.
+        root: of the project, whose other stages the report then shows as well; empty = there is none.
+    """
     manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
     metrics = {
         **of_rows(ledger),
@@ -105,12 +113,13 @@ def outcome(made: Made, seconds: float = 0.0) -> Outcome:
         "epochs": measures["epochs"],
         "tasks": len(manifest.shards),
         "bytes": measures["bytes"],
+        **_of_mixture(manifest),
     }
     return Outcome(
         stdout=manifest.data["analytics"],
         parameters={"output": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         metrics=metrics,
-        report=lambda: _report(manifest),
+        report=lambda: _report(manifest, root),
         manifest=manifest.dump(),
         metadata={"data": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         reused=made.reused,
@@ -118,7 +127,26 @@ def outcome(made: Made, seconds: float = 0.0) -> Outcome:
     )
 
 
-def _report(manifest: Manifest) -> Report:
-    from components.sample.report import report_of
+def _of_mixture(manifest: Manifest) -> dict[str, float]:
+    if "mixture" not in manifest.data:
+        return {}
+    from pairmill.mixture.realised import Realised
 
-    return report_of(manifest)
+    return Realised.load(manifest.data["mixture"]).metrics()
+
+
+def _report(manifest: Manifest, root: str) -> Report:
+    """The report of the plan; where the line that it ends is at hand, with that in front of it."""
+    from components.sample.report import report_of
+    from pairmill.line.page import section_of
+    from pairmill.line.steps import find
+
+    report = report_of(manifest)
+    if root:
+        try:
+            steps = find(storage.normalise(root, "root"), manifest)
+        except PairmillError as error:  # the sample is whole, whatever became of the stages before it
+            log.event(f"{NAME}: no report of the line: {error}", level=logging.WARNING)
+        else:
+            report.sections = [*section_of(steps), *report.sections]
+    return report

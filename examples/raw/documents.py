@@ -32,9 +32,19 @@ def c4(folder: Path, rng: random.Random, scale: int) -> None:
 
 def _page(rng: random.Random, place: int) -> dict[str, Any]:
     site = rng.choice(_SITES)
-    text = prose(rng, rng.randint(3, 30)) if place % 40 else " "
+    text = " " if place % 40 == 0 else _advertisement(rng, site) if place % 6 == 5 else prose(rng, rng.randint(3, 30))
     day = f"2019-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}T{rng.randint(0, 23):02}:00:00Z"
     return {"text": text, "timestamp": day, "url": f"https://{site}/{place}"}
+
+
+def _advertisement(rng: random.Random, site: str) -> str:
+    """What the web has beside texts: menus, prices and links."""
+    lines = ["Home | Shop | Login | Contact us", f"*** {rng.choice(THINGS).upper()} SALE !!! ***"]
+    for _ in range(rng.randint(4, 12)):
+        price = rng.randint(1, 999)
+        lines.append(f">> {price / 100:.2f} $ <<  http://{site}/{rng.choice(THINGS)}?id={rng.randint(1000, 99999)}")
+        lines += rng.sample(["Buy now and save!", "Click here for more.", "Only today.", "Sign up, it is free!"], 2)
+    return "\n".join([*lines, f"(c) 2019 {site} | Terms | Privacy"])
 
 
 def bookcorpus(folder: Path, rng: random.Random, scale: int) -> None:

@@ -139,11 +139,12 @@ def textbookreasoning(rng: random.Random, number: int) -> dict[str, Any]:
 def scibench(folder: Path, rng: random.Random, scale: int) -> None:
     """JSON arrays of problems; only some have a worked solution, and the unit has its own key."""
     for name, with_solution in (("thermo", False), ("thermo_sol", True), ("waves_sol", True)):
-        rows = (_science_problem(rng, name, index, with_solution) for index in range(120 * scale))
+        rows = (science_problem(rng, name, index, with_solution) for index in range(120 * scale))
         json_array(folder / f"{name}.json", rows)
 
 
-def _science_problem(rng: random.Random, book: str, index: int, with_solution: bool) -> dict[str, str]:
+def science_problem(rng: random.Random, book: str, index: int, with_solution: bool) -> dict[str, str]:
+    """A problem of thermodynamics in the format of scibench."""
     moles, volume, celsius = rng.randint(1, 20) / 2, rng.randint(2, 60) / 4, rng.randint(-40, 180)
     kelvin = celsius + 273.15
     pressure = f"{moles * 0.082057 * kelvin / volume:.3g}"

@@ -10,12 +10,17 @@ malformed               records that are not what their source promises, among t
 tasks                   data sets by the names that the rules of prefix_config_path match
 text_bytes              UTF-8 bytes of instructions and responses
 tokens                  delimiters and condition tags included; of sample, over all epochs
-response_tokens         those of them in responses
+response_tokens         those of them in responses; of mix, those that are planned
 given_tokens            those of them that token files of others brought, of tokenize with tokens=
 split_rows              rows that long_context: split cut
 split_pieces            the pieces of these rows
 split_tokens            the tokens of their responses
 padded_tokens_unpacked  slots without a token, over all epochs, if each row has a context to itself; a loader packs rows
+unfilled_tokens         response tokens of a mixture's budget that its caps do not allow
+most_passes             of a mixture, how often the most repeated source is passed over
+mixture_…               of sample with a mixture: sources and phases; largest_difference_pp of planned and drawn
+                        shares of the whole training in percentage points, largest_error_pp, a standard error;
+                        shares out_of_tolerance, those of epochs and phases included; tasks over_cap
 tokens_per_byte         tokens of texts per byte of text; of train_tokenizer, of the text that it is trained on
 bytes                   of the files that were made; of fetch, of the raw files; of sample, on a node
 ======================  ================================================================================

@@ -141,16 +141,16 @@ class WorkerSlice:
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
 
 
-MAX_SHARES = 14
+MAX_SHARES = 11
 """More would make the workflow object of a Kubeflow run larger than the 1 MiB that Kubernetes takes (decision 0016)."""
 
 
 def later_shares(count: int) -> int:
     """How many shares later rounds have if the first have ``count``: as many as fit in the workflow object.
 
-    It takes 791 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; everything else is 107. Four
-    stages share their first round, and seven later rounds are shared: 107 + 4 · 12 · count + 7 · 12 · later nodes.
+    It takes 794 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; everything else is 134. Five
+    stages share their first round, and nine later rounds are shared: 134 + 5 · 12 · count + 9 · 12 · later nodes.
     """
-    later = min(count, (57 - 4 * count) // 7)
+    later = min(count, (55 - 5 * count) // 9)
     # One share would do alone what the task that finishes does too.
     return later if later > 1 or count == 1 else 0

@@ -16,6 +16,7 @@ from pairmill import storage
 from pairmill.address import refuse
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, whole
+from pairmill.engine.stage import GivenResult
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows, tokenizer_file, tokens
 
@@ -102,6 +103,30 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
     if count and len(paths) <= _COUNTED and all(path.endswith(".parquet") for path in paths):
         counted = sum(map(rows.count, paths))
     return Found(uris, len(paths), sum(paths.values()), counted)
+
+
+def passed_on(option: str, given: Sequence[str], *, within: bool = False) -> GivenResult:
+    """The rows that a stage passes on, and did not make.
+
+    Args:
+        option: why it does.
+        given: the places of its option ``rows``.
+        within: pass on the folders of a published data set within a place; else the places as they were given, so that
+            tasks have the names that they have where there is something to do.
+
+    Raises:
+        UsageError, InputError: as :func:`list_of` and :func:`rows_at`.
+    """
+    places = list_of(given, "rows")
+    found = [rows_at(uri, check=False, count=True) for uri in places]
+    counts = [one.rows for one in found if one.rows is not None]
+    return GivenResult(
+        option,
+        tuple(uri for one in found for uri in one.uris) if within else tuple(places),
+        sum(one.files for one in found),
+        sum(one.size for one in found),
+        sum(counts) if len(counts) == len(found) else None,
+    )
 
 
 def row_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ _PAGE_BYTES, _PAGE_STORED = 2, 3
 _PAGE_KINDS = {5: 2, 7: 2, 8: 4}
 _DICTIONARY = 7
 _ROW_GROUPS = 4
+MAGIC = b"PAR1"
 _MAX_ORDINALS = 1 << 15
 
 
@@ -67,7 +68,7 @@ def pages(file: BinaryIO, start: int, length: int, values: int) -> Iterator[Page
 def _page(file: BinaryIO, at: int) -> Page | None:
     for length in _HEADER_BYTES:
         file.seek(at)
-        compact = _Compact(file.read(length))
+        compact = Compact(file.read(length))
         try:
             header = compact.struct()
             kind = next(kind for kind in _PAGE_KINDS if kind in header)
@@ -90,16 +91,26 @@ def number_row_groups(path: Path) -> None:
     them, and their bytes must not change.
     """
     with path.open("r+b") as file:
-        file.seek(-8, os.SEEK_END)
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(-8 - length, os.SEEK_END)
-        footer = _numbered(file.read(length))
-        file.seek(-8 - length, os.SEEK_END)
-        file.write(footer + len(footer).to_bytes(4, "little") + b"PAR1")
+        footer, start = footer_of(file)
+        footer = _numbered(footer)
+        file.seek(start)
+        file.write(footer + len(footer).to_bytes(4, "little") + MAGIC)
+
+
+def footer_of(file: BinaryIO) -> tuple[bytes, int]:
+    """The footer of a file that pyarrow wrote, and its position; empty if the file does not end as Parquet does."""
+    end = max(0, file.seek(0, os.SEEK_END) - 8)
+    file.seek(end)
+    length, magic = file.read(4), file.read()
+    start = end - int.from_bytes(length, "little")
+    if magic != MAGIC or start < len(MAGIC):
+        return b"", 0
+    file.seek(start)
+    return file.read(end - start), start
 
 
 def _numbered(footer: bytes) -> bytes:
-    compact = _Compact(footer)
+    compact = Compact(footer)
     parts, done = [], 0
     for field, kind in compact.fields():
         if field != _ROW_GROUPS:
@@ -109,13 +120,13 @@ def _numbered(footer: bytes) -> bytes:
             compact.struct()
             # The last field that pyarrow writes is number 6. Field 7 (one more than 6) is an i16 (type 4), zigzagged.
             end = compact.at - 1
-            parts += [footer[done:end], b"\x14", _varint(ordinal << 1)]
+            parts += [footer[done:end], b"\x14", varint(ordinal << 1)]
             done = end
         break
     return b"".join([*parts, footer[done:]])
 
 
-class _Compact:
+class Compact:
     """A reader of Thrift's compact protocol. It raises IndexError at the end of the data."""
 
     def __init__(self, data: bytes) -> None:
@@ -173,7 +184,7 @@ class _Compact:
         return number >> 1 ^ -(number & 1)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     encoded = bytearray()
     while number > 127:
         encoded.append(number & 127 | 128)

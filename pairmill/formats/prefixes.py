@@ -113,10 +113,21 @@ class Rules:
         number = self._first(task)
         return None if number is None else str(self._items[number]["prefix"])
 
-    def idle(self, tasks: Iterable[str]) -> list[str]:
-        """The prefixes of the rules that apply to none of these tasks (mistyped, or of absent data)."""
+    def idle(self, tasks: Iterable[str], *, long_rows: bool = False) -> list[str]:
+        """The prefixes of the rules that apply to none of these tasks (mistyped, or of absent data).
+
+        Args:
+            tasks: names of tasks.
+            long_rows: only of rules that drop or split long rows, because nothing else of them is read.
+        """
         used = {self._first(task) for task in tasks}
-        return [prefix for number, prefix in self._prefixes() if number not in used]
+        found = [(number, prefix) for number, prefix in self._prefixes() if number not in used]
+        usual = Rule.long_context
+        return [
+            prefix
+            for number, prefix in found
+            if not long_rows or self._items[number].get("long_context", usual) != usual
+        ]
 
     def warn_of_idle(self, tasks: Iterable[str]) -> None:
         """Log the rules that apply to none of these tasks."""

@@ -83,6 +83,36 @@ def refuse_nulls(batch: Batch, uri: str, names: Sequence[str] = FIELDS) -> None:
 _NULL = "null"
 
 
+def refuse_not_utf8(batch: Batch, uri: str, names: Sequence[str] = FIELDS) -> None:
+    """Raise InputError, with the row, if one of these columns has a text that is not UTF-8."""
+    for name in names:
+        column = getattr(batch, name)
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            for row in range(len(column)):
+                try:
+                    column[row].as_py()
+                except UnicodeDecodeError as error:
+                    where = f"{uri} row {batch.start + row + 1}"
+                    raise InputError(f"{name} is not UTF-8", where=where, got=str(error)) from error
+            raise
+
+
+@contextmanager
+def texts_named(batch: Batch, uri: str) -> Iterator[None]:
+    """Name file, row and column where the Rust module refuses a text of ``batch``, which was read unchecked.
+
+    Raises:
+        InputError: a text is not UTF-8.
+    """
+    try:
+        yield
+    except ValueError:
+        refuse_not_utf8(batch, uri)
+        raise
+
+
 class JsonlWriter:
     """Writes JSON Lines as data_io does: compact, non-ASCII raw, a line feed after every row (docs/format.md, 3)."""
 
@@ -337,20 +367,6 @@ def _refuse_long(uri: str, start: int, batch: pa.RecordBatch, longest: int) -> N
         raise limits.too_long(f"{uri} row {start + row + 1}", longest, got=f"{sizes[row]} bytes")
 
 
-def _check_utf8(uri: str, start: int, columns: Sequence[pa.Array]) -> None:
-    for name, column in zip(FIELDS, columns, strict=True):
-        try:
-            column.validate(full=True)
-        except pa.ArrowInvalid:
-            for row in range(len(column)):
-                try:
-                    column[row].as_py()
-                except UnicodeDecodeError as error:
-                    where = f"{uri} row {start + row + 1}"
-                    raise InputError(f"{name} is not UTF-8", where=where, got=str(error)) from error
-            raise
-
-
 def _slices(columns: Sequence[pa.Array]) -> Iterator[tuple[int, int]]:
     """Split rows into consecutive (start, length) of about _ARROW_BYTES of text."""
     ends = sum(offsets[1:].astype(np.int64) - offsets[0] for offsets in map(text_offsets, columns))
@@ -393,7 +409,7 @@ def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Cont
         for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
             texts = [_as_text(batch.column(name)) for name in FIELDS]
             if checked:
-                _check_utf8(uri, start, texts)
+                refuse_not_utf8(Batch(start, *texts), uri)
             for first, length in _slices(texts):
                 yield Batch(start + first, *(column.slice(first, length) for column in texts))
             start += len(batch)

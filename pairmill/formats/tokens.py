@@ -37,6 +37,11 @@ DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDE
 Ints = NDArray[np.int64]
 
 
+def narrowest(largest: int) -> np.dtype[Any]:
+    """int32 if it holds numbers of 0 to ``largest``, else int64."""
+    return np.dtype(np.int32 if largest < 2**31 else np.int64)
+
+
 class NpyWriter:
     """Appends to a one-dimensional ``.npy`` of unknown length; the header is rewritten at the end."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +38,7 @@ class Metadata:
         total_length: tokens of an epoch on average, the last response tokens included.
         tokenizer_info: what else the folder says about the tokenizer.
         epochs: how many there are; None if the folder does not say, as data_io's.
+        phases: of the mixture that the folder was sampled with: name and first epoch of each; empty without one.
     """
 
     max_seq_len: int
@@ -44,6 +46,7 @@ class Metadata:
     total_length: int
     tokenizer_info: dict[str, Any]
     epochs: int | None = None
+    phases: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def read(cls, folder: Path) -> Metadata:
@@ -81,17 +84,40 @@ class Metadata:
         if raw.get("vocab_size") is not None:
             expected = "null: HRM-Text takes the size from tokenizer_info"
             raise InputError("wrong value", where=f"{path}: vocab_size", got=repr(raw["vocab_size"]), expected=expected)
+        epochs = integer(raw, "epochs") if "epochs" in raw else None
         return cls(
             max_seq_len=lengths[0] - 1,
             vocab_size=-(-integer(info, "vocab_size") // _MULTIPLE) * _MULTIPLE,
             total_length=lengths[1],
             tokenizer_info={name: value for name, value in info.items() if name != "vocab_size"},
-            epochs=integer(raw, "epochs") if "epochs" in raw else None,
+            epochs=epochs,
+            # Only a folder that says its epochs is pairmill's.
+            phases=_phases(raw["phases"], epochs, path) if epochs is not None and "phases" in raw else (),
         )
 
     def total_steps(self, epochs: int, batch_tokens: int) -> int:
         """HRM-Text's estimate of an optimizer's steps; it counts neither padding nor dropped rows."""
         return epochs * self.total_length // batch_tokens
+
+
+def _phases(raw: Any, epochs: int, path: Path) -> tuple[tuple[str, int], ...]:
+    try:
+        found = [(phase["name"], *phase["epochs"]) for phase in raw]
+        names, firsts, ends = (list(column) for column in zip(*found, strict=True))
+        right = firsts == [0, *ends[:-1]] and ends[-1] == epochs and all(map(operator.lt, firsts, ends))
+        right = right and all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+        right = right and all(type(end) is int for end in ends)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        right = False
+    if not right:
+        raise InputError(
+            "wrong value",
+            where=f"{path}: phases",
+            got=shown(raw),
+            expected=f'[{{"name": …, "epochs": [first, end]}}, …] from 0 to {epochs}, each beginning where one ends',
+            hint="sample again",
+        )
+    return tuple(zip(names, firsts, strict=True))
 
 
 class Epoch:

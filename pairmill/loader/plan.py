@@ -81,10 +81,12 @@ class Phase:
     Args:
         source: the folder to read; empty for a mixture.
         step: start after this many global batches,
-        tokens: or after this many tokens.
+        tokens: or after this many tokens,
+        epoch: or with the first batch that begins in this epoch of the folder that is read before.
         lr_scale: factor of the learning rate, for the trainer, from this phase's first batch on.
         weights: for a mixture, by name; a source that is not named keeps the weight that the plan gives it.
         temperature: for a mixture: weights are raised to 1 / temperature; None = the plan's.
+        name: for people; of a sampled folder's own phases, what the mixture calls them.
     """
 
     source: str = ""
@@ -93,6 +95,8 @@ class Phase:
     lr_scale: float = 1.0
     weights: Mapping[str, float] | None = None
     temperature: float | None = None
+    epoch: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,8 +188,14 @@ class TrainingPlan(ABC):
         for phase in self.phases[1:]:
             if position.batches < phase.step or position.tokens < phase.tokens:
                 break
+            if phase.epoch and self.epoch_of(self.phases[number], position) < phase.epoch:
+                break
             number += 1
         return number
+
+    def epoch_of(self, phase: Phase, position: Position) -> int:
+        """The epoch of the source of a phase."""
+        return position.cursors[self.names.index(phase.source)][0]
 
     def cursor_at(self, position: Position) -> tuple[int, ...]:
         """Epoch and first row for people to read: those of the source that is being read."""
@@ -274,23 +284,30 @@ def checked_phases(phases: Sequence[Phase], names: Sequence[str]) -> tuple[Phase
             source=string(phase.source, f"{where}: source"),
             step=integer(phase.step, f"{where}: step", 0),
             tokens=integer(phase.tokens, f"{where}: tokens", 0),
+            epoch=integer(phase.epoch, f"{where}: epoch", 0),
+            name=string(phase.name, f"{where}: name"),
             lr_scale=number(phase.lr_scale, f"{where}: lr_scale"),
             weights=None if phase.weights is None else arguments.weights(phase.weights, f"{where}: weights"),
             temperature=None if phase.temperature is None else number(phase.temperature, f"{where}: temperature"),
         )
-        got = f"step={phase.step}, tokens={phase.tokens}"
+        got = _start(phase)
         for name in phase.weights or ([phase.source] if phase.source else []):
             if name not in names:
                 raise UsageError("unknown", where=where, got=repr(name), expected=f"one of {', '.join(names)}")
         if not math.isfinite(phase.lr_scale) or phase.lr_scale < 0:
             raise UsageError("out of range", where=f"{where}: lr_scale", got=str(phase.lr_scale), expected="at least 0")
-        if phase.step and phase.tokens:
-            raise UsageError("ambiguous start", where=where, got=got, expected="step or tokens, not both")
-        if not at and (phase.step or phase.tokens):
+        if sum(map(bool, (phase.step, phase.tokens, phase.epoch))) > 1:
+            raise UsageError("ambiguous start", where=where, got=got, expected="one of step, tokens and epoch")
+        if not at and (phase.step or phase.tokens or phase.epoch):
             hint = "add a phase before it"
             raise UsageError("first phase must start at once", where=where, got=got, expected="step=0", hint=hint)
         before = phases[at - 1]
-        if at and not (phase.step > before.step or phase.tokens > before.tokens):
-            expected = f"more than step={before.step}, tokens={before.tokens}"
+        later = phase.step > before.step or phase.tokens > before.tokens or phase.epoch > before.epoch
+        if at and not later:
+            expected = f"more than {_start(before)}"
             raise UsageError("does not start after the phase before it", where=where, got=got, expected=expected)
     return tuple(phases)
+
+
+def _start(phase: Phase) -> str:
+    return f"step={phase.step}, tokens={phase.tokens}" + (f", epoch={phase.epoch}" if phase.epoch else "")

@@ -58,7 +58,8 @@ class RowPlan(TrainingPlan):
 
     Args:
         folders: paths (of a folder, or of a node's folder with ``PLAN``) by name; or one path.
-        phases: which folder when; by default the only one, to its end.
+        phases: which folder when; by default the only one, to its end, in the phases of the mixture that it was sampled
+            with.
         balance: how rows are assigned to ranks. ``lpt`` balances tokens, as HRM-Text does; ``quadratic`` balances
             length², ``quadratic_work`` the cost of attention with bidirectional prefixes. Global batches have the same
             rows.
@@ -102,13 +103,16 @@ class RowPlan(TrainingPlan):
         if phases is None and len(paths) > 1:
             raise UsageError("missing", where="phases", expected="which folder to read when, as there are several")
         self.names = tuple(paths)
-        self.phases = checked_phases([Phase(self.names[0])] if phases is None else phases, self.names)
+        self.phases = () if phases is None else checked_phases(phases, self.names)
         for number, phase in enumerate(self.phases):
             if not phase.source:
                 expected = f"one of {', '.join(self.names)}"
                 raise UsageError("names no folder", where=f"phases[{number}]", expected=expected)
         self.target_only, self.doc_ids = boolean(target_only, "target_only"), boolean(doc_ids, "doc_ids")
         self.folders = [SampledFolder(place, name=name) for name, place in paths.items()]
+        if phases is None:
+            found = self.folders[0].metadata.phases or [("", 0)]
+            self.phases = tuple(Phase(self.names[0], epoch=first, name=name) for name, first in found)
         check_same_tokenizer(
             [(f"{folder.name} ({folder.path})", folder.tokenizer) for folder in self.folders], "folders"
         )

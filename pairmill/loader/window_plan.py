@@ -27,6 +27,10 @@ class WindowPlan(TrainingPlan):
     ) -> None:
         self.names = tuple(names)
         self.phases = checked_phases([Phase()] if phases is None else phases, self.names)
+        for number, phase in enumerate(self.phases):
+            if phase.epoch:
+                where, expected = f"phases[{number}]: epoch", "step or tokens: only folders of rows have epochs"
+                raise UsageError("no such start", where=where, got=str(phase.epoch), expected=expected)
         self.seq_len, self._fields = seq_len, tuple(fields)
 
     def check(self, world: World) -> None:

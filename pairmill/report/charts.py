@@ -88,6 +88,38 @@ class Stacked(Block):
 
 
 @dataclass(frozen=True)
+class Grouped(Block):
+    """A horizontal bar chart with several bars a label, all on one scale: a share now, and what it was before.
+
+    For the page only: a table beside it has the numbers.
+
+    Args:
+        title: heading.
+        parts: names of the bars of a label; the first has the usual colour, and its value is written.
+        bars: ``(label, values)`` with a value for each part.
+        unit: written after the values.
+    """
+
+    title: str
+    parts: Sequence[str]
+    bars: Sequence[tuple[str, Sequence[float]]]
+    unit: str = ""
+
+    def html(self, level: int) -> Html:
+        most = max((value for _, values in self.bars[:_MAX_BARS] for value in values), default=0) or 1
+        legend = [tag("span", _bar(colour), name) for colour, name in enumerate(self.parts)]
+        rows = []
+        for label, values in self.bars:
+            said = ", ".join(f"{name} {format_cell(value)}" for name, value in zip(self.parts, values, strict=True))
+            # Nothing keeps its place, so that the others of a label are where they are in other labels.
+            styles = [f"width:{100 * value / most:.1f}%" if value else "visibility:hidden" for value in values]
+            drawn = tag("u", *(_bar(colour, style) for colour, style in enumerate(styles)))
+            rows.append((label, f"{label}: {said} {self.unit}".rstrip(), [drawn], values[0]))
+        head = join(heading(self.title, level), tag("p", *legend, class_="key"))
+        return _bars(head, f"{self.title}; the numbers are in the table", rows, self.unit, "smaller ones")
+
+
+@dataclass(frozen=True)
 class Histogram(Block):
     """A column chart of ``(bin, count)``. Two in succession are side by side. For the page only.
 

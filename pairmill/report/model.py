@@ -8,6 +8,7 @@ one thing throughout a report, by day and by night.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,8 @@ _MAX_NAMES = 5
 _MAX_TEXT = 500
 _MAX_LINES = 16
 MAX_CELL = 300
+_FIGURE = re.compile("none|never|\u2013|[-+<]?[0-9][0-9.,]*(e[-+]?[0-9]+)?(\u2011[0-9,]+)?[%\u00d7]?")
+"""A number with its sign and unit, a range of numbers, or the words that are beside such in a column."""
 
 
 class Percent(float):
@@ -79,9 +82,14 @@ class Block:
         return []
 
 
+def _is_figure(cell: Cell) -> bool:
+    """Whether a cell is a number, also one that is written with a sign, a unit or a range."""
+    return isinstance(cell, int | float) or _FIGURE.fullmatch(str(cell)) is not None
+
+
 @dataclass(frozen=True)
 class Table(Block):
-    """A table: numbers are right-aligned and grouped by thousands."""
+    """A table: numbers, and texts that are numbers, are right-aligned; numbers are grouped by thousands."""
 
     title: str
     header: Sequence[str]
@@ -92,7 +100,7 @@ class Table(Block):
         if not self.rows:
             return join(heading(self.title, level), tag("p", "Nothing."))
         columns = list(zip(*self.rows, strict=True))
-        numeric = ["n" if all(isinstance(cell, int | float) for cell in column) else "" for column in columns]
+        numeric = ["n" if all(map(_is_figure, column)) else "" for column in columns]
         # Long cells may break anywhere, so that short ones beside them need not.
         wide = [
             mark or ("w" if any(len(str(cell)) > 30 for cell in column) else "")

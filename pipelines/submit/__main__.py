@@ -61,7 +61,8 @@ class PipelineConfig(Parameters, ImageConfig, ServerConfig, _Details):
     image: str = option(help="image of every stage, by digest")
     workers: int = option(
         1,
-        help="pods that share the work of each of clean, train_tokenizer and tokenize; 1 = the pipeline without loops",
+        help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize; "
+        "1 = the pipeline without loops",
     )
     version: str = option("", help="name of the pipeline's version; empty = <semver>-<git sha>")
     experiment: str = option("pairmill", help="experiment that the run belongs to; created if absent")
@@ -134,7 +135,7 @@ def _upload(config: PipelineConfig) -> tuple[Server, Any]:
     with tempfile.TemporaryDirectory(prefix="pairmill-") as folder:
         target = Path(folder) / "pipeline.yaml"
         # It is compiled for these parameters, so a stage whose result is given has no pod at all.
-        without = idle(dataclasses.asdict(config))
+        without = idle(dataclasses.asdict(config), here=False)
         compiler.run(CompileConfig(output=str(target), fan_out=config.workers > 1, **given), without)
         server = Server(config)
         version = publish.upload(server, target, name)

@@ -88,7 +88,7 @@ class Clock(PipelineStep):
     def run(self, data, rank: int = 0, world_size: int = 1):
         for document in data:
             if self.started is None:
-                self.started = time.perf_counter()
+                self.started = time.process_time()
             yield document
 
 
@@ -105,7 +105,7 @@ class Drain(PipelineStep):
     def run(self, data, rank: int = 0, world_size: int = 1):
         for _ in data:
             pass
-        Clock.seconds += time.perf_counter() - (self.clock.started or 0)
+        Clock.seconds += time.process_time() - (self.clock.started or 0)
         yield from ()
 
 
@@ -118,9 +118,9 @@ def exact(rows: Path, work: Path, files: int) -> float:
     from datatrove.pipeline.dedup.exact_dedup import ExactDedupConfig, ExactDedupSignature
 
     config = ExactDedupConfig(content_getter=pair)
-    start = time.perf_counter()
+    start = time.process_time()
     run(reader(rows), ExactDedupSignature(str(work / "exact"), config), tasks=files)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def signatures(rows: Path, work: Path, files: int) -> float:
@@ -129,12 +129,12 @@ def signatures(rows: Path, work: Path, files: int) -> float:
     step = MinhashDedupSignature(str(work / "unused"))
     found = texts(rows)
     step.get_signature(step.get_shingles(found[0]))
-    start = time.perf_counter()
+    start = time.process_time()
     for text in found:
         shingles = step.get_shingles(text)
         if shingles.size:
             step.get_signature(shingles)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def near(rows: Path, work: Path, files: int) -> float:
@@ -151,12 +151,12 @@ def near(rows: Path, work: Path, files: int) -> float:
     signed, paired, grouped, kept = (str(work / name) for name in ("signed", "paired", "grouped", "kept"))
     first = MinhashDedupSignature(signed, config)
     first.get_shingles("Its tokenizer is loaded now.")
-    start = time.perf_counter()
+    start = time.process_time()
     run(reader(rows), first, tasks=files)
     run(MinhashDedupBuckets(signed, paired, config=config), tasks=config.num_buckets)
     run(MinhashDedupCluster(paired, grouped, config=config), tasks=1)
     run(reader(rows), MinhashDedupFilter(grouped), ParquetWriter(kept), tasks=files)
-    took = time.perf_counter() - start
+    took = time.process_time() - start
     print(sum(pq.read_metadata(path).num_rows for path in Path(kept).glob("*.parquet")), "rows kept", file=sys.stderr)
     return took
 
@@ -215,11 +215,11 @@ def heuristics(rows: Path, work: Path, files: int) -> float:
     found = [Document(text=text, id="") for text in fields(rows)]
     for step in steps:
         step.filter(Document(text="Its tokenizer is loaded now.", id=""))
-    start = time.perf_counter()
+    start = time.process_time()
     for document in found:
         for step in steps:
             assert step.filter(document) is True
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def texts(rows: Path) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from components.sample.preview import inspect
-from pairmill.report.charts import Bars, Curve, Histogram, Stacked
+from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
 from tests.support import chromium, line
 
@@ -30,6 +30,7 @@ def widest() -> Report:
         [
             Bars(long, [(f"{long}{index}", 10**index) for index in range(15)], "bytes per token"),
             Stacked(long, [long[:40], "rest"], [(long, (10**14, 10**13))], "records"),
+            Grouped(long, [long[:40], "rest"], [(long, (10**14, 10**13))], "records"),
             Table(long, ("Name", "Number " * 9, long), [(long, 10**15, long)] * 3, long),
             Section(
                 long,

@@ -34,6 +34,7 @@ SHARED = [
     ("clean", 1),
     ("clean", 2),
     *(("curate", number) for number in STAGES["curate"].config.shared_rounds),
+    *(("select", number) for number in STAGES["select"].config.shared_rounds),
     ("train_tokenizer", 1),
     ("tokenize", 1),
     ("tokenize", 2),
@@ -252,7 +253,7 @@ def test_bulk_data_never_travels_as_an_artifact(spec: dict[str, Any]) -> None:
         for name, given in task["inputs"].get("artifacts", {}).items():
             assert name.endswith("_manifest")
             assert given["taskOutputArtifact"]["outputArtifactKey"] == launcher.MANIFEST
-    assert inspected == 9
+    assert inspected == 14
 
 
 def test_no_artifact_goes_into_two_inputs_of_one_task(spec: dict[str, Any]) -> None:
@@ -292,7 +293,7 @@ def test_a_task_whose_data_comes_from_another_takes_its_manifest_too(spec: dict[
         lineage = {item["taskOutputArtifact"]["producerTask"] for item in task["inputs"].get("artifacts", {}).values()}
         assert producers == lineage == set(task.get("dependentTasks", [])), name
         edges += len(producers)
-    assert edges == 9
+    assert edges == 14
 
 
 def test_values_stay_small(spec: dict[str, Any]) -> None:
@@ -530,15 +531,16 @@ def test_the_most_shares_fit_into_a_workflow_object(parallel: dict[str, Any]) ->
         found = 2 * 3 + 6 * len(STAGES) + branch
         return found + sum(5 + 12 * (shares if number == 1 else later) for _, number in loops(parallel))
 
-    # Recorded with five stages and a loop for each of three, before there were later rounds, curate and the branch.
+    # Recorded with five stages and a loop for each of three, before there were later rounds, curate, select, mix and
+    # the branch.
     later = sum(number > 1 for _, number in loops(parallel))
-    recorded = [nodes(shares, 0) - later * 5 - branch - (6 + 5 + 12 * shares) for shares in (2, 3)]
+    recorded = [nodes(shares, 0) - later * 5 - branch - 2 * (6 + 5 + 12 * shares) - 6 for shares in (2, 3)]
     assert recorded == [123, 159]
     sizes = [nodes(count, later_shares(count)) * measured_bytes / 159 for count in range(1, MAX_SHARES + 2)]
     assert max(sizes[:-1]) < 0.925 * limit < nodes(MAX_SHARES + 1, 0) * measured_bytes / 159
-    assert [later_shares(count) for count in (1, 4, 12, 13, 16, 20)] == [1, 4, 0, 0, 0, 0]
-    assert [later_shares(count) for count in range(5, 12)] == [5, 4, 4, 3, 3, 2, 0]
-    assert nodes(8, 4) * measured_bytes / 159 > 0.925 * limit
+    assert [later_shares(count) for count in (1, 2, 3, 12, 16, 20)] == [1, 2, 3, 0, 0, 0]
+    assert [later_shares(count) for count in range(4, 12)] == [3, 3, 2, 2, 0, 0, 0, 0]
+    assert nodes(4, 4) * measured_bytes / 159 > 0.925 * limit
 
 
 def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
@@ -670,7 +672,7 @@ def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Pa
 
 
 def test_every_task_has_a_title(spec: dict[str, Any]) -> None:
-    titles = ["Clean", "Curate", "Fetch", "Sample", "Tokenize", "Train tokenizer"]
+    titles = ["Clean", "Curate", "Fetch", "Mix", "Sample", "Select", "Tokenize", "Train tokenizer"]
     assert sorted(task["taskInfo"]["name"] for task in tasks(spec).values()) == titles
 
 

@@ -43,25 +43,25 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
         shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=ignored)
     for name in ("pairmill", "sources", "prefix_config.yaml"):
         (tmp_path / name).symlink_to(REPOSITORY / name)
-    folder = tmp_path / "components" / "select"
+    folder = tmp_path / "components" / "longer"
     folder.mkdir()
-    (folder / "__init__.py").write_text('"""select: rows whose response is long."""\n')
+    (folder / "__init__.py").write_text('"""longer: rows whose response is long."""\n')
     for name, text in (("config", config), ("core", core), ("__main__", main)):
         (folder / f"{name}.py").write_text(text)
     insert(tmp_path / "pipelines" / "stages.py", entry, '        Component("train_tokenizer",')
-    imported = "from components.select.config import SelectConfig"
+    imported = "from components.longer.config import LongerConfig"
     insert(tmp_path / "pipelines" / "stages.py", imported, "from components.tokenize.config")
     insert(tmp_path / "pipelines" / "pretraining.py", task, '    trained = shared("train_tokenizer"')
 
     tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
     options = ["rows=rows", "root=root", "least=3"]
-    result = Path(program(tmp_path, "-m", "components.select", *options).strip())
+    result = Path(program(tmp_path, "-m", "components.longer", *options).strip())
     assert (result / "a.jsonl").read_text().count("long enough") == 20
     manifest = tools.read_manifest(result)
     assert manifest["ledger"]["dropped"] == {"short_response": 20}
-    record = next((tmp_path / "root" / "select" / "shards").glob("*/_RECORD.json"))
+    record = next((tmp_path / "root" / "longer" / "shards").glob("*/_RECORD.json"))
     before = record.stat()
-    assert program(tmp_path, "-m", "components.select", *options, "workers=1").strip() == str(result)
+    assert program(tmp_path, "-m", "components.longer", *options, "workers=1").strip() == str(result)
     assert record.stat() == before
 
     for fan_out in (False, True):
@@ -69,5 +69,5 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
         program(tmp_path, "-m", "pipelines.compile", f"output={target}", f"fan_out={fan_out}")
         program(tmp_path, "-m", "pipelines.lint", f"file={target}")
         compiled = documents(target.read_bytes())[0]
-        least = compiled["components"]["comp-select"]["inputDefinitions"]["parameters"]["least"]
+        least = compiled["components"]["comp-longer"]["inputDefinitions"]["parameters"]["least"]
         assert (least["defaultValue"], least["description"]) == (1, "characters that a response must have")

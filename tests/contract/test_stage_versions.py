@@ -11,8 +11,10 @@ import pytest
 from components.clean.core import Clean
 from components.curate.core import Curate
 from components.fetch.core import Fetch
+from components.mix.core import Mix
 from components.sample.core import Sample
 from components.sample.node.plan import VERSION
+from components.select.core import Select
 from components.tokenize.core import Tokenize
 from components.train_tokenizer.core import TrainTokenizer
 from sources.datasets import SOURCES
@@ -20,6 +22,9 @@ from tests.contract import stage_versions
 from tests.contract.stage_versions import RECORD, STAGES, TOP, Tree
 
 COMMAND = "python tests/contract/stage_versions.py"
+
+
+STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample)
 
 
 def test_no_stage_changed_without_another_version() -> None:
@@ -36,7 +41,7 @@ def test_no_stage_changed_without_another_version() -> None:
 def test_the_record_knows_every_stage_and_source_with_its_version() -> None:
     known = Tree().known()
     assert len(known) == len(STAGES) + len(SOURCES)
-    versions = {stage.name: str(stage.version) for stage in (Fetch, Clean, Curate, TrainTokenizer, Tokenize, Sample)}
+    versions = {stage.name: str(stage.version) for stage in STAGE_CLASSES}
     assert {name: known[name].version for name in STAGES} == versions
     assert Sample.version == VERSION, "nodes carry out the plans of this version"
     sources = {type(source).__module__.rsplit(".", 1)[1]: source for source in SOURCES.values()}

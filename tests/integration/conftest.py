@@ -14,6 +14,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tools.World:
     raw, root = base / "raw", base / "root"
     tools.raw_data(raw, size=120)
     rules = tools.rules(base / "rules.yaml")
+    target = base / "target"
+    tools.write_rows(target / "some.jsonl", [("direct", "How many are left?", "Seven are left.")] * 9)
+    tools.write_text(
+        base / "select.yaml", f"method: dsir\nshare: 0.5\ndsir: {{targets: [{{name: some, rows: {target}}}]}}\n"
+    )
+    tools.write_text(base / "mix.yaml", "method: unimax\n")
     cleaned = tools.folder(tools.stage("clean", raw=raw, root=root, workers=1))
     tokenizer = tools.folder(
         tools.stage("train_tokenizer", rows=cleaned, root=root, vocab_size=400, prefix_config_path=rules, workers=1)

@@ -60,6 +60,8 @@ def options(world: World, name: str, root: Path, /, **changed: object) -> dict[s
         "curate": {"rows": world.cleaned},
         "train_tokenizer": {"rows": world.cleaned, "vocab_size": 400, "prefix_config_path": world.rules},
         "tokenize": {"rows": world.cleaned, "tokenizer": world.tokenizer},
+        "select": {"rows": world.cleaned, "select_config": world.rules.with_name("select.yaml")},
+        "mix": {"tokenized_path": world.tokenized, "mix_config": world.rules.with_name("mix.yaml")},
         "sample": {
             "tokenized_path": world.tokenized,
             "prefix_config_path": world.rules,
@@ -1019,7 +1021,7 @@ def result_of(done: tools.Done, name: str, root: Path, out: Path) -> dict[str, s
     return found
 
 
-@pytest.mark.parametrize("name", tools.STAGES)
+@pytest.mark.parametrize("name", tools.LINE)
 def test_full_disk(world: World, tmp_path: Path, name: str, small_disk: Callable[[int], tools.Disk]) -> None:
     """Sizes from next to nothing to almost enough, so that space ends in every phase."""
     raw = tools.raw_archives(tmp_path / "raw", 2000)

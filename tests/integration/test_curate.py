@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.curate import inputs
 from components.curate.config import CurateConfig
 from components.curate.core import Curate
 from pairmill.engine import runner
@@ -19,12 +18,13 @@ from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, finish
 from pairmill.engine.options import WorkerSlice
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import attributes as formats
+from pairmill.formats import row_files
 from pairmill.formats.rows import FIELDS
 from pairmill.formats.slices import Slicing
 from tests.support import curating, tools
 from tests.support.crash_points import crashes
 from tests.support.curated_rows import Shares, generated
-from tests.support.curating import attributes, curate, decisions, kept, manifest, text
+from tests.support.curating import WORDS, attributes, curate, decisions, kept, manifest, text
 
 A, B, C = (("", text(seed), text(seed + 50)) for seed in (1, 2, 3))
 ONLY_EXACT = "near: off\nheuristics: off\n"
@@ -114,6 +114,26 @@ def test_a_cap_keeps_the_best_ranked_rows_of_a_question(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("field", ["instruction", "response"])
+def test_a_cap_of_one_field_counts_rows_that_are_nearly_equal(field: str, tmp_path: Path) -> None:
+    alike = [f"{text(59)} {end}" for end in WORDS[:30]]
+    made = [
+        ("", one, text(seed)) if field == "instruction" else ("", text(seed), one) for seed, one in enumerate(alike)
+    ]
+    rows = curating.write(tmp_path / "rows", {"x.jsonl": [*made, B]})
+    said = f"exact: off\nheuristics: off\nnear: {{fields: {field}, max_similar: 25}}\n"
+    folder = curate(tmp_path / "root", rows, said)
+    assert kept(folder, "x.jsonl") == [*made[:25], B]
+    assert manifest(folder).ledger.dropped == {"cap_near": 5}
+    assert [
+        (one["ordinal"], one["action"], one["other_task"], one["other_ordinal"])
+        for one in decisions(folder, "near", "x.jsonl")
+    ] == [(ordinal, "cap", "x.jsonl", 0) for ordinal in range(25, 30)]
+    reported = curate(tmp_path / "root", rows, said.replace("max_similar", "mode: report, max_similar"))
+    assert kept(reported, "x.jsonl") == [*made, B]
+    assert len(decisions(reported, "near", "x.jsonl")) == 5
+
+
 def test_the_longest_response_can_be_preferred(tmp_path: Path) -> None:
     answers = [("", A[1], text(60, words)) for words in (20, 40, 30)]
     rows = curating.write(tmp_path / "rows", {"x.jsonl": answers})
@@ -160,6 +180,13 @@ def held_out(folder: Path) -> Path:
     data = {"held_out": {"holdout/data/x.jsonl": 1}, "conditions": {"mine": {"token": "<mine>", "sources": ["x"]}}}
     finish(str(folder), Manifest("clean", 1, "0" * 16, {}, [InputRef("raw", "0")], ledger, listed, data=data))
     return folder
+
+
+def test_a_cap_does_not_count_held_out_rows(tmp_path: Path) -> None:
+    said = "exact: off\nheuristics: off\nnear: {fields: instruction, max_similar: 1}\n"
+    folder = curate(tmp_path / "root", held_out(tmp_path / "clean"), said)
+    assert kept(folder, "data/x.jsonl") == [A, B, C]
+    assert kept(folder, "holdout/data/x.jsonl") == [A]
 
 
 def test_held_out_rows_stay_and_what_repeats_them_goes(tmp_path: Path) -> None:
@@ -349,7 +376,7 @@ def test_a_new_benchmark_runs_decontamination_alone(tmp_path: Path) -> None:
     assert new == {
         "leaks.bin": 1,
         "counts": 2,
-        "removed.npy": 1,
+        "removed": 1,
         "x.jsonl": 1,
         "attributes": 1,
         "totals": 1,
@@ -366,7 +393,7 @@ def names_of(root: Path, keys: set[str]) -> dict[str, int]:
         kind = (
             "counts"
             if "counts" in record["data"]
-            else next((path for path in sorted(paths) if path in ("leaks.bin", "removed.npy", "x.jsonl")), "")
+            else next((path for path in sorted(paths) if path in ("leaks.bin", "removed", "x.jsonl")), "")
             or ("totals" if "totals.json" in paths else "summary" if "summary.json" in paths else "attributes")
         )
         kinds[kind] = kinds.get(kind, 0) + 1
@@ -405,7 +432,7 @@ def test_slices_of_any_size_give_the_same_files(tmp_path: Path, monkeypatch: pyt
     pq.write_table(table.slice(100, 100), tmp_path / "rows" / "y.parquet")
     said = exam(tmp_path / "exam.jsonl", [(some[7].instruction or "", some[7].response or "")])
     whole = curate(tmp_path / "whole", path.parent, said)
-    monkeypatch.setattr(inputs, "SLICING", Slicing(1, 1))
+    monkeypatch.setattr(row_files, "SLICING", Slicing(1, 1))
     cut = curate(tmp_path / "cut", path.parent, said)
     names = {path for path in tools.digests(whole) if not path.startswith(("_", "report"))}
     assert len(names) >= 10

@@ -6,6 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support import curating, tools
@@ -42,6 +44,24 @@ def test_a_mistake_ends_the_stage_with_a_message(tmp_path: Path, said: str, code
     assert done.code == code, done.err
     assert message in done.message
     assert done.out == ""
+    assert tools.unfinished(tmp_path / "root", "curate") == []
+
+
+@pytest.mark.parametrize("on", ["near", "exact"])
+@pytest.mark.parametrize("column", ["instruction", "response", "condition"])
+def test_a_text_that_is_not_utf8_is_named_whichever_operation_reads_it(tmp_path: Path, on: str, column: str) -> None:
+    wrong = pa.array([b"well", b"\xff\xfe", b"well"]).cast(pa.binary())
+    wrong = pa.Array.from_buffers(pa.string(), 3, wrong.buffers())
+    texts = {name: pa.array([text(1), text(2), text(1)]) for name in ("condition", "instruction", "response")}
+    (tmp_path / "rows").mkdir()
+    pq.write_table(pa.table({**texts, column: wrong}), tmp_path / "rows" / "x.parquet")
+    modes = {
+        name: "drop" if name == on else "off" for name in ("exact", "near", "decontaminate", "heuristics", "filter")
+    }
+    said = "".join(f"{name}: {{mode: {mode}}}\n" for name, mode in modes.items())
+    done = run(tmp_path, said, rows=tmp_path / "rows")
+    assert done.code == 3, done.err
+    assert f"x.parquet row 2: {column} is not UTF-8" in done.message
     assert tools.unfinished(tmp_path / "root", "curate") == []
 
 

@@ -122,6 +122,37 @@ class Limits:
         monkeypatch.setattr("components.curate.near.resolve._ROWS", 33)
 
 
+@pytest.mark.parametrize("field", ["instruction", "response"])
+def test_a_cap_removes_a_row_that_so_many_retained_rows_are_like(
+    files: list[Path], field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = NearSettings(fields=field, max_similar=3)  # type: ignore[arg-type]
+    found = run(NearInput(settings, all_slices(files)), str(tmp_path / "once"))
+    uncapped = run(NearInput(replace(settings, max_similar=None), all_slices(files)), str(tmp_path / "once"))
+    assert not any(uncapped.ran[:1])  # what is signed is the same
+    removed = found.removed()
+    assert 10 < len(removed) < len(uncapped.removed())
+    texts = [
+        (path.name, ordinal, row)
+        for path in files
+        for ordinal, row in enumerate(pa.concat_tables(_tables(path)).to_pylist())
+    ]
+    for task, ordinal, row in texts:
+        if (task, ordinal) not in removed:
+            continue
+        before = [one for one in texts if (one[0], one[1]) not in removed]
+        before = [one for one in before if (NAMES.index(one[0]), one[1]) < (NAMES.index(task), ordinal)]
+        question, answer = (pa.array([row[name]] * len(before)) for name in ("instruction", "response"))
+        others, answers = (pa.array([one[2][name] for one in before]) for name in ("instruction", "response"))
+        verdicts, *_ = _native.curate_verify(question, answer, others, answers, sign.native(settings))
+        assert verdicts.sum() >= 3
+        other = found.evidence()[task, ordinal][2:]
+        assert other in [(one[0], one[1]) for one, is_like in zip(before, verdicts, strict=True) if is_like]
+    Limits().set(monkeypatch)
+    again = run(NearInput(settings, all_slices(files, 20_000)), str(tmp_path / "again"), shares=3)
+    assert bytes_of(again) == bytes_of(found)
+
+
 @pytest.mark.parametrize("group_bytes", [0, 20_000])
 def test_many_partitions_groups_and_blocks_give_equal_bytes(
     files: list[Path], once: Found, group_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -135,6 +135,44 @@ def test_shards_of_equal_keys_are_equal_whatever_the_settings(tmp_path: Path) ->
     assert equal > 100
 
 
+# The first kind of shard that a setting redoes. What follows it is redone as far as its results differ.
+FIRST = {
+    "prefer: longest_response\n": "ReadKeys",
+    "same_condition_only: true\n": "ReadKeys",
+    "exact: {form: raw}\n": "ReadKeys",
+    "source_priority: [b]\n": "FindEqual",
+    "near: {bands: 20}\n": "Sign",
+    "near: {number_guard: instruction}\n": "Sign",
+    "near: {min_response: 5}\n": "Sign",
+    "exact: {mode: report}\n": "Sign",  # of which rows are looked at
+    "near: {refine: false}\n": "Buckets",
+    "near: {mode: report}\n": "Decide",
+    "exact: {response: drop}\n": "Decide",
+    "heuristics: {mode: report, profile: seed_web}\n": "Decide",
+    "filter: {mode: drop, rules: [{name: long, attribute: heuristics.r_words, max: 60}]}\n": "Decide",
+    "pii: {mode: report}\n": "Score",
+    "pii: {mode: redact}\n": "Score",
+}
+REDONE = {"pii: {mode: report}\n": {"Score", "Summarise"}, "pii: {mode: redact}\n": {"Score", "WriteRows", "Summarise"}}
+
+
+def test_a_setting_redoes_what_depends_on_it_and_nothing_before(tmp_path: Path) -> None:
+    rows(tmp_path)
+
+    def keys(more: str = "", **options: Any) -> dict[str, str]:
+        """The kind of each shard by key, in the order of rounds."""
+        some = rounds_of(config_of(tmp_path, tmp_path / "root", more, **options))
+        return {one.key: type(one).__name__ for round_ in some for one in round_}
+
+    before = keys()
+    for more, first in FIRST.items():
+        new = [kind for key, kind in keys(more).items() if key not in before]
+        assert new[0] == first, f"{more}: {new}"
+        assert more not in REDONE or set(new) == REDONE[more]
+    for options in ({"workers": 2}, {"verify": True}, {"raw": str(tmp_path)}):
+        assert keys(**options) == before, options
+
+
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_shares_of_the_loops_alone_leave_only_short_rounds(count: int, tmp_path: Path) -> None:
     rows(tmp_path)
@@ -149,7 +187,7 @@ def test_shares_of_the_loops_alone_leave_only_short_rounds(count: int, tmp_path:
     after = curating.shards(tmp_path / "root")
     assert before.items() <= after.items()
     kinds = {path for key in after.keys() - before.keys() for path in files_of(tmp_path / "root", key)}
-    assert "removed.npy" not in kinds
+    assert "removed" not in kinds
     assert len(after) - len(before) <= 4  # attributes, totals, the summary
 
 

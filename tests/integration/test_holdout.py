@@ -365,7 +365,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tools.Done]:
 def test_the_pipeline_samples_held_out_rows_apart(line: tuple[Path, tools.Done]) -> None:
     top, done = line
     summary = [one.split() for one in done.out.splitlines()]
-    assert [one[0] for one in summary if one and one[0] in tools.STAGES] == [*tools.STAGES]
+    assert [one[0] for one in summary if one and one[0] in tools.STAGES] == [*tools.LINE]
     assert sum(one[:3] == ["sample,", "held", "out"] for one in summary) == 1
     assert f"  held out: {top / 'out-holdout'}" in done.out.splitlines()
     cleaned = finished(top, "clean")
@@ -412,6 +412,18 @@ def test_the_held_out_folder_is_a_tokenized_folder(line: tuple[Path, tools.Done]
     assert none.code == 3
     assert "has no held-out rows" in none.message
     assert "holdout=0.01" in none.message
+
+
+def test_held_out_rows_are_sampled_as_without_a_mixture(line: tuple[Path, tools.Done], tmp_path: Path) -> None:
+    given = {"tokenized_path": finished(line[0], "tokenize"), "held_out": True}
+    one = tools.ended(tools.stage("sample", **given, output_path=tmp_path / "one"))
+    # Not even looked for: no mixture is planned of held-out rows.
+    two = tools.ended(tools.stage("sample", **given, output_path=tmp_path / "two", mixture=tmp_path / "none"))
+    assert one.out == two.out
+    assert "Mixture" not in two.out
+    found = tools.digests(tmp_path / "one-holdout")
+    assert len(found) == 1 + 4 + 2
+    assert tools.digests(tmp_path / "two-holdout") == found
 
 
 def test_flat_token_files_of_held_out_rows_are_apart_too(line: tuple[Path, tools.Done], tmp_path: Path) -> None:

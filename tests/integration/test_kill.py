@@ -49,7 +49,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     # Outputs by label, which a second round of shards puts together.
     many = [base / "many", "sources=openmathinstruct2,textbookreasoning"]
     assert python("examples/make_raw.py", *map(str, many)).returncode == 0
-    found = {"raw": base / "raw", "rules": rules, "clean": cleaned, "tokenizer": tokenizer, "tokenized": tokenized}
+    (base / "mix.yaml").write_text("method: unimax\nmax_epochs: 2\nallow_unfilled: true\nbudget: 900_000\n")
+    found = {
+        "raw": base / "raw",
+        "mix": base / "mix.yaml",
+        "rules": rules,
+        "clean": cleaned,
+        "tokenizer": tokenizer,
+        "tokenized": tokenized,
+    }
     return {**found, "many": base / "many"}
 
 
@@ -68,12 +76,23 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
     def sample(folder: Path, root: Path) -> tuple[str, dict[str, object]]:
         return "sample", {"tokenized_path": folder, "root": root, "output_path": root / "arrays", **rules}
 
+    def sample_mixture(folder: Path, root: Path) -> tuple[str, dict[str, object]]:
+        return "sample", {"tokenized_path": inputs["tokenized"], "mixture": folder, "root": root, **rules}
+
     rows = {"rows": inputs["clean"]}
     return {
         "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize), 6, 40, 10),
         "clean to many outputs": Case("clean", {"raw": inputs["many"]}, (train, tokenize), 4, 20, 10),
         "train_tokenizer": Case("train_tokenizer", {**rows, "vocab_size": 400, **rules}, (tokenize_with,), 6, 25, 10),
         "tokenize": Case("tokenize", {**rows, "tokenizer": inputs["tokenizer"]}, (sample,), 6, 90, 10),
+        "mix": Case(
+            "mix",
+            {"tokenized_path": inputs["tokenized"], "mix_config": inputs["mix"], "epochs": 3, **rules},
+            (sample_mixture,),
+            1,
+            6,
+            5,
+        ),
     }[name]
 
 
@@ -87,7 +106,7 @@ def fresh(name: str, **options: object) -> tools.Done:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
+@pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize", "mix"])
 def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
     # In memory, where nothing waits for a disk.
     this = case(name, inputs)
@@ -133,7 +152,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], shm: Path) -> None:
     )
     assert len(changes) >= this.changes
     assert len(chosen) >= this.kinds
-    assert refused >= 5
+    assert refused >= (2 if name == "mix" else 5)
 
 
 def remove_hidden_links(root: Path) -> int:
@@ -166,15 +185,20 @@ def whole(target: Path) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("earlier", [False, True])
-def test_sample(earlier: bool, inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
-    fixed = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"], "epochs": 3}
+@pytest.mark.parametrize(("earlier", "mixed"), [(False, False), (True, False), (True, True)])
+def test_sample(earlier: bool, mixed: bool, inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
+    fixed: dict[str, object] = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"]}
+    fixed |= {"epochs": 3}
+    other = {**fixed, "root": tmp_path / "other", "seed": 1}
+    if mixed:
+        (tmp_path / "mix.yaml").write_text("method: exponent\nexponent: 0.7\n")
+        made = fresh("mix", **fixed, mix_config=tmp_path / "mix.yaml", root=tmp_path / "mixed")
+        fixed |= {"mixture": tools.folder(made)}
     reference = {"root": tmp_path / "reference", "output_path": shm / "reference"}
     tools.ended(fresh("sample", **fixed, **reference))
     wanted, wanted_home = tools.digests(shm / "reference"), tools.digests(tmp_path / "reference")
     fingerprint = whole(shm / "reference")
     assert len(wanted) == 2 + 1 + 3 * 4
-    other = {**fixed, "root": tmp_path / "other", "seed": 1}
 
     def killed(number: int, changes: str) -> "subprocess.CompletedProcess[str]":
         target = shm / f"killed{number}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.emulator import Attempt, Backend, Folder, Forked, load
-from tests.support.helpers import REPOSITORY, contents
+from tests.support.helpers import REPOSITORY, STAGES, contents
 
 COMPILED = REPOSITORY / "pipelines/compiled/pretraining.yaml"
 
@@ -112,7 +112,7 @@ def test_held_out_rows_are_sampled_in_a_branch_that_other_runs_skip(
     given = {**arguments, "sources": "gsm8k_train", "output_path": str(tmp_path / "out" / "{fingerprint}")}
     run = backend.run(load(COMPILED), given)
     assert run.state == "SUCCEEDED", run.failures()
-    stages = ["fetch", "clean", "curate", "train-tokenizer", "tokenize", "sample"]
+    stages = [name.replace("_", "-") for name in STAGES]
     assert sorted(attempt.task for attempt in run.attempts) == sorted(stages)
     assert not (tmp_path / "out-holdout").exists()
 

@@ -37,7 +37,7 @@ def messages(done: tools.Done) -> list[str]:
 def states(done: tools.Done) -> dict[str, tuple[str, Path]]:
     """What the summary on stdout says of each stage: made or reused, and where its folder is."""
     lines = [line.split() for line in done.out.splitlines()]
-    return {line[0]: (line[1], Path(line[4])) for line in lines if line and line[0] in tools.STAGES}
+    return {line[0]: (line[1], Path(line[4])) for line in lines if line and line[0] in tools.LINE}
 
 
 def cleaned_rows(folder: Path) -> set[tuple[str, str, str]]:
@@ -97,7 +97,7 @@ def test_raw_to_arrays(tmp_path: Path, shm: Path, profile: str) -> None:
     rules = tools.rules(tmp_path / "rules.yaml", "- prefix: dmmath__\n  max_per_file: 100\n")
     first = tools.ended(pipeline(raw, root, out, rules, profile=profile))
     made = states(first)
-    assert {name: state for name, (state, _) in made.items()} == dict.fromkeys(tools.STAGES, "made")
+    assert {name: state for name, (state, _) in made.items()} == dict.fromkeys(tools.LINE, "made")
     for _, folder in made.values():
         assert (folder / "report.html").read_text().startswith("<!")
         assert (folder / "report.md").stat().st_size > 100
@@ -135,7 +135,7 @@ def test_the_ledger_runs_through(tmp_path: Path) -> None:
     done = tools.ended(pipeline(raw, root, out, tools.rules(tmp_path / "rules.yaml")))
     found = {name: tools.read_manifest(folder) for name, (_, folder) in states(done).items()}
     ledgers = {name: manifest["ledger"] for name, manifest in found.items()}
-    assert ledgers.keys() == set(tools.STAGES)
+    assert ledgers.keys() == set(tools.LINE)
     fetched = found["fetch"]["data"]["sources"]
     assert {name: one["files"] for name, one in fetched.items()} == FILES
     given = [path.stat().st_size for path in raw.rglob("*") if path.is_file()]
@@ -211,7 +211,7 @@ def test_archives_are_unpacked_on_the_way(tmp_path: Path) -> None:
     second = tools.ended(pipeline(raw, root, out, rules))
     after = states(second)
     assert {name: state for name, (state, _) in after.items()} == {
-        **dict.fromkeys(tools.STAGES, "reused"),
+        **dict.fromkeys(tools.LINE, "reused"),
         "fetch": "made",
     }
     assert {name: folder for name, (_, folder) in after.items()} == {

@@ -19,7 +19,7 @@ from pairmill import storage
 from pairmill.engine.options import later_shares
 from tests.support import tools
 from tests.support.emulator import Attempt, Backend, Folder, Forked, load
-from tests.support.helpers import REPOSITORY, missing
+from tests.support.helpers import REPOSITORY, STAGES, missing
 from tests.support.nursery import STORES
 from tests.support.objectstores.proxy import EVERYTHING, FaultProxy
 from tests.support.objectstores.servers import GcsServer, S3Server, Server
@@ -27,7 +27,13 @@ from tests.support.results import manifests, upload
 
 PARALLEL = REPOSITORY / "pipelines/compiled/pretraining-parallel.yaml"
 PLAIN = REPOSITORY / "pipelines/compiled/pretraining.yaml"
-OPTIONS = {"vocab_size": 400, "epochs": 2}
+SETTINGS = REPOSITORY / "tests" / "support" / "settings"
+OPTIONS = {
+    "vocab_size": 400,
+    "epochs": 2,
+    "select_config": str(SETTINGS / "select.yaml"),
+    "mix_config": str(SETTINGS / "mix.yaml"),
+}
 RUNS = int(os.environ.get("PAIRMILL_DISTURBED_RUNS", "1"))
 ATTEMPTS = 3
 """Of a task, by the compiled pipeline."""
@@ -188,10 +194,10 @@ def test_any_number_of_workers_gives_equal_manifests(
     assert digested(made.root) > 30
     tasks = [attempt.task for attempt in run.attempts]
     later = later_shares(workers)
-    assert len(tasks) == 6 + (0 if workers == 1 else 4 * workers + 7 * later)
+    assert len(tasks) == len(STAGES) + (0 if workers == 1 else 5 * workers + 9 * later)
     if workers > 1:
         # The task behind the shares found everything done.
-        for stage in ("clean", "curate", "train-tokenizer", "tokenize"):
+        for stage in ("clean", "curate", "select", "train-tokenizer", "tokenize"):
             (finish,) = [one for one in run.attempts if one.task == stage]
             assert b"shards reused" in finish.log
             shares = [one for one in run.attempts if one.task == f"{stage}-2"]

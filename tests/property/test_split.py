@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.sample.config import SampleConfig
-from components.sample.row_filter import DatasetRows, rows_of
 from components.sample.run import run
-from components.sample.split import Cutter
 from pairmill.formats.characters import continuing
+from pairmill.formats.eligible_rows import DatasetRows, rows_of
 from pairmill.formats.prefixes import Rule
+from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import Dataset
 from pairmill.loader import Loader, RowPlan
 from tests.property.test_loader import GATE

@@ -93,9 +93,9 @@ def attributes(folder: Path, operation: str, task: str) -> pa.Table:
     return pq.read_table(folder / "attributes" / operation / f"{task}.parquet")
 
 
-def shards(root: Path) -> dict[str, int]:
+def shards(root: Path, stage: str = "curate") -> dict[str, int]:
     """Time of change of every shard's record, by key."""
-    found = (root / "curate" / "shards").glob("*/_RECORD.json")
+    found = (root / stage / "shards").glob("*/_RECORD.json")
     return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
 

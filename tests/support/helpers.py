@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 from pipelines import stages
+from pipelines.parameters import SWITCHED
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE = 300.0
@@ -20,6 +21,8 @@ one does, and a machine under load takes minutes for what is done in two seconds
 SOON = 15.0
 """Seconds in which must happen what an idle machine does within one."""
 STAGES = tuple(stages.STAGES)
+LINE = tuple(name for name in STAGES if name not in SWITCHED)
+"""Those of a run that selects nothing and has no mixture."""
 
 
 def environment() -> dict[str, str]:

@@ -22,17 +22,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.support import nursery
-from tests.support.helpers import PATIENCE, REPOSITORY, SOON, STAGES, mount
+from tests.support import helpers, nursery
+from tests.support.helpers import LINE, PATIENCE, REPOSITORY, SOON, mount
 
-SHARDED = STAGES[:-1]
+STAGES = helpers.STAGES
+SHARDED = LINE[:-1]
 """Those whose results are folders of shards' files below the root."""
 HOMES = {
     "fetch": "fetch",
     "clean": "clean",
     "train_tokenizer": "tokenizer",
     "curate": "curate",
+    "select": "select",
     "tokenize": "tokenize",
+    "mix": "mix",
     "sample": "sample",
 }
 """Folder below the root by stage."""

@@ -39,6 +39,7 @@ class Buckets(Shard[object]):
         fixed: rows of smaller numbers are never removed, nor compared with each other.
         longest_response: keys come with tokens.
         refine: whether there are families, which are refined; without, all members of a bucket are compared.
+        keep: rows that are alike and stay; a row is compared with as many at least.
     """
 
     keys: Runs
@@ -47,11 +48,12 @@ class Buckets(Shard[object]):
     fixed: int
     longest_response: bool
     refine: bool
+    keep: int
 
     def run(self, context: object, out: Writer) -> ShardResult:
         from pairmill import _native
 
-        edges, families = _native.curate_near_buckets(*self._keys(), self.fixed, self.refine)
+        edges, families = _native.curate_near_buckets(*self._keys(), self.fixed, self.refine, self.keep)
         for path, pairs in ((EDGES, edges), (FAMILIES, families)):
             with out.create(path, scratch=True) as local:
                 local.write_bytes(np.ascontiguousarray(pairs).view(np.uint8).data)

@@ -149,9 +149,7 @@ class Join(Shard[object]):
         with out.create(path, scratch=True) as local, local.open("wb") as file:
             runs = RunWriter(file, groups)
             for block in _blocks(pairs):
-                group = group_of[marked.rank(ranks.numbers(block["low"]))]
-                order = np.argsort(group.astype(np.uint16) if groups <= 1 << 16 else group, kind="stable")
-                runs.write(group[order], block[order])
+                runs.write(group_of[marked.rank(ranks.numbers(block["low"]))], block)
         return runs.starts
 
 

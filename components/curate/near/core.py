@@ -77,7 +77,8 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
     # Rows are numbered in the order of the sources.
     bases = tuple(accumulate((one.rows for one in sources), initial=0))
     fixed = bases[next((place for place, one in enumerate(sources) if not one.fixed), len(sources))]
-    whole = content_key(VERSION, settings, [[one.key, one.rows] for one in sources], fixed, given.settings.refine)
+    looked = [given.settings.refine, *_capped(given)]
+    whole = content_key(VERSION, settings, [[one.key, one.rows] for one in sources], fixed, *looked)
     keys = Runs(
         count,
         tuple(Run(one.keys_uri, start, place) for place, one in enumerate(sources) for start in one.runs),
@@ -102,6 +103,7 @@ def rounds(given: NearInput) -> Generator[list[Shard[Any]], list[ShardRecord], N
             fixed,
             given.longest_response,
             given.settings.refine,
+            given.settings.max_similar or 1,
         )
         for number in range(count if fixed < bases[-1] else 0)
     ]
@@ -170,9 +172,14 @@ def _power_of_two(number: int) -> int:
 def _byte_settings(given: NearInput) -> dict[str, Any]:
     """The settings from which sketches and keys follow."""
     settings = asdict(given.settings)
-    # Neither changes what is signed; refine is in the keys of the rounds that it changes.
-    del settings["mode"], settings["refine"]
+    # None changes what is signed; the last two are in the keys of the rounds that they change.
+    del settings["mode"], settings["refine"], settings["max_similar"]
     return {**settings, "same_condition_only": given.same_condition_only}
+
+
+def _capped(given: NearInput) -> list[int]:
+    """The cap, if there is one, for keys."""
+    return [] if given.settings.max_similar is None else [given.settings.max_similar]
 
 
 def _signed(

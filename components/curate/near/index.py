@@ -281,11 +281,9 @@ class Deal(Shard[object]):
         with out.create(KEYS, scratch=True) as local, local.open("wb") as file:
             runs = RunWriter(file, self.partitions)
             for _, keys in _runs(self.source):
-                part = partition(keys["key"], self.partitions)
-                order = np.argsort(part, kind="stable")
                 found = np.zeros(len(keys), KEY_OF_LONGEST if self.longest else KEY)
-                found["key"], found["at"] = keys["key"][order], keys["at"][order]
-                runs.write(part[order], found)
+                found["key"], found["at"] = keys["key"], keys["at"]
+                runs.write(partition(keys["key"], self.partitions), found)
         return ShardResult(Ledger(), {"runs": runs.starts})
 
 

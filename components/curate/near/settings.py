@@ -12,6 +12,8 @@ Mode = Literal["drop", "report", "off"]
 # What the functions in Rust take.
 _MOST_TOKENS = 1 << 16
 _MOST_HASHES = 1 << 12
+# A row of a family may be compared with as many for each band.
+_MOST_KEPT = 1_000
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class NearSettings:
     Args:
         mode: whether a near duplicate is dropped, reported, or not looked for.
         fields: what is compared: both fields, or one of them.
+        max_similar: with one field, keep this many rows that are alike in it, and cap the others; null = no cap.
         number_guard: the fields whose numbers have to be equal.
         min_response: tokens from which a response is evidence by itself.
         min_instruction: tokens from which an instruction may differ at all.
@@ -54,6 +57,7 @@ class NearSettings:
 
     mode: Mode = "drop"
     fields: Literal["pair", "instruction", "response"] = "pair"
+    max_similar: int | None = None
     number_guard: Literal["both", "instruction", "off"] = "both"
     min_response: int = 20
     min_instruction: int = 16
@@ -66,6 +70,10 @@ class NearSettings:
         for name, value in (("min_response", self.min_response), ("min_instruction", self.min_instruction)):
             _require(0 <= value <= _MOST_TOKENS, name, value, f"0 to {_MOST_TOKENS}")
         _require_bands(self.bands, self.rows)
+        if self.max_similar is not None:
+            _require(self.fields != "pair", "max_similar", self.max_similar, "null, unless fields: names one field")
+            within = 1 <= self.max_similar <= _MOST_KEPT
+            _require(within, "max_similar", self.max_similar, f"1 to {_MOST_KEPT}, or null")
 
 
 def _require_bands(bands: int, rows: int) -> None:

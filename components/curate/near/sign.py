@@ -30,8 +30,10 @@ KEY_OF_LONGEST = np.dtype([*KEY.descr, ("tokens", "<u4")])
 """As above, with the tokens of the row's response, which decide its rank."""
 ROW = np.dtype([("row", "<u4"), ("size", "<u4"), ("tokens", "<u4")])
 """A signed row: its number in the slice, bytes of its sketch, tokens of its response."""
-# Keys that are held; each takes 12 bytes, and some 40 while they are put in order.
+# Keys that are held; each takes 12 bytes, and some 30 while they are put in order.
 _HELD = 2 << 20
+# Keys that a batch of rows rarely exceeds.
+_BATCH = 1 << 18
 
 
 @dataclass
@@ -83,8 +85,9 @@ class Sign(Shard[object]):
             keys_at.open("wb") as keys_file,
         ):
             keys = _Keys(RunWriter(keys_file, self.partitions), self.partitions, self.longest_response)
-            for numbers, columns in self._chosen():
-                offsets, data, key, at, tokens = sketches(columns, self.settings)
+            for batch, numbers, columns in self._chosen():
+                with rows.texts_named(batch, self.slice.part.uri):
+                    offsets, data, key, at, tokens = sketches(columns, self.settings)
                 facts = np.empty(len(numbers), ROW)
                 facts["row"], facts["size"], facts["tokens"] = numbers, np.diff(offsets), tokens
                 rows_file.write(facts.view(np.uint8).data)
@@ -96,8 +99,8 @@ class Sign(Shard[object]):
             made.runs = keys.close()
         return ShardResult(Ledger(), asdict(made))
 
-    def _chosen(self) -> Iterator[tuple[NDArray[np.int64], list[pa.Array]]]:
-        """Numbers of rows in the slice, and their instructions, responses and perhaps conditions."""
+    def _chosen(self) -> Iterator[tuple[rows.Batch, NDArray[np.int64], list[pa.Array]]]:
+        """Batches with rows to sign, their numbers in the slice, instructions, responses and perhaps conditions."""
         part = self.slice.part
         left = np.ones(self.slice.rows, np.bool_)
         left[self.slice.dropped.rows()] = False
@@ -110,7 +113,7 @@ class Sign(Shard[object]):
             if len(chosen) < len(batch):
                 columns = [column.take(_indices(chosen)) for column in columns] if len(chosen) else []
             if columns:
-                yield chosen + start, columns
+                yield batch, chosen + start, columns
 
 
 def sketches(columns: list[pa.Array], settings: NearSettings) -> tuple[NDArray[Any], ...]:
@@ -136,15 +139,16 @@ def native(settings: NearSettings) -> _native.NearSettings:
         document_rows=documents.rows,
         jaccard=documents.jaccard,
         containment=documents.contained,
+        keep=settings.max_similar or 1,
     )
 
 
-def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint16]:
+def partition(keys: NDArray[np.uint64], partitions: int) -> NDArray[np.uint32]:
     """The partition of each key, by its top bits; ``partitions`` is a power of two."""
     bits = partitions.bit_length() - 1
     if not bits:
-        return np.zeros(len(keys), np.uint16)
-    found: NDArray[np.uint16] = (keys >> np.uint64(64 - bits)).astype(np.uint16)
+        return np.zeros(len(keys), np.uint32)
+    found: NDArray[np.uint32] = (keys >> np.uint64(64 - bits)).astype(np.uint32)
     return found
 
 
@@ -153,17 +157,18 @@ class _Keys:
 
     def __init__(self, runs: RunWriter, partitions: int, longest: bool) -> None:
         self._runs, self._partitions = runs, partitions
-        self._kind = KEY_OF_LONGEST if longest else KEY
-        self._held: list[NDArray[Any]] = []
+        # One array for all runs: memory that is freed and asked for again costs a fault a page.
+        self._held = np.empty(_HELD + _BATCH, KEY_OF_LONGEST if longest else KEY)
         self._count = 0
 
     def add(self, keys: NDArray[np.uint64], at: NDArray[np.uint32], tokens: NDArray[np.uint32] | None) -> None:
-        found = np.empty(len(keys), self._kind)
-        found["key"], found["at"] = keys, at
+        start, self._count = self._count, self._count + len(keys)
+        if self._count > len(self._held):
+            self._held = np.concatenate([self._held[:start], np.empty(len(keys), self._held.dtype)])
+        place = self._held[start : self._count]
+        place["key"], place["at"] = keys, at
         if tokens is not None:
-            found["tokens"] = tokens
-        self._held.append(found)
-        self._count += len(found)
+            place["tokens"] = tokens
         if self._count >= _HELD:
             self._flush()
 
@@ -174,12 +179,9 @@ class _Keys:
         return self._runs.starts
 
     def _flush(self) -> None:
-        held = np.concatenate(self._held)
-        self._held, self._count = [], 0
-        part = partition(held["key"], self._partitions)
-        # Of 16 bits numpy sorts by radix.
-        order = np.argsort(part, kind="stable")
-        self._runs.write(part[order], held[order])
+        held = self._held[: self._count]
+        self._runs.write(partition(held["key"], self._partitions), held)
+        self._count = 0
 
 
 def _indices(numbers: NDArray[np.int64]) -> pa.Array:

@@ -25,7 +25,7 @@ _CHANGES = "pii"
 
 _PARTS = {
     "kept": (),
-    "duplicates": ("dup_exact", "dup_near", "cap_instruction", "cap_response"),
+    "duplicates": ("dup_exact", "dup_near", "cap_instruction", "cap_response", "cap_near"),
     "leaks and held out": ("contaminated_question", "contaminated_question_answer", "held_out"),
     "quality": (),
 }

@@ -92,12 +92,17 @@ class PlannedSample:
             make_room(self._pages(layout.sizes()), working)
         options, ledger = manifest.options, manifest.ledger
         ours = options["profile"] == "pairmill"
+        more = {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)}
+        if "mixture" in manifest.data:
+            # Keys in one order, which a manifest does not keep.
+            phases = manifest.data["mixture"]["phases"]
+            more["phases"] = [{"name": one["name"], "epochs": one["epochs"]} for one in phases]
         about = metadata(
             info,
             options["context_size"],
             options["epochs"],
             ledger.measures["tokens_sampled"],
-            {"epochs": options["epochs"], "truncated_rows": ledger.notes.get("truncated", 0)} if ours else {},
+            more if ours else {},
         )
         limit = vocab_size if ours and isinstance(vocab_size, int) and not isinstance(vocab_size, bool) else None
         make = partial(materialize, folder, plan, layout, datasets, about, limit, workers)

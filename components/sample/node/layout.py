@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.sample.node.config import OutputFormat
-from components.sample.node.plan import SamplePlan, narrowest
-from pairmill.formats.tokens import INDEX, Ints
+from components.sample.node.plan import SamplePlan
+from pairmill.formats.tokens import INDEX, Ints, narrowest
 
 _HEADER = 128
 """Bytes of the header of a one-dimensional ``.npy``."""

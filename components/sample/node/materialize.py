@@ -42,7 +42,7 @@ class SampleFiles:
     read: int
 
 
-def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sampled: int, more: dict[str, int]) -> bytes:
+def metadata(info: dict[str, Any], context_size: int, epochs: int, tokens_sampled: int, more: dict[str, Any]) -> bytes:
     """Return ``metadata.json`` as HRM-Text's loader reads it; ``more`` follows the keys that it knows."""
     values = {
         "tokenizer_info": info,

@@ -35,11 +35,6 @@ def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[In
     return manifests.content_key("sample", version, {**options, "layout": layout}, refs)[:16]
 
 
-def narrowest(largest: int) -> np.dtype[Any]:
-    """int32 if it holds numbers of 0 to ``largest``, else int64."""
-    return np.dtype(np.int32 if largest < 2**31 else np.int64)
-
-
 @dataclass(frozen=True)
 class PlannedDataset:
     """A data set of a plan: its name, its tokens, and how many of its rows are taken."""

@@ -6,9 +6,11 @@ from components.sample.preview.config import InspectConfig
 from components.sample.preview.report import report_of
 from components.sample.preview.walk import preview
 from pairmill import log, storage
+from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
 from pairmill.loader.plan import World
 from pairmill.loader.row_plan import RowPlan
+from pairmill.mixture.realised import Realised
 from pairmill.report.model import Report
 
 
@@ -42,4 +44,8 @@ def look(config: InspectConfig) -> Report:
         one_token_rows=config.one_token_rows,
     )
     (folder,) = plan.folders
-    return report_of(preview(plan, world), folder.metadata, config)
+    # Folders of other tools have no manifest, and samples without a mixture nothing of one.
+    manifest = manifests.read(str(folder.path))
+    mixture = manifest.data.get("mixture") if manifest is not None else None
+    realised = Realised.load(mixture) if mixture else None
+    return report_of(preview(plan, world), folder.metadata, config, realised)

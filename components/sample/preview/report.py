@@ -11,6 +11,8 @@ from components.sample.preview.config import InspectConfig
 from components.sample.preview.walk import COSTS, TrainingPreview
 from pairmill.loader.folder import Metadata
 from pairmill.loader.row_plan import Balance
+from pairmill.mixture.realised import Realised
+from pairmill.mixture.shown import blocks, summary
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Table
 from pairmill.report.powers import bins
@@ -23,8 +25,10 @@ _UNEVEN, _EVENER = 1.1, 0.02
 _BINS = 12
 
 
-def report_of(preview: TrainingPreview, metadata: Metadata, config: InspectConfig) -> Report:
-    """Report steps, slots, rows left over, and which rank the others wait for."""
+def report_of(
+    preview: TrainingPreview, metadata: Metadata, config: InspectConfig, realised: Realised | None = None
+) -> Report:
+    """Report steps, slots, rows left over, which rank the others wait for, and what became of a mixture."""
     total, world = preview.total, preview.world
     slots = preview.slots(total)
     estimate = metadata.total_steps(len(preview.epochs), world.batch_tokens)
@@ -85,8 +89,9 @@ def report_of(preview: TrainingPreview, metadata: Metadata, config: InspectConfi
             "Ranks": world.ranks,
             "Slots of a rank": world.slots,
             "Balance, tail": f"{config.balance}, {config.tail}",
+            **({"Mixture": summary(realised)} if realised else {}),
         },
-        sections,
+        [*sections, *(blocks(realised) if realised else [])],
         verdict=_verdict(preview, config),
         look_at=_look_at(preview, metadata, estimate, config),
     )

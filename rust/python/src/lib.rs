@@ -44,6 +44,12 @@ mod _native {
     #[pymodule_export]
     use super::curate::pii::{curate_pii, curate_redact};
     #[pymodule_export]
+    use super::curate::records::{curate_near_deal, curate_near_segments};
+    #[pymodule_export]
+    use super::curate::select::{select_count, select_draws, select_ln, select_score, select_tokens};
+    #[pymodule_export]
+    use super::curate::union::{curate_near_join, curate_near_mark, curate_near_places};
+    #[pymodule_export]
     use super::errors::{NoCausalError, RowError, RowPanic, UnknownTagError};
     #[pymodule_export]
     use super::loader::mixture::{mixture_samples, mixture_sources};

@@ -1,5 +1,5 @@
 """Object stores on loopback: versitygw for S3, fake-gcs-server for Google Cloud Storage, as `make object-stores` builds
-them from the versions in servers/go.mod.
+them from the commands in servers/ and the versions in its go.mod.
 
     with S3Server(folder) as server:
         uri = server.bucket()          # s3://…, new and empty
@@ -110,9 +110,8 @@ class S3Server(Server):
 
     def _command(self, port: int) -> list[str]:
         (self._folder / "buckets").mkdir(exist_ok=True)
-        keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY]
-        program = [str(VERSITYGW), "--port", f"127.0.0.1:{port}", *keys, "--quiet", "--keep-alive"]
-        return [*program, "posix", str(self._folder / "buckets")]
+        keys = ["-access", ACCESS_KEY, "-secret", SECRET_KEY]
+        return [str(VERSITYGW), "-port", f"127.0.0.1:{port}", *keys, "-folder", str(self._folder / "buckets")]
 
     def _make(self, bucket: str) -> None:
         # To this backend a bucket is a folder, and what it holds below are files.
@@ -126,8 +125,7 @@ class GcsServer(Server):
         return {"STORAGE_EMULATOR_HOST": url or self.url}
 
     def _command(self, port: int) -> list[str]:
-        place = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-external-url", self.url]
-        return [str(FAKE_GCS_SERVER), *place, "-backend", "memory", "-log-level", "error"]
+        return [str(FAKE_GCS_SERVER), "-listen", f"127.0.0.1:{port}", "-external-url", self.url]
 
     def _make(self, bucket: str) -> None:
         request = urllib.request.Request(

@@ -106,7 +106,7 @@ def test_scale_multiplies_rows(maker: ModuleType, ours: dict[str, Any], tmp_path
 @pytest.mark.parametrize("files", [1, 3])
 @pytest.mark.parametrize("family", ["parquet", "jsonl", "jsonl.gz", "text"])
 def test_families_have_the_size_that_was_asked_for(maker: ModuleType, family: str, files: int, tmp_path: Path) -> None:
-    size = 12_000_000
+    size = 6_000_000
     maker.make_family(tmp_path / "raw", family, size, files)
     made = [path for path in (tmp_path / "raw").rglob("*") if path.is_file() and path.name != "README.md"]
     assert len(made) == (1 if family.startswith("jsonl") else files)

@@ -86,7 +86,7 @@ def test_row_groups_are_numbered_and_read_as_before(
     monkeypatch.setattr(parquet, "_MAX_ORDINALS", 75)  # the field is an i16: later row groups have none
     parquet.number_row_groups(tmp_path / "a")
     after = (tmp_path / "a").read_bytes()
-    footer = parquet._Compact(after[-8 - int.from_bytes(after[-8:-4], "little") : -8]).struct()
+    footer = parquet.Compact(after[-8 - int.from_bytes(after[-8:-4], "little") : -8]).struct()
     assert [group.get(7) for group in footer[4]] == [*range(75), *[None] * 8]
     # Ordinals from 64 on take two bytes.
     assert len(after) - len(before) == 2 * 75 + 11

@@ -256,3 +256,11 @@ def test_a_rule_is_idle_unless_it_is_the_first_that_matches_some_task() -> None:
     assert [found.prefix_of(task) for task in ("a__bc", "a__", "A__")] == ["a__b", "a__", None]
     odd = rules("x", {"prefix": 3}, {"prefix": "b", "repeat": "many"}, profile="data_io")
     assert odd.idle(["a"]) == ["b"]
+
+
+def test_with_a_mixture_only_rules_for_long_rows_can_be_idle() -> None:
+    some = [{"prefix": "a", "repeat": 2}, {"prefix": "b", "long_context": "split"}, {"prefix": "c"}]
+    found = rules(*some, {"prefix": "d", "long_context": "truncate"})
+    assert found.idle(["c"], long_rows=True) == ["b"]
+    assert found.of_long_rows("").idle(["c"], long_rows=True) == ["b"]
+    assert found.of_long_rows("").idle(["b"], long_rows=True) == []

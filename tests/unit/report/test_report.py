@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from pairmill.engine.manifest import Ledger
-from pairmill.report.charts import Bars, Curve, Histogram, Stacked
+from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.markdown import plain
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 
@@ -66,6 +66,7 @@ def nasty() -> Report:
             ),
             Bars(f"chart {NASTY}", [(f"bar {NASTY}", 10.0), ("small", 1)], f"unit {NASTY}"),
             Stacked(f"stack {NASTY}", (f"part {NASTY}", "rest"), [(f"whole {NASTY}", (3, 1))], f"sum {NASTY}"),
+            Grouped(f"group {NASTY}", (f"now {NASTY}", "then"), [(f"one {NASTY}", (3, 1))], f"each {NASTY}"),
             Section(
                 f"section {NASTY}",
                 [
@@ -107,6 +108,7 @@ def test_every_text_is_escaped() -> None:
     text = "".join(reader.text + [value or "" for name, value in reader.attributes if name == "title"])
     for part in (
         *("title", "figure", "value", "table", "head", "cell", "note", "chart", "bar", "unit", "stack", "part"),
+        *("group", "now", "one", "each"),
         *("whole", "sum", "section", "columns", "bin", "axis", "count", "samples", "tag", "tagged", "name"),
         *("drawn above", "summary", "line", "across", "up", "mark"),
     ):
@@ -132,6 +134,7 @@ def test_a_page_stays_below_a_megabyte_for_any_content() -> None:
     blocks: list[Block] = [
         Bars("bars", [(name, number) for name, _, number in cells]),
         Stacked("shares", ("a", "b"), [(name, (number, 1)) for name, _, number in cells]),
+        Grouped("twice", ("a", "b"), [(name, (number, 1)) for name, _, number in cells]),
         Table("table", ("Name", "Again", "Number"), cells, "note"),
         *(Section(name, [Samples("rows", [{"text": name}])], name) for name in names),
     ]
@@ -292,6 +295,19 @@ def test_stacked_bars_are_shares_of_their_own_whole() -> None:
     for text in ("4,000,000 rows", "0 rows"):
         assert f">{text}<" in page
     assert 'title="large: 3,000,000 kept, 1,000,000 dropped, 0 odd"' in page
+
+
+def test_grouped_bars_have_one_scale() -> None:
+    grouped = Grouped("g", ("now", "then"), [("web", (40, 80)), ("books", (20, 0))], "%")
+    assert drawn(grouped) == [
+        [("c0", "width:50.0%"), ("c1", "width:100.0%")],
+        [("c0", "width:25.0%"), ("c1", "visibility:hidden")],
+    ]
+    page = Report("t", {}, [grouped]).html()
+    assert 'title="web: now 40, then 80 %"' in page
+    assert ">20 %<" in page
+    assert grouped.markdown(2) == []
+    assert Grouped("g", ("now",), []).html(2) == ""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 use unicode_normalization::char::canonical_combining_class;
 use unicode_normalization::{IsNormalized, is_nfc_quick};
 
+use super::table::{SCALARS, Table};
+
 /// The version of Unicode of every form in [`super::text`]. Another one may give other tokens and keys.
 pub const UNICODE: &str = "16.0.0";
 
@@ -32,9 +34,6 @@ pub(super) const MARK: u8 = 1 << 6;
 /// No form for comparison has it.
 pub(super) const DELETED: u8 = 1 << 7;
 
-/// As many characters as the last byte of a UTF-8 sequence tells apart.
-const BLOCK: usize = 64;
-const SCALARS: usize = 0x11_0000;
 /// Characters from here on have no case.
 const CASELESS: u32 = 0x2_0000;
 
@@ -43,11 +42,9 @@ const ONE_BY_ONE: &str = r"[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Thai}\
 
 const SPACES: &str = r"[\t-\r\x1C-\x20\u{85}\u{A0}\u{1680}\u{2000}-\u{200A}\u{2028}\u{2029}\u{202F}\u{205F}\u{3000}]";
 
-/// One lookup in two steps: 17,408 blocks of 64 characters, of which few differ.
+/// The cell and the case folding of each character.
 pub(super) struct Characters {
-    ascii: [u8; 128],
-    index: Vec<u16>,
-    blocks: Vec<[u8; BLOCK]>,
+    table: Table<u8>,
     folded: FxHashMap<char, [char; 3]>,
 }
 
@@ -60,8 +57,7 @@ impl Characters {
 
     #[inline]
     pub(super) fn of(&self, character: char) -> u8 {
-        let code = character as usize;
-        self.cell(code / BLOCK, code as u8)
+        self.table.of(character)
     }
 
     /// The cell and the length of the character at a boundary; nothing at the end.
@@ -70,21 +66,16 @@ impl Characters {
         let low = |byte: u8| usize::from(byte & 0x3F);
         Some(match *text.as_bytes().get(at..)? {
             [] => return None,
-            [first, ..] if first < 0x80 => (self.ascii[usize::from(first)], 1),
-            [first, last, ..] if first < 0xE0 => (self.cell(usize::from(first & 0x1F), last), 2),
+            [first, ..] if first < 0x80 => (self.table.ascii[usize::from(first)], 1),
+            [first, last, ..] if first < 0xE0 => (self.table.cell(usize::from(first & 0x1F), last), 2),
             [first, second, last, ..] if first < 0xF0 => {
-                (self.cell(usize::from(first & 0x0F) << 6 | low(second), last), 3)
+                (self.table.cell(usize::from(first & 0x0F) << 6 | low(second), last), 3)
             }
             [first, second, third, last, ..] => {
-                (self.cell(usize::from(first & 7) << 12 | low(second) << 6 | low(third), last), 4)
+                (self.table.cell(usize::from(first & 7) << 12 | low(second) << 6 | low(third), last), 4)
             }
             _ => (OTHER, 1),
         })
-    }
-
-    #[inline(always)]
-    fn cell(&self, block: usize, last: u8) -> u8 {
-        self.blocks[usize::from(self.index[block])][usize::from(last) % BLOCK]
     }
 
     /// The full case folding, filled up with U+0000 behind the first.
@@ -132,17 +123,7 @@ impl Characters {
             }
         }
 
-        let mut table =
-            Self { ascii: [OTHER; 128], index: Vec::with_capacity(SCALARS / BLOCK), blocks: vec![], folded };
-        let mut places: FxHashMap<[u8; BLOCK], u16> = FxHashMap::default();
-        for chunk in flat.as_chunks::<BLOCK>().0 {
-            table.index.push(*places.entry(*chunk).or_insert_with(|| {
-                table.blocks.push(*chunk);
-                (table.blocks.len() - 1) as u16
-            }));
-        }
-        table.ascii.copy_from_slice(&flat[..128]);
-        table
+        Self { table: Table::of_flat(&flat), folded }
     }
 }
 

@@ -1,9 +1,10 @@
-//! What the metrics ask of a character, by Unicode 16: one lookup in two steps.
+//! What the metrics ask of a character, by Unicode 16.
 
 use std::sync::LazyLock;
 
 use regex_syntax::hir::{Class as Ranges, HirKind};
-use rustc_hash::FxHashMap;
+
+use super::table::{SCALARS, Table};
 
 /// White space by Python's `str.isspace`.
 pub(crate) const SPACE: u8 = 1;
@@ -17,10 +18,6 @@ pub(crate) const LETTER: u8 = 8;
 pub(crate) const UPPER: u8 = 16;
 /// Of category M.
 pub(crate) const MARK: u8 = 32;
-
-/// As many characters as the last byte of a UTF-8 sequence tells apart.
-const BLOCK: usize = 64;
-const SCALARS: usize = 0x11_0000;
 
 const SPACES: [(u32, u32); 10] = [
     (0x09, 0x0D),
@@ -36,12 +33,7 @@ const SPACES: [(u32, u32); 10] = [
 ];
 
 /// The flags of every character.
-pub(crate) struct Classes {
-    /// Of the characters below 128.
-    pub(crate) ascii: [u8; 128],
-    index: Vec<u16>,
-    blocks: Vec<[u8; BLOCK]>,
-}
+pub(crate) struct Classes(Table<u8>);
 
 static TABLE: LazyLock<Classes> = LazyLock::new(Classes::build);
 
@@ -52,8 +44,12 @@ impl Classes {
 
     #[inline]
     pub(crate) fn of(&self, character: char) -> u8 {
-        let code = character as usize;
-        self.blocks[usize::from(self.index[code / BLOCK])][code % BLOCK]
+        self.0.of(character)
+    }
+
+    /// Those of the characters below 128.
+    pub(crate) fn ascii(&self) -> &[u8; 128] {
+        &self.0.ascii
     }
 
     fn build() -> Self {
@@ -82,16 +78,7 @@ impl Classes {
             }
         }
 
-        let mut table = Self { ascii: [0; 128], index: Vec::with_capacity(SCALARS / BLOCK), blocks: Vec::new() };
-        let mut places: FxHashMap<[u8; BLOCK], u16> = FxHashMap::default();
-        for chunk in flat.as_chunks::<BLOCK>().0 {
-            table.index.push(*places.entry(*chunk).or_insert_with(|| {
-                table.blocks.push(*chunk);
-                (table.blocks.len() - 1) as u16
-            }));
-        }
-        table.ascii.copy_from_slice(&flat[..128]);
-        table
+        Self(Table::of_flat(&flat))
     }
 }
 

@@ -83,17 +83,28 @@ pub(crate) struct Filter {
 impl Filter {
     /// Read the whole list.
     pub(crate) fn read(&mut self, hashes: &[u64]) {
-        let words = (hashes.len() / 5 + 1).next_power_of_two().max(2);
+        self.clear(hashes.len());
+        for &hash in hashes {
+            self.add(hash);
+        }
+    }
+
+    /// Begin a list of so many hashes.
+    pub(crate) fn clear(&mut self, hashes: usize) {
+        let words = (hashes / 5 + 1).next_power_of_two().max(2);
         self.taken.clear();
         self.taken.resize(words, [0; 2]);
         self.shift = 64 - words.trailing_zeros();
+    }
+
+    /// Read the next hash.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, hash: u64) {
         // Grown to a power of two, so the mask of `place` changes nothing but saves the check of bounds.
-        for &hash in hashes {
-            let (word, bit) = self.place(hash);
-            let [once, twice] = &mut self.taken[word];
-            *twice |= *once & bit;
-            *once |= bit;
-        }
+        let (word, bit) = self.place(hash);
+        let [once, twice] = &mut self.taken[word];
+        *twice |= *once & bit;
+        *once |= bit;
     }
 
     #[inline(always)]
@@ -218,6 +229,27 @@ impl Counts {
         let count = &mut self.repeated[*number as usize - 1];
         *count += 1;
         (*count, self.first[place])
+    }
+
+    /// Whether a hash is new, and there are so many already.
+    #[inline]
+    pub(crate) fn lacks(&self, hash: u64, most: usize) -> bool {
+        self.distinct >= most && !self.places.has(hash)
+    }
+
+    /// The position at which a hash was first given; now, if it is new.
+    #[inline]
+    pub(crate) fn first_of(&mut self, hash: u64, at: u32) -> u32 {
+        let (place, new) = self.places.place(hash);
+        if !new {
+            return self.first[place];
+        }
+        self.first[place] = at;
+        self.distinct += 1;
+        if self.distinct * 4 > self.places.slots * 3 {
+            self.grow();
+        }
+        at
     }
 
     fn grow(&mut self) {

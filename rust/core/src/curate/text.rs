@@ -9,6 +9,8 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use super::characters::UNICODE;
+use crate::simd::{BLOCK, Level, Work, run, spaces};
+
 use super::characters::{Characters, DELETED, DIGIT, FOLDS, KIND, LETTER, MARK, SINGLE, SPACE, WORD};
 
 /// The text in NFC, without U+200B, U+FEFF and U+00AD, with each run of white space as one blank, and trimmed.
@@ -21,10 +23,17 @@ pub fn light(text: &str) -> Cow<'_, str> {
 }
 
 /// The light form of one text after another, as [`light`] has it, in buffers that stay.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Light {
     composed: String,
     text: String,
+    level: Level,
+}
+
+impl Default for Light {
+    fn default() -> Self {
+        Self { composed: String::new(), text: String::new(), level: Level::best() }
+    }
 }
 
 impl Light {
@@ -36,12 +45,43 @@ impl Light {
     /// The light form of `text`, which may be `text` itself.
     pub fn of<'a>(&'a mut self, text: &'a str) -> &'a str {
         let characters = Characters::get();
-        let Self { composed, text: light } = self;
+        let Self { composed, text: light, level } = self;
         let clean = cleaned(characters, text, composed);
         light.clear();
+        let copied = run(*level, Spaces { characters, clean, light: &mut *light });
+        let rest = without_blank(&clean[copied..]);
+        if copied == 0 {
+            return rest;
+        }
+        light.push_str(rest);
+        light
+    }
+}
+
+/// The text without a blank at its end.
+#[inline(always)]
+fn without_blank(text: &str) -> &str {
+    // strip_suffix() calls memcmp for one byte.
+    if text.as_bytes().last() == Some(&b' ') { &text[..text.len() - 1] } else { text }
+}
+
+/// Copies a text to where each run of white space is one blank, up to what follows the last run that is not; that place.
+struct Spaces<'a> {
+    characters: &'a Characters,
+    clean: &'a str,
+    light: &'a mut String,
+}
+
+impl Work for Spaces<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        let Self { characters, clean, light } = self;
+        let mut stops = Stops::new(clean.as_bytes());
         let mut copied = 0;
         let mut at = 0;
-        while let Some(stop) = next_stop(clean.as_bytes(), at) {
+        while let Some(stop) = stops.next(at) {
             at = stop;
             while let Some((cell, length)) = characters.at(clean, at)
                 && cell & SPACE != 0
@@ -53,51 +93,67 @@ impl Light {
                 continue;
             }
             // No stop is at a blank alone, so one may be in front of this run.
-            let word = &clean[copied..stop];
-            light.push_str(word.strip_suffix(' ').unwrap_or(word));
+            light.push_str(without_blank(&clean[copied..stop]));
             if !light.is_empty() && at < clean.len() {
                 light.push(' ');
             }
             copied = at;
         }
-        let rest = &clean[copied..];
-        let rest = rest.strip_suffix(' ').unwrap_or(rest);
-        if copied == 0 {
-            return rest;
-        }
-        light.push_str(rest);
-        light
+        copied
     }
 }
 
-/// Where white space may be that is not one blank between others, from a boundary on: at a blank behind a blank or at the
-/// beginning, at white space that is not a blank, or at a character that begins with a byte that some such begin with.
-fn next_stop(bytes: &[u8], from: usize) -> Option<usize> {
-    let stops = |byte: u8, before: u8| {
-        (byte.wrapping_sub(9) < 5)
-            | (byte.wrapping_sub(0x1C) < 4)
-            | (byte == 0xC2)
-            | (byte.wrapping_sub(0xE1) < 3)
-            | ((byte == b' ') & (before == b' '))
-    };
-    let (&byte, _) = bytes.get(from..)?.split_first()?;
-    if stops(byte, from.checked_sub(1).map_or(b' ', |before| bytes[before])) {
-        return Some(from);
-    }
-    let mut at = from;
-    for (before, now) in bytes[from..].chunks(STEP).zip(bytes[from + 1..].chunks(STEP)) {
-        let both = now.iter().zip(before);
-        // Without a branch for each byte, so that the compiler can look at many of them at once.
-        if both.clone().fold(false, |found, (&byte, &before)| found | stops(byte, before)) {
-            return both.clone().position(|(&byte, &before)| stops(byte, before)).map(|place| at + 1 + place);
-        }
-        at += STEP;
-    }
-    None
+/// Where white space may be that is not one blank between others: at a blank behind a blank or at the beginning, at white
+/// space that is not a blank, or at a character that begins with a byte that some such begin with.
+struct Stops<'a> {
+    bytes: &'a [u8],
+    /// The first byte of the block.
+    base: usize,
+    /// The stops of the block that are left.
+    left: u64,
 }
 
-/// Bytes that are looked at together.
-const STEP: usize = 64;
+impl<'a> Stops<'a> {
+    #[inline(always)]
+    fn new(bytes: &'a [u8]) -> Self {
+        let mut stops = Self { bytes, base: 0, left: 0 };
+        stops.look();
+        stops
+    }
+
+    /// The first one from a boundary on, which is not before those that were asked for.
+    #[inline(always)]
+    fn next(&mut self, from: usize) -> Option<usize> {
+        if from - self.base >= BLOCK {
+            self.base = from - from % BLOCK;
+            self.look();
+        }
+        self.left &= u64::MAX << (from - self.base);
+        while self.left == 0 {
+            self.base += BLOCK;
+            if self.base >= self.bytes.len() {
+                // The next call begins in this block, if at all.
+                self.base -= BLOCK;
+                return None;
+            }
+            self.look();
+        }
+        Some(self.base + self.left.trailing_zeros() as usize)
+    }
+
+    #[inline(always)]
+    fn look(&mut self) {
+        let rest = &self.bytes[self.base..];
+        let mut padded = [0; BLOCK];
+        let block = rest.first_chunk::<BLOCK>().unwrap_or_else(|| {
+            padded[..rest.len()].copy_from_slice(rest);
+            &padded
+        });
+        let (others, blanks) = spaces(block);
+        let before = self.base.checked_sub(1).is_none_or(|before| self.bytes[before] == b' ');
+        self.left = others | blanks & (blanks << 1 | u64::from(before));
+    }
+}
 
 /// The tokens of one text after another, in buffers that stay.
 ///

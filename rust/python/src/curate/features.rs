@@ -18,16 +18,16 @@ type Letters<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<i64>>);
 type Found<'py> = (Bound<'py, PyArray1<u32>>, ArrowArray, Bound<'py, PyArray1<u64>>);
 
 /// Columns of equally many rows, and how their terms become buckets.
-struct Given {
-    columns: Vec<LargeStringArray>,
-    rows: usize,
-    ngrams: usize,
-    buckets: u32,
-    hash: Hash,
+pub(super) struct Given {
+    pub(super) columns: Vec<LargeStringArray>,
+    pub(super) rows: usize,
+    pub(super) ngrams: usize,
+    pub(super) buckets: u32,
+    pub(super) hash: Hash,
 }
 
 impl Given {
-    fn new(columns: &[Bound<'_, PyAny>], ngrams: usize, buckets: u64, hash: &str) -> PyResult<Self> {
+    pub(super) fn new(columns: &[Bound<'_, PyAny>], ngrams: usize, buckets: u64, hash: &str) -> PyResult<Self> {
         let columns = columns.iter().map(texts).collect::<PyResult<Vec<_>>>()?;
         let lengths: Vec<usize> = columns.iter().map(Array::len).collect();
         let Some(&rows) = lengths.first() else {
@@ -51,12 +51,12 @@ impl Given {
         Ok(Self { columns, rows, ngrams, buckets, hash })
     }
 
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.columns.iter().map(text_bytes).sum()
     }
 
     /// Show each term of each row, with its bucket, to `term`; after each row call `end`.
-    fn visit<S>(&self, progress: &Progress, state: &mut S, term: impl Fn(&mut S, &str, u32), end: impl Fn(&mut S)) {
+    fn visit<S>(&self, progress: &Progress, state: &mut S, term: impl Fn(&mut S, &[u8], u32), end: impl Fn(&mut S)) {
         let mut terms = Terms::new(self.ngrams);
         for row in (0..self.rows).take_while(|&row| progress.begin(row)) {
             for column in &self.columns {
@@ -117,7 +117,7 @@ pub(crate) fn curate_bucket_terms<'py>(
     let bytes = given.bytes();
     let wanted: Vec<u32> = wanted.as_array().to_vec();
     let (found, terms, counts) = watched(py, (given, wanted), bytes, |(given, wanted), progress| {
-        let mut found: HashMap<u32, HashMap<String, u64>> = wanted.iter().map(|&one| (one, HashMap::new())).collect();
+        let mut found: HashMap<u32, HashMap<Vec<u8>, u64>> = wanted.iter().map(|&one| (one, HashMap::new())).collect();
         given.visit(
             progress,
             &mut found,
@@ -131,14 +131,14 @@ pub(crate) fn curate_bucket_terms<'py>(
             },
             |_| {},
         );
-        let mut all: Vec<(u32, String, u64)> = found
+        let mut all: Vec<(u32, Vec<u8>, u64)> = found
             .into_iter()
             .flat_map(|(bucket, terms)| terms.into_iter().map(move |(term, count)| (bucket, term, count)))
             .collect();
         all.sort_unstable();
         let mut texts = LargeStringBuilder::new();
         for (_, term, _) in &all {
-            texts.append_value(term);
+            texts.append_value(String::from_utf8_lossy(term));
         }
         let (found, counts): (Vec<u32>, Vec<u64>) = all.iter().map(|&(bucket, _, count)| (bucket, count)).unzip();
         (found, ArrowArray::new(&texts.finish()), counts)

@@ -1,4 +1,4 @@
-//! What curate calls: texts in as Arrow columns, arrays out.
+//! What curate and select call: texts in as Arrow columns, arrays out.
 
 pub(crate) mod decontaminate;
 pub(crate) mod features;
@@ -6,3 +6,6 @@ pub(crate) mod keys;
 pub(crate) mod metrics;
 pub(crate) mod near;
 pub(crate) mod pii;
+pub(crate) mod records;
+pub(crate) mod select;
+pub(crate) mod union;

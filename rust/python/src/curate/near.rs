@@ -31,7 +31,7 @@ pub(crate) struct NearSettings(Settings);
 impl NearSettings {
     #[new]
     #[pyo3(signature = (*, fields="pair", number_guard="both", min_response=20, min_instruction=16, bands=32, rows=4,
-        document_bands=20, document_rows=5, jaccard=0.8, containment=0.9))]
+        document_bands=20, document_rows=5, jaccard=0.8, containment=0.9, keep=1))]
     // As many as there are settings, and each is given by name.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -45,6 +45,7 @@ impl NearSettings {
         document_rows: usize,
         jaccard: f64,
         containment: f64,
+        keep: usize,
     ) -> PyResult<Self> {
         let fields = Fields::parse(fields).ok_or_else(|| {
             value_error(format!("fields: got {fields:?}; expected \"pair\", \"instruction\" or \"response\""))
@@ -69,6 +70,9 @@ impl NearSettings {
                 return Err(value_error(format!("{name}: got {got}; expected more than 0 and at most 1")));
             }
         }
+        if keep == 0 {
+            return Err(value_error("keep: got 0; expected 1 or more"));
+        }
         Ok(Self(Settings {
             fields,
             number_guard,
@@ -80,6 +84,7 @@ impl NearSettings {
             document_rows,
             jaccard,
             containment,
+            keep,
         }))
     }
 }
@@ -191,13 +196,14 @@ type Buckets<'py> = (Bound<'py, PyArray2<u64>>, Bound<'py, PyArray2<u64>>);
 
 /// Pairs of rows that share a key, and families.
 #[pyfunction]
-#[pyo3(signature = (keys, ids, fixed, refine = true))]
+#[pyo3(signature = (keys, ids, fixed, refine = true, keep = 1))]
 pub(crate) fn curate_near_buckets<'py>(
     py: Python<'py>,
     keys: PyReadonlyArray1<'py, u64>,
     ids: PyReadonlyArray1<'py, u64>,
     fixed: u64,
     refine: bool,
+    keep: usize,
 ) -> PyResult<Buckets<'py>> {
     let (keys, ids) = (keys.as_slice()?, ids.as_slice()?);
     if keys.len() != ids.len() {
@@ -205,7 +211,7 @@ pub(crate) fn curate_near_buckets<'py>(
     }
     let found = py.detach(|| {
         let mut watch = Watch::new();
-        let found = candidates(keys, ids, fixed, refine, &mut || watch.alive());
+        let found = candidates(keys, ids, fixed, refine, keep, &mut || watch.alive());
         watch.end(found)
     })?;
     Ok((pairs(py, &found.edges)?, pairs(py, &found.families)?))

@@ -43,7 +43,7 @@ def asked(
 
 
 def decide(folder: Path, *operations: Asked, report_all: bool = False) -> tuple[Decided, dict[str, list[Any]], Tally]:
-    shard = Decide.of("web__x.jsonl", "web", 10, operations, report_all=report_all)
+    shard = Decide.of("web__x.jsonl", "web", [0, 10], operations, report_all=report_all)
     result = shard.run(None, Writer(str(folder)))
     found = {
         path.parent.name: [(row["ordinal"], row["rule"], row["action"]) for row in pq.read_table(path).to_pylist()]

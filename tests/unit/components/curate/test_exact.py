@@ -31,6 +31,17 @@ def test_ranges_of_keys_are_the_whole_file_cut_at_any_number_of_bits(rows: int, 
         assert (np.diff(read["high"].astype(np.float64)) >= 0).all()
 
 
+def test_entries_are_by_the_whole_key_and_then_by_row() -> None:
+    random = np.random.default_rng(5)
+    entries = np.zeros(5_000, ENTRY)
+    # Few keys, so that halves of different keys are equal too.
+    entries["high"], entries["low"] = random.integers(0, 600, 5_000), random.integers(0, 4, 5_000)
+    entries["row"] = np.arange(5_000)
+    found = entries.take(exact._by_key(entries))
+    assert found.tolist() == sorted(entries.tolist(), key=lambda one: (one[0], one[1], one[3]))
+    assert len(np.unique(entries["high"])) <= 600 < len({one[:2] for one in entries.tolist()})
+
+
 def test_any_number_of_partitions_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [tuple(map(str, row)) for row in generated(3000, shares=Shares(copies=30))]
     rows = curating.write(tmp_path / "rows", {"a.jsonl": some[:1500], "b.jsonl": some[1500:]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -25,7 +26,8 @@ from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.formats.slices import FileSlice
 from tests.support.helpers import PATIENCE, REPOSITORY
 
-TASKS = 100_000
+TASKS = int(os.environ.get("PAIRMILL_CURATE_TASKS", "20000"))
+"""`make test-long` plans five times as many."""
 
 
 def plan(settings: Settings) -> CuratePlan:
@@ -61,7 +63,7 @@ def record_of(shard: Shard[Any]) -> ShardRecord:
     elif isinstance(shard, Decide):
         data = dataclasses.asdict(Decided(1000, 990, {"dup_exact": 10}, "0" * 64))
     elif isinstance(shard, WriteRows):
-        data = dataclasses.asdict(Written([990]))
+        data = dataclasses.asdict(Written(shard.file.task, [990]))
     return ShardRecord(shard.name, shard.key, f"/cache/{shard.key}", Ledger(), files, data)
 
 
@@ -83,7 +85,7 @@ def main() -> None:
     print(json.dumps([counts, took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 
 
-def test_a_hundred_thousand_tasks_are_planned_within_a_minute_and_a_gigabyte() -> None:
+def test_very_many_tasks_are_planned_in_bounded_time_and_memory() -> None:
     # In a process of its own: the peak is that of all that a process ever did.
     made = subprocess.run(
         [sys.executable, "-m", __name__], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=PATIENCE
@@ -93,8 +95,9 @@ def test_a_hundred_thousand_tasks_are_planned_within_a_minute_and_a_gigabyte() -
     assert (counts[0], decided, written) == (TASKS, TASKS, TASKS)
     assert found == beside == -(-TASKS // 256)
     assert counts[-1] == 1
-    assert took < 60
-    assert peak < 1 << 20, counts
+    # For 100,000 tasks: a minute, and less than a gigabyte.
+    assert took < TASKS * 60 / 100_000
+    assert peak < (160 << 10) + 8 * TASKS, counts
 
 
 if __name__ == "__main__":

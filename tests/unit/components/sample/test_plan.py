@@ -21,11 +21,12 @@ from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import materialize
 from components.sample.node.plan import SamplePlan
-from components.sample.row_filter import DatasetRows, rows_of
 from components.sample.run import run
+from components.sample.sampled_rows import SampledRows
 from pairmill.engine import manifest as manifests
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StorageError, UsageError
+from pairmill.formats.eligible_rows import DatasetRows, rows_of
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.interface.cli import Outcome
@@ -54,7 +55,7 @@ def plain(count: int, length: int = 3) -> Rows:
 
 def planned(
     tasks: list[DatasetRows], config: SampleConfig = CONFIG, workers: int = 2
-) -> tuple[SamplePlan, list[DatasetRows]]:
+) -> tuple[SamplePlan, list[SampledRows]]:
     return draw_plan([lambda one=one: one for one in tasks], config, workers)  # type: ignore[misc]
 
 

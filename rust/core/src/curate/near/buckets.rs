@@ -59,8 +59,8 @@ pub struct Candidates {
 /// Candidates from keys and the ids of their rows, equally many. Two ids below `fixed` are never compared.
 ///
 /// Without `refine` there are no families, and all members of a bucket are compared: rows that are added later then
-/// change nothing among those before them.
-pub fn candidates(keys: &[u64], ids: &[u64], fixed: u64, refine: bool, alive: Alive<'_>) -> Candidates {
+/// change nothing among those before them. A row is compared with `keep` others at least: so many may have to be like it.
+pub fn candidates(keys: &[u64], ids: &[u64], fixed: u64, refine: bool, keep: usize, alive: Alive<'_>) -> Candidates {
     let (mut edges, mut families) = (Pairs::default(), Pairs::default());
     let mut members = Vec::new();
     grouped(keys, ids, alive, |part| {
@@ -78,14 +78,14 @@ pub fn candidates(keys: &[u64], ids: &[u64], fixed: u64, refine: bool, alive: Al
             {
                 members.iter().for_each(|&member| families.push(first, member));
             }
-            pair(&members, key & KIND, fixed, refine, &mut edges);
+            pair(&members, key & KIND, fixed, refine, keep, &mut edges);
         }
     });
     Candidates { edges: edges.finish(), families: families.finish() }
 }
 
 /// The pairs of a bucket, whose members ascend.
-fn pair(members: &[u64], kind: u64, fixed: u64, refine: bool, edges: &mut Pairs) {
+fn pair(members: &[u64], kind: u64, fixed: u64, refine: bool, keep: usize, edges: &mut Pairs) {
     let probes = match kind {
         SAMPLED if members.len() > COMMON => return,
         _ if !refine => MOST,
@@ -93,6 +93,7 @@ fn pair(members: &[u64], kind: u64, fixed: u64, refine: bool, edges: &mut Pairs)
         _ if members.len() > SMALL => PROBES,
         _ => SMALL,
     };
+    let probes = probes.max(keep);
     for (place, &member) in members.iter().enumerate() {
         if member >= fixed {
             members[..place].iter().take(probes).for_each(|&probe| edges.push(probe, member));
@@ -141,12 +142,12 @@ mod tests {
 
     fn of(keys: &[(u64, u64)], fixed: u64) -> Candidates {
         let (keys, ids): (Vec<u64>, Vec<u64>) = keys.iter().copied().unzip();
-        candidates(&keys, &ids, fixed, true, &mut || true)
+        candidates(&keys, &ids, fixed, true, 1, &mut || true)
     }
 
     fn unrefined(keys: &[(u64, u64)], fixed: u64) -> Candidates {
         let (keys, ids): (Vec<u64>, Vec<u64>) = keys.iter().copied().unzip();
-        candidates(&keys, &ids, fixed, false, &mut || true)
+        candidates(&keys, &ids, fixed, false, 1, &mut || true)
     }
 
     #[test]

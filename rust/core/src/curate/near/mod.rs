@@ -4,10 +4,12 @@
 pub mod buckets;
 mod documents;
 mod grams;
+pub mod records;
 pub mod refine;
 pub mod resolve;
 pub mod signature;
 pub mod sketch;
+pub mod union;
 pub mod verify;
 
 /// Which fields are compared.
@@ -79,6 +81,8 @@ pub struct Settings {
     pub jaccard: f64,
     /// Containment from which on a document is part of another.
     pub containment: f64,
+    /// Rows that resemble each other of which none is removed: the next one is.
+    pub keep: usize,
 }
 
 impl Default for Settings {
@@ -94,6 +98,7 @@ impl Default for Settings {
             document_rows: 5,
             jaccard: 0.8,
             containment: 0.9,
+            keep: 1,
         }
     }
 }

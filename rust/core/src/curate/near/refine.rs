@@ -132,7 +132,7 @@ impl Refiner {
         self.pairs.clear();
         let mut skipped = vec![false; members];
         for bucket in self.keyed.chunk_by(|left, right| left.0 == right.0) {
-            let probes = if bucket.len() <= SMALL { SMALL } else { PROBES };
+            let probes = if bucket.len() <= SMALL { SMALL } else { PROBES.max(self.settings.keep) };
             for (place, &(_, member)) in bucket.iter().enumerate() {
                 self.pairs.extend(bucket[..place].iter().take(probes).map(|&(_, other)| (member, other)));
                 if place > probes {
@@ -141,6 +141,7 @@ impl Refiner {
             }
         }
         self.pairs.sort_unstable();
+        let most = MOST.max(self.settings.keep);
         let mut edges = Vec::new();
         let mut others: Vec<(usize, u32)> = Vec::new();
         for row in self.pairs.chunk_by(|left, right| left.0 == right.0) {
@@ -149,9 +150,9 @@ impl Refiner {
             // The more keys two rows share, the more alike they are.
             others
                 .extend(row.chunk_by(|left, right| left.1 == right.1).map(|same| (usize::MAX - same.len(), same[0].1)));
-            if others.len() > MOST {
-                others.select_nth_unstable(MOST);
-                others.truncate(MOST);
+            if others.len() > most {
+                others.select_nth_unstable(most);
+                others.truncate(most);
                 skipped[member as usize] = true;
             }
             edges.extend(others.iter().map(|&(_, other)| (other, member)));

@@ -9,7 +9,7 @@ use super::{Alive, Settings};
 pub struct Finding {
     /// The row. It is removed, unless the rule is `Contained`.
     pub row: u32,
-    /// The retained row that it is a duplicate or a part of.
+    /// The first retained row that it is a duplicate or a part of.
     pub other: u32,
     /// The rule that was passed, or `Contained`.
     pub rule: Rule,
@@ -28,7 +28,7 @@ pub struct Resolved {
     pub verifications: u64,
 }
 
-/// Decide about rows that edges join.
+/// Decide about rows that edges join: a row is removed if as many retained rows as `settings.keep` are duplicates of it.
 ///
 /// `order` has all rows by rank; `fixed` rows are never removed, and two of them are never compared. All indices are below
 /// the number of rows, which the caller checks.
@@ -81,6 +81,8 @@ pub fn resolve(
         let row = by_rank(later);
         let mine = Row::new(Sketch::read(rows[row as usize])?);
         parts.clear();
+        let mut first = None;
+        let mut duplicates = 0;
         for &(_, _, earlier) in group {
             if !alive() {
                 return Ok(Resolved::default());
@@ -103,8 +105,12 @@ pub fn resolve(
                     response: verdict.response,
                 };
                 if verdict.duplicate {
-                    removed[later as usize] = true;
-                    found.findings.push(finding(row, other));
+                    duplicates += 1;
+                    let evidence = *first.get_or_insert_with(|| finding(row, other));
+                    if duplicates >= settings.keep {
+                        removed[later as usize] = true;
+                        found.findings.push(evidence);
+                    }
                 } else if verdict.rule == Rule::Contained {
                     let smaller = mine.size() <= theirs.size();
                     let (part, whole) = if smaller { (row, other) } else { (other, row) };
@@ -192,6 +198,21 @@ mod tests {
         let fixed = [true, true, false, false, false, false, true];
         assert_eq!(run(&rows, &[0, 1, 2, 3, 4, 5, 6], &fixed), [(2, 0), (3, 0), (4, 0), (5, 0)]);
         assert_eq!(run(&[], &[], &[]), []);
+    }
+
+    #[test]
+    fn a_cap_keeps_so_many_rows_that_are_alike() {
+        let copies: Vec<(String, String)> = (0..60).map(|_| edits(1)[0].clone()).collect();
+        let rows = made(&copies);
+        let members: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        for keep in [1, 2, 20, 59, 60] {
+            let settings = Settings { keep, ..Settings::default() };
+            let edges = Refiner::new(&settings).refine(&members, &mut || true).unwrap().edges;
+            let order: Vec<u32> = (0..60).collect();
+            let found = resolve(&members, &order, &[false; 60], &edges, &settings, &mut || true).unwrap();
+            let removed: Vec<(u32, u32)> = found.findings.iter().map(|finding| (finding.row, finding.other)).collect();
+            assert_eq!(removed, (keep as u32..60).map(|row| (row, 0)).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -19,6 +19,17 @@ def test_a_number_out_of_range_is_refused_by_name(name: str, value: int) -> None
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("fields", "most", "expected"),
+    [("pair", 3, "null, unless fields"), ("instruction", 0, "1 to 1000"), ("response", 1001, "1 to 1000")],
+)
+def test_a_cap_is_of_one_field_and_of_some_rows(fields: Any, most: int, expected: str) -> None:
+    with pytest.raises(UsageError) as error:
+        NearSettings(fields=fields, max_similar=most)
+    assert "max_similar" in str(error.value)
+    assert expected in str(error.value)
+
+
 @pytest.mark.parametrize(("name", "value"), [("jaccard", 0.0), ("contained", 1.5), ("bands", 0), ("rows", 900)])
 def test_a_number_of_documents_out_of_range_is_refused(name: str, value: float) -> None:
     with pytest.raises(UsageError, match="out of range"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from components.curate.near.stored import Range, Run, Runs, RunWriter, segments
+from components.curate.near.stored import Range, Run, Runs, RunWriter, distinct, segments
 from pairmill import storage
 from pairmill.errors import StorageError
 
@@ -36,6 +36,16 @@ def test_a_part_of_several_runs_is_read_in_their_order_with_its_owners(tmp_path:
     assert rows["key"].tolist() == [2, 3, 4, 1001]
     assert owner.tolist() == [7, 7, 7, 8]
     assert [len(runs.rows(part, ROW)[0]) for part in range(4)] == [3, 1, 4, 1]
+
+
+def test_rows_come_in_any_order_and_those_of_a_part_stay_in_theirs(tmp_path: Path) -> None:
+    runs = written(tmp_path / "file", [[2, 0, 2, 3, 0, 2]], 4)
+    assert [runs.rows(part, ROW)[0]["key"].tolist() for part in range(4)] == [[1, 4], [], [0, 2, 5], [3]]
+
+
+def test_a_part_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="parts below 3"):
+        written(tmp_path / "file", [[0, 3]], 3)
 
 
 def test_an_empty_run_is_not_written(tmp_path: Path) -> None:
@@ -75,11 +85,24 @@ def test_a_file_that_is_too_short_is_an_error_that_names_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 500])
-def test_segments_are_copied_in_their_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.curate.near.stored._COPIED", 64)
+def test_segments_are_copied_in_their_order(count: int) -> None:
     random = np.random.default_rng(count)
     data = random.integers(0, 256, 5_000, dtype=np.uint8)
     sizes = random.integers(0, 200, count)
     starts = random.integers(0, 4_800, count)
     expected = b"".join(data[at : at + size].tobytes() for at, size in zip(starts, sizes, strict=True))
     assert segments(data, starts, sizes).tobytes() == expected
+
+
+@pytest.mark.parametrize(("start", "size"), [(-1, 1), (4, 1), (3, 2), (0, 5), (0, -1)])
+def test_a_segment_beyond_the_data_is_refused(start: int, size: int) -> None:
+    with pytest.raises(ValueError, match="not within the 4 bytes"):
+        segments(np.zeros(4, np.uint8), np.array([start]), np.array([size]))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_distinct_numbers_ascend(count: int) -> None:
+    values = np.random.default_rng(count).integers(0, 300, count, dtype=np.uint64)
+    before = values.copy()
+    assert distinct(values).tolist() == sorted(set(values.tolist()))
+    assert values.tolist() == before.tolist()

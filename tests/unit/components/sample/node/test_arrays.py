@@ -19,12 +19,12 @@ from components.sample.node.config import OutputFormat
 from components.sample.node.layout import ArrayLayout, token_dtype
 from components.sample.node.materialize import materialize
 from components.sample.node.owned import OpenFolder
-from components.sample.node.plan import PlannedDataset, SamplePlan, narrowest
-from components.sample.row_filter import rows_of
+from components.sample.node.plan import PlannedDataset, SamplePlan
 from pairmill import storage
 from pairmill.errors import InputError
+from pairmill.formats.eligible_rows import rows_of
 from pairmill.formats.prefixes import Rule
-from pairmill.formats.tokens import INDEX, Dataset
+from pairmill.formats.tokens import INDEX, Dataset, narrowest
 
 CONFIG = SampleConfig(tokenized_path="unused", output_path="unused", epochs=3, context_size=40)
 

@@ -14,12 +14,13 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.analytics import NO_CUT
 from pairmill import storage
 from pairmill.engine.content import pinned
 from pairmill.errors import InputError
 from pairmill.formats.tokens import Array, Ints
 
+NO_CUT = "character_over_context"
+"""Why a row that would be split may not be sampled: no piece has room for one of its characters."""
 _NEAR = 4
 """Tokens that are looked at first: bytes of the longest character."""
 _CODES = {"u": {1: "B", 2: "H", 4: "I", 8: "Q"}, "i": {1: "b", 2: "h", 4: "i", 8: "q"}}

@@ -7,28 +7,50 @@ The algorithm is data_io's sampler (docs/format.md section 5); the default profi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.sample.analytics import REASONS, SPLIT, Stats
-from components.sample.config import SampleConfig
-from components.sample.node.plan import narrowest
-from components.sample.split import Cutter, SplitRows, split_rows
 from pairmill.engine.manifest import Ledger
+from pairmill.engine.options import Profile
 from pairmill.formats.prefixes import Rule
-from pairmill.formats.tokens import INDEX, Ints
+from pairmill.formats.split import Cutter, SplitRows, split_rows
+from pairmill.formats.tokens import INDEX, Ints, narrowest
 from pairmill.report.powers import by_size
+
+REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
+"""Why rows may not be sampled."""
+SPLIT = ("split_pieces", "split_tokens", "repeated_tokens")
+"""Sums over the rows that were split: pieces, tokens of their responses, tokens of the instructions repeated."""
 
 NEVER = 2**63 - 1
 """A context that no row has."""
 
 
+class RowOptions(Protocol):
+    """What of a stage's options decides which rows may be sampled.
+
+    Attributes:
+        context_size: longest row in tokens.
+        min_resp_length: shortest response in tokens, its end token included.
+        profile: data_io tests the length of a response before it is cut.
+    """
+
+    @property
+    def context_size(self) -> int: ...
+
+    @property
+    def min_resp_length(self) -> int: ...
+
+    @property
+    def profile(self) -> Profile: ...
+
+
 @dataclass
 class DatasetRows:
-    """The rows of a data set that may be sampled, or were, with what became of the others.
+    """The rows of a data set that may be sampled, with what became of the others.
 
     Attributes:
         columns: the four index arrays, int32 or int64 of shape (rows,); spans point into the data set's ``tokens.npy``.
@@ -37,9 +59,7 @@ class DatasetRows:
         least_context: the smallest context with which a row is left whose response is long enough; NEVER if none is.
         cuts: rows by how many tokens were cut off, as :func:`by_size` counts.
         origins: for each row, which may be a piece, the number of its row in the data set, ascending; None if each is
-            a row of its own.
-        stats: of the rows that may be sampled, and of those that were.
-        lengths: rows over all epochs by tokens, as :func:`by_size` counts.
+            a row of its own and nobody asked for the numbers.
     """
 
     name: str
@@ -49,49 +69,24 @@ class DatasetRows:
     length: int
     least_context: int
     cuts: NDArray[np.int64]
-    origins: NDArray[np.uint32] | None = None
-    stats: Stats = field(default_factory=Stats)
-    lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(64, np.int64))
+    origins: NDArray[np.uint32] | None
 
     def __len__(self) -> int:
         return len(self.columns["inst_len"])
 
-    def sampled(self, coverage: NDArray[np.uint32]) -> DatasetRows:
-        """Return only the rows that were taken; ``coverage`` counts how often each was."""
-        taken = np.flatnonzero(coverage)
-        columns = {name: values[taken] for name, values in self.columns.items()}
-        times = coverage[taken].astype(np.int64)
-        lengths = columns["inst_len"].astype(np.int64) + columns["resp_len"]
-        kept, eligible = len(taken), len(self)
-        if self.origins is not None:  # a row is kept if one of its pieces is
-            kept, eligible = _distinct(self.origins[taken]), _distinct(self.origins)
-        ledger = replace(self.ledger, rows_kept=kept, rows_out=int(times.sum()), dropped={**self.ledger.dropped})
-        if kept < eligible:
-            ledger.drop("not_sampled", eligible - kept)
-        stats = Stats(
-            rows=len(self),
-            itoks=int(self.columns["inst_len"].sum(dtype=np.int64)),
-            rtoks=int(self.columns["resp_len"].sum(dtype=np.int64)),
-            cov_rows=int(times.sum()),
-            cov_itoks=int((columns["inst_len"] * times).sum()),
-            cov_rtoks=int((columns["resp_len"] * times).sum()),
-            unique_rows=len(taken),
-            unique_toks=int(lengths.sum()),
-        )
-        lengths = by_size(lengths, times)
-        return replace(self, columns=columns, ledger=ledger, origins=None, stats=stats, lengths=lengths)
-
-
-def _distinct(ascending: NDArray[np.uint32]) -> int:
-    return int(np.count_nonzero(np.diff(ascending))) + bool(len(ascending))
-
 
 def rows_of(
-    name: str, rule: Rule, index: Iterable[Mapping[str, Ints]], config: SampleConfig, cutter: Cutter | None = None
+    name: str,
+    rule: Rule,
+    index: Iterable[Mapping[str, Ints]],
+    options: RowOptions,
+    cutter: Cutter | None = None,
+    *,
+    numbered: bool = False,
 ) -> DatasetRows:
     """Filter, and truncate or split the rows of a data set, given in chunks of its four index arrays (int64).
 
-    ``cutter`` is the data set's, if the rule splits rows.
+    ``cutter`` is the data set's, if the rule splits rows; with ``numbered`` the result has ``origins`` in any case.
     """
     kept: dict[str, list[NDArray[Any]]] = {column: [] for column in INDEX}
     origins: list[NDArray[np.uint32]] = []
@@ -99,7 +94,7 @@ def rows_of(
     length, least = 0, NEVER
     for chunk in index:
         inst_len, resp_len = chunk["inst_len"], chunk["resp_len"]
-        allowed = config.context_size - np.minimum(inst_len, config.context_size)
+        allowed = options.context_size - np.minimum(inst_len, options.context_size)
         if rule.long_context == "truncate":
             fits, cut = allowed >= 1, np.minimum(resp_len, allowed)
         elif rule.long_context == "split":
@@ -107,17 +102,19 @@ def rows_of(
         else:
             fits, cut = resp_len <= allowed, resp_len
         # The reference tests the length before it cuts, so a response cut to one token passes.
-        tested = resp_len if config.profile == "data_io" else cut
-        short = resp_len < config.min_resp_length
-        cut_short = ~short & fits & (tested < config.min_resp_length)
+        tested = resp_len if options.profile == "data_io" else cut
+        short = resp_len < options.min_resp_length
+        cut_short = ~short & fits & (tested < options.min_resp_length)
         keep = fits & ~short & ~cut_short
         for reason, marked in zip(REASONS, (short, ~short & ~fits, cut_short), strict=True):
             if marked.any():
                 ledger.drop(reason, int(marked.sum()))
         if cutter is None:
             taken = {name: values[keep] for name, values in {**chunk, "resp_len": cut}.items()}
+            if numbered:
+                origins.append((np.flatnonzero(keep) + ledger.rows_in).astype(np.uint32))
         else:
-            made = split_rows(chunk, keep, allowed, config.min_resp_length, cutter)
+            made = split_rows(chunk, keep, allowed, options.min_resp_length, cutter)
             _count_split(ledger, chunk, made)
             origins.append((made.rows + ledger.rows_in).astype(np.uint32))
             keep, taken = made.keep, made.columns
@@ -129,15 +126,17 @@ def rows_of(
             ledger.note("truncated", len(lost))
             ledger.measures["truncated_tokens"] = ledger.measures.get("truncated_tokens", 0) + int(lost.sum())
             cuts += by_size(lost)
-        needed = inst_len + _least_response(rule, resp_len, config.min_resp_length)
+        needed = inst_len + _least_response(rule, resp_len, options.min_resp_length)
         least = min(least, int(needed[~short].min(initial=NEVER)))
         for column, parts in kept.items():
             values = taken[column]
             # The largest number of the data set is unknown yet; that of the chunk is enough to save memory.
             parts.append(values.astype(narrowest(int(values.max(initial=0)))))
     columns = {column: np.concatenate(parts) if parts else np.empty(0, np.int32) for column, parts in kept.items()}
-    pieces_of = np.concatenate(origins) if "split" in ledger.notes else None
-    return DatasetRows(name, rule, columns, ledger, length, least, cuts, pieces_of)
+    numbers = None
+    if numbered or "split" in ledger.notes:
+        numbers = np.concatenate([np.empty(0, np.uint32), *origins])
+    return DatasetRows(name, rule, columns, ledger, length, least, cuts, numbers)
 
 
 def _count_split(ledger: Ledger, chunk: Mapping[str, Ints], made: SplitRows) -> None:

@@ -15,11 +15,11 @@ from components.sample.core import Draft
 from components.sample.node import layout as layouts
 from components.sample.node import materialize as module
 from components.sample.run import run
-from components.sample.split import Cutter
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.characters import continuing
+from pairmill.formats.split import Cutter
 from pairmill.formats.tokens import INDEX, Array
 from pairmill.interface.cli import Outcome
 from tests.support import split, tools

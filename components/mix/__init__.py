@@ -1,0 +1,1 @@
+"""mix: how many response tokens each source gives, counted and planned."""

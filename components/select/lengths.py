@@ -1,0 +1,85 @@
+"""Lengths of rows before and after the choice: characters, and how many responses have how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pairmill.formats.rows import Batch
+
+BINS = 32
+"""Bin n has the responses of at least 2**(n-1) and fewer than 2**n characters; bin 0 has the empty ones."""
+
+
+@dataclass
+class Lengths:
+    """Sums over rows.
+
+    Args:
+        rows: how many.
+        instruction: characters of instructions.
+        response: characters of responses.
+        bins: responses by length, by doublings.
+    """
+
+    rows: int = 0
+    instruction: int = 0
+    response: int = 0
+    bins: list[int] = field(default_factory=lambda: [0] * BINS)
+
+    def add(self, instruction: NDArray[np.int64], response: NDArray[np.int64]) -> None:
+        """Count rows of these lengths."""
+        self.rows += len(response)
+        self.instruction += int(instruction.sum())
+        self.response += int(response.sum())
+        # The exponent of a power of two is one more than its logarithm: 1 is in bin 1, 2 and 3 in bin 2.
+        place = np.minimum(np.frexp(response.astype(np.float64))[1], BINS - 1)
+        counts = np.bincount(place, minlength=BINS).tolist()
+        self.bins = [one + more for one, more in zip(self.bins, counts, strict=True)]
+
+    def join(self, other: Lengths) -> None:
+        """Add those of other rows."""
+        self.rows += other.rows
+        self.instruction += other.instruction
+        self.response += other.response
+        self.bins = [one + more for one, more in zip(self.bins, other.bins, strict=True)]
+
+
+@dataclass
+class Measured:
+    """Lengths of consecutive rows of a task, and of the chosen ones.
+
+    Args:
+        first: number of the first row.
+        before: of all.
+        after: of the chosen ones.
+    """
+
+    first: int = 0
+    before: Lengths = field(default_factory=Lengths)
+    after: Lengths = field(default_factory=Lengths)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-like."""
+        return {"before": asdict(self.before), "after": asdict(self.after)}
+
+    def measured(self, batches: Iterable[Batch], chosen: NDArray[np.bool_]) -> Iterator[Batch]:
+        """The batches of a task, whose lengths are added on the way; ``chosen`` is bool [rows]."""
+        for batch in batches:
+            start = batch.start - self.first
+            mine = chosen[start : start + len(batch)]
+            instruction, response = _characters(batch.instruction), _characters(batch.response)
+            self.before.add(instruction, response)
+            self.after.add(instruction[mine], response[mine])
+            yield batch
+
+
+def _characters(column: pa.Array) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = pc.utf8_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found

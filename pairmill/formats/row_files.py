@@ -1,0 +1,70 @@
+"""Row files as they are found: their paths in finished folders, their slices, and the attributes beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.inputs import HELD_OUT, InputFile
+from pairmill.errors import InputError
+from pairmill.formats import attributes
+from pairmill.formats.slices import FileSlice, Slicing
+
+SLICING: Final = Slicing(64 << 20, open_from=(16 << 20) + 1, cut_from=128 << 20)
+"""A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte."""
+ORIGIN: Final = "origin"
+"""The operation that a kept row's ordinal in the file that was given first is an attribute of."""
+
+
+def cut(file: InputFile, longest: int) -> list[tuple[FileSlice, tuple[Any, ...], str]]:
+    """The slices of a row file, each with what its rows follow from (JSON-like) and a name that is unique.
+
+    Args:
+        file: as it was found.
+        longest: bytes of the longest row.
+    """
+    whole = FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest)
+    slices = [whole]
+    # A damaged file is its shard's to name, so that all others are committed.
+    with suppress(InputError):
+        slices = SLICING.cut(whole)
+    if len(slices) == 1:
+        return [(slices[0], (file.sha256, file.kind), file.task)]
+    return [
+        (one, (file.sha256, file.kind, one.start, one.stop), f"{file.task} {number:05}")
+        for number, one in enumerate(slices)
+    ]
+
+
+def path_below(file: InputFile, tops: Sequence[str]) -> str:
+    """The path of a row file below the folder that was given; of a file that was given itself, its name."""
+    for top in tops:
+        if file.uri == top:
+            return storage.name_of(top)
+        if file.uri.startswith(top.rstrip("/") + "/"):
+            return file.uri[len(top.rstrip("/")) + 1 :]
+    raise AssertionError(f"{file.uri} is below none of {tops}")
+
+
+def beside(tops: Sequence[str]) -> dict[str, dict[str, InputFile]]:
+    """The attributes beside the rows of finished folders, by URI of the row file and operation."""
+    found: dict[str, dict[str, InputFile]] = {}
+    for top in tops:
+        manifest = None if storage.store_for(top).exists(top) else manifests.read(top)
+        if manifest is None:
+            continue
+        by_task: dict[str, dict[str, InputFile]] = {}
+        for file in manifest.files:
+            path = file.path.removeprefix(HELD_OUT)
+            if not file.task and path.startswith(f"{attributes.FOLDER}/"):
+                _, operation, name = path.split("/", 2)
+                task = file.path[: len(file.path) - len(path)] + name.removesuffix(".parquet")
+                uri = storage.join(top, *file.path.split("/"))
+                by_task.setdefault(task, {})[operation] = InputFile(uri, "", file.size, file.sha256, promised=True)
+        for file in manifest.files:
+            if file.task in by_task:
+                found[storage.join(top, *file.path.split("/"))] = by_task[file.task]
+    return found

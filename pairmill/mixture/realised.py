@@ -1,0 +1,229 @@
+"""Predicted beside realised: a plan, and what the sampler drew of it, by source, epoch and phase. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+from pairmill.mixture.plan import Key, Mixture, PlannedTask
+from pairmill.mixture.shares import Drawn, compare, draw_variance, length_variance, predicted
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of the response tokens that a source has in an epoch, a phase, or all of the training.
+
+    Attributes:
+        phase: name; None = all phases.
+        epoch: numbered through all phases; None = all of the phase.
+        source: name.
+        rows: drawn.
+        tokens: of the responses of these rows.
+        predicted: part of the tokens, as planned.
+        realised: part of the tokens that were drawn.
+        error: standard error of ``realised``: rows are drawn without replacement.
+        within: whether the difference is at most 0.1 percentage points, or four standard errors.
+    """
+
+    phase: str | None
+    epoch: int | None
+    source: str
+    rows: int
+    tokens: int
+    predicted: float
+    realised: float
+    error: float
+    within: bool
+
+    @property
+    def difference(self) -> float:
+        return self.realised - self.predicted
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How often the rows of a source are drawn, over all phases.
+
+    Attributes:
+        source: name.
+        rows: that may be sampled.
+        drawn: rows.
+        cap: passes that are allowed; None = any number.
+        most: the most passes over one of its tasks.
+        over: tasks, or their buckets, that exceed the cap by more than one row an epoch.
+    """
+
+    source: str
+    rows: int
+    drawn: int
+    cap: float | None
+    most: float
+    over: int
+
+
+@dataclass(frozen=True)
+class Realised:
+    """What became of a plan.
+
+    Attributes:
+        phases: names, with the first epoch of each and the one after its last.
+        shares: of all of the training, then of each phase, and after each phase those of its epochs.
+        passes: by source.
+    """
+
+    phases: list[tuple[str, int, int]]
+    shares: list[Share]
+    passes: list[Passes]
+
+    @classmethod
+    def of(cls, plan: Mixture, drawn: Mapping[Key, Sequence[int]]) -> Realised:
+        """Compare a plan with what was drawn.
+
+        Args:
+            plan: whose rows were drawn.
+            drawn: response tokens of each task and bucket in each epoch of the training.
+        """
+        wants = plan.wants()
+        counted = [_Counted.of(plan.source_of[key], task, wants[key], drawn[key]) for key, task in plan.tasks.items()]
+        ranges = [_Range(None, None, 0, plan.epochs)]
+        for phase in plan.phases:
+            ranges.append(_Range(phase.name, None, *phase.epochs))
+            if phase.count > 1:
+                ranges += [_Range(phase.name, epoch, epoch, epoch + 1) for epoch in range(*phase.epochs)]
+        shares = [share for one in ranges for share in _shares(plan, counted, one)]
+        return cls([(phase.name, *phase.epochs) for phase in plan.phases], shares, _passes(plan, counted))
+
+    def dump(self) -> dict[str, Any]:
+        """Return it as JSON, for a manifest."""
+        return {
+            "phases": [{"name": name, "epochs": [first, end]} for name, first, end in self.phases],
+            "shares": {name: [getattr(one, name) for one in self.shares] for name in Share.__dataclass_fields__},
+            "passes": [asdict(one) for one in self.passes],
+        }
+
+    @classmethod
+    def load(cls, raw: Mapping[str, Any]) -> Realised:
+        """Read what :meth:`dump` returned."""
+        columns: Mapping[str, list[Any]] = raw["shares"]
+        rows = zip(*columns.values(), strict=True)
+        return cls(
+            [(phase["name"], *phase["epochs"]) for phase in raw["phases"]],
+            [Share(**dict(zip(columns, values, strict=True))) for values in rows],
+            [Passes(**one) for one in raw["passes"]],
+        )
+
+    @cached_property
+    def whole(self) -> list[Share]:
+        """The shares of all of the training."""
+        return [one for one in self.shares if one.phase is None]
+
+    def of_phase(self, name: str) -> list[Share]:
+        """The shares of a phase as a whole."""
+        return [one for one in self.shares if one.phase == name and one.epoch is None]
+
+    def epochs(self) -> Iterator[tuple[int, list[Share]]]:
+        """Yield the shares of each epoch; the only epoch of a phase has the phase's."""
+        by_epoch: dict[int, list[Share]] = {}
+        single = {name: first for name, first, end in self.phases if end - first == 1}
+        for one in self.shares:
+            epoch = single.get(one.phase) if one.phase is not None and one.epoch is None else one.epoch
+            if epoch is not None:
+                by_epoch.setdefault(epoch, []).append(one)
+        yield from sorted(by_epoch.items())
+
+    @property
+    def largest(self) -> Share:
+        """The share of all of the training that differs most."""
+        return max(self.whole, key=lambda one: abs(one.difference))
+
+    @property
+    def outside(self) -> list[Share]:
+        """The shares of all ranges that differ by more than chance explains."""
+        return [one for one in self.shares if not one.within]
+
+    @property
+    def over_cap(self) -> int:
+        """Tasks, or their buckets, that exceed a cap by more than one row an epoch."""
+        return sum(one.over for one in self.passes)
+
+    def metrics(self) -> dict[str, float]:
+        """Return numbers for Kubeflow."""
+        return {
+            "mixture_sources": len(self.whole),
+            "mixture_phases": len(self.phases),
+            "mixture_largest_difference_pp": round(100 * abs(self.largest.difference), 6),
+            "mixture_largest_error_pp": round(100 * max(one.error for one in self.whole), 6),
+            "mixture_out_of_tolerance": len(self.outside),
+            "mixture_over_cap": self.over_cap,
+        }
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Epochs from ``first`` to before ``end``: all, a phase, or one epoch of it."""
+
+    phase: str | None
+    epoch: int | None
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A task or bucket: its rows, the variance of their lengths, and what the epochs before each one drew in sum."""
+
+    source: str
+    rows: int
+    variance: float
+    drawn: list[int]
+    tokens: list[int]
+
+    @classmethod
+    def of(cls, source: str, task: PlannedTask, rows: Sequence[int], tokens: Sequence[int]) -> _Counted:
+        variance = length_variance(task.rows, task.response_tokens, task.squares)
+        return cls(source, task.rows, variance, [0, *accumulate(rows)], [0, *accumulate(tokens)])
+
+
+def _shares(plan: Mixture, counted: Sequence[_Counted], of: _Range) -> list[Share]:
+    rows, tokens = dict.fromkeys(plan.names, 0), dict.fromkeys(plan.names, 0)
+    variances: dict[str, list[float]] = {name: [] for name in plan.names}
+    for one in counted:
+        drawn = one.drawn[of.end] - one.drawn[of.first]
+        if drawn:
+            rows[one.source] += drawn
+            tokens[one.source] += one.tokens[of.end] - one.tokens[of.first]
+            variances[one.source].append(draw_variance(one.rows, one.variance, one.drawn[of.first], drawn))
+    drawn_of = {name: Drawn(tokens[name], math.fsum(variances[name])) for name in plan.names}
+    return [
+        Share(of.phase, of.epoch, name, rows[name], tokens[name], one.predicted, one.realised, one.error, one.within)
+        for name, one in compare(predicted(plan, of.phase or ""), drawn_of).items()
+    ]
+
+
+def _passes(plan: Mixture, counted: Sequence[_Counted]) -> list[Passes]:
+    rows, drawn, over = (dict.fromkeys(plan.names, 0) for _ in range(3))
+    most = dict.fromkeys(plan.names, 0.0)
+    caps: dict[str, list[tuple[int, int, float]]] = {name: [] for name in plan.names}
+    ends = {phase.name: phase.epochs for phase in plan.phases}
+    for source in plan.sources:
+        caps[source.name].append((*ends[source.phase], math.inf if source.cap is None else source.cap))
+    for one in counted:
+        if not one.rows:
+            continue
+        rows[one.source] += one.rows
+        drawn[one.source] += one.drawn[-1]
+        most[one.source] = max(most[one.source], one.drawn[-1] / one.rows)
+        # A phase counts what the phases before it drew against its cap, and may draw nothing.
+        over[one.source] += any(
+            one.drawn[end] > one.drawn[first] and one.drawn[end] > cap * one.rows + end
+            for first, end, cap in caps[one.source]
+        )
+    highest = {name: max(cap for *_, cap in listed) for name, listed in caps.items()}
+    return [
+        Passes(name, rows[name], drawn[name], None if math.isinf(cap) else cap, most[name], over[name])
+        for name, cap in highest.items()
+    ]

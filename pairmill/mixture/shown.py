@@ -1,0 +1,86 @@
+"""Predicted beside realised as parts of a report: bars, and tables that are also text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pairmill.mixture.realised import Passes, Realised, Share
+from pairmill.report.charts import Grouped
+from pairmill.report.model import Block, Cell, Percent, Section, Table
+
+_SHOWN = 20
+"""Sources whose bars are drawn, those with most tokens."""
+_COLUMNS = ("Source", "Rows", "Response tokens", "Planned", "Drawn", "Difference", "Standard error", "Explained")
+_NOTE = (
+    "Shares of the response tokens. A difference of 0.1 percentage points, or of four standard errors of drawing "
+    "without replacement, is explained by chance."
+)
+
+
+def tables(realised: Realised) -> list[Block]:
+    """Shares of the whole training, by phase and by epoch, and passes over the sources."""
+    found: list[Block] = [Table("Mixture", _COLUMNS, [_share(one) for one in realised.whole], _NOTE)]
+    if len(realised.phases) > 1:
+        rows = [
+            (_named(realised, name), *_share(one)) for name, *_ in realised.phases for one in realised.of_phase(name)
+        ]
+        found.append(Table("Mixture by phase", ("Phase", *_COLUMNS), rows))
+    by_epoch = [(f"epoch_{epoch}", *_share(one)) for epoch, shares in realised.epochs() for one in shares]
+    if realised.phases[-1][2] > 1:
+        found.append(Table("Mixture by epoch", ("Epoch", *_COLUMNS), by_epoch))
+    found.append(
+        Table(
+            "Mixture: passes over the sources",
+            ("Source", "Rows", "Rows drawn", "Passes", "Most passes over a task", "Cap", "Tasks over the cap"),
+            [_passes(one) for one in realised.passes],
+            "A task is over its cap if more than one row an epoch is drawn beyond it.",
+        )
+    )
+    return found
+
+
+def blocks(realised: Realised) -> list[Block]:
+    """Bars of what was planned and drawn, and the tables; those by phase and epoch are folded."""
+    largest = sorted(realised.whole, key=lambda one: -max(one.predicted, one.realised))[:_SHOWN]
+    bars = [(one.source, (Percent(one.predicted), Percent(one.realised))) for one in largest]
+    first, *others = tables(realised)
+    found = [Grouped("Mixture: shares planned and drawn", ("planned", "drawn"), bars, "of the response tokens"), first]
+    return [*found, Section("Mixture by phase and epoch, and caps", others, summary(realised))]
+
+
+def summary(realised: Realised) -> str:
+    """What there is to say of it in one sentence."""
+    largest = realised.largest
+    said = f"the largest difference is {points(abs(largest.difference))} percentage points, of {largest.source!r}"
+    outside = f"; {len(realised.outside):,} differ by more than chance explains" if realised.outside else ""
+    over = f"; {realised.over_cap:,} tasks are over their cap" if realised.over_cap else ""
+    return f"{len(realised.whole):,} sources: {said}{outside}{over}."
+
+
+def points(share: float) -> str:
+    """A share, or a difference, in percentage points."""
+    return f"{100 * share:.3f}"
+
+
+def _named(realised: Realised, phase: str) -> str:
+    first, end = next((first, end) for name, first, end in realised.phases if name == phase)
+    return f"{phase} (epoch_{first})" if end - first == 1 else f"{phase} (epoch_{first} to epoch_{end - 1})"
+
+
+def _share(one: Share) -> Sequence[Cell]:
+    return (
+        one.source,
+        one.rows,
+        one.tokens,
+        f"{points(one.predicted)}%",
+        f"{points(one.realised)}%",
+        f"{100 * one.difference:+.3f}",
+        points(one.error),
+        "yes" if one.within else "no",
+    )
+
+
+def _passes(one: Passes) -> Sequence[Cell]:
+    passes = round(one.drawn / one.rows, 3) if one.rows else 0
+    cap = "none" if one.cap is None else f"{one.cap:g}"
+    return one.source, one.rows, one.drawn, passes, round(one.most, 3), cap, one.over

@@ -1,0 +1,82 @@
+"""Shows the line of a run: ``python -m pipelines.line root=… [sample=<fingerprint>] [output=line.html]``.
+
+One page, made of the manifests below ``root``: how shares of sources change from clean to sample, and what each stage
+dropped and why. ``pipelines.local`` writes it at the end of a run, and the task of sample has it in its report.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interface.interrupt import quiet
+
+    quiet()
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
+from pairmill.engine.options import option
+from pairmill.errors import InputError
+from pairmill.interface import cli
+from pairmill.line import page, steps
+from pairmill.report.model import Report
+
+FOLDER = "line"
+"""Below the root: a page for each sample."""
+
+
+@dataclass(kw_only=True)
+class LineConfig:
+    """Make one page of what became of the rows, from clean to sample."""
+
+    root: str = option(help="project folder or URI")
+    sample: str = option("", help="fingerprint of the sample; empty = the only one below root")
+    output: str = option("", help=f"file or URI to write; empty = <root>/{FOLDER}/<fingerprint>.html")
+
+
+def run(config: LineConfig) -> str:
+    """Write the page; returns its URI.
+
+    Raises:
+        InputError: the sample is not there, or which one is meant is not known.
+    """
+    root = storage.normalise(config.root, "root")
+    sample = _named(root, config.sample) if config.sample else steps.last(root)
+    uri = storage.normalise(config.output, "output") if config.output else ""
+    uri = uri or storage.join(root, FOLDER, f"{sample.fingerprint}.html")
+    content = report(root, sample).html().encode()
+    store = storage.store_for(uri)
+    # A page that is read right now is not replaced by the same one.
+    if not store.exists(uri) or store.read(uri) != content:
+        store.write(uri, content)
+    return uri
+
+
+def report(root: str, sample: Manifest) -> Report:
+    """The page of a sample."""
+    return page.report_of(steps.find(root, sample))
+
+
+def _named(root: str, fingerprint: str) -> Manifest:
+    uri = storage.join(root, "sample", fingerprint)
+    found = manifests.read(uri) if manifests.is_fingerprint(fingerprint) else None
+    if found is None:
+        raise InputError("no such sample", where=uri, expected="the fingerprint of a finished sample")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+
+    def work() -> None:
+        sys.stdout.write(f"{run(cli.build(LineConfig, cli.split(arguments)))}\n")
+
+    return cli.program("pipelines.line", "line", LineConfig, arguments, work)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

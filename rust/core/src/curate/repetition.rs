@@ -1,0 +1,648 @@
+//! Repetition in texts: n-grams of words and of characters that occur more than once.
+//!
+//! Of a long text, what is needed of each word is made again for each question, and grams are counted in several passes:
+//! as many as a table may have in the first, then those of a range of hashes in each. So a text of 64 MiB of words of one
+//! letter takes 0.7 GB and not 2.7.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::classes::{Classes, UPPER};
+use super::counts::{Counts, Filter, Set, mixed};
+
+/// Words or characters in a gram of `repeated_lower` and `repeated_characters`.
+pub(super) const GRAM: usize = 10;
+/// First bytes of n-grams that are compared before the grams are.
+const BEGINNING: usize = 16;
+/// Bytes of a long text.
+const LONG: usize = 8 << 20;
+/// Grams of a long text that are counted in one pass.
+const AT_ONCE: usize = 1 << 22;
+/// What buffers keep for the next text.
+pub(super) const KEPT: usize = 1 << 20;
+
+const FACTOR: u64 = 0xD134_2543_DE82_EF95;
+/// The factor of the oldest of ten words.
+const LEAVING: u64 = FACTOR.wrapping_pow(GRAM as u32 - 1);
+
+/// Which questions will be asked of the words of texts.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) tops: bool,
+    pub(super) repeats: bool,
+    pub(super) lower: bool,
+}
+
+/// The words of a text, and buffers to count their grams.
+pub(super) struct Repetition {
+    asked: Asked,
+    words: Words,
+    /// Of the text that is read: whether it is long, and whether it is ASCII.
+    long: bool,
+    ascii: bool,
+    from: usize,
+    at_once: usize,
+    counts: Counts,
+    filter: Filter,
+    seen: Set,
+    grams: Vec<u64>,
+    positions: Vec<u32>,
+    /// Grams of a long text that occur once, and those that were counted.
+    once: Marks,
+    done: Marks,
+}
+
+/// A bit for each gram.
+#[derive(Default)]
+struct Marks(Vec<u64>);
+
+impl Marks {
+    fn clear(&mut self, grams: usize) {
+        self.0.clear();
+        self.0.resize(grams / 64 + 1, 0);
+    }
+
+    #[inline]
+    fn has(&self, at: u32) -> bool {
+        self.0[at as usize / 64] >> (at % 64) & 1 == 1
+    }
+
+    /// Set a bit. Returns false if it was set.
+    #[inline]
+    fn set(&mut self, at: u32) -> bool {
+        let (word, bit) = (&mut self.0[at as usize / 64], 1 << (at % 64));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+}
+
+struct Words {
+    /// A hash of each word; of a long text not before it is asked for.
+    hashes: Vec<u64>,
+    /// A hash of each word in lower case; of a long text they take the place of the hashes.
+    lower: Vec<u64>,
+    /// The words without anything between them.
+    joined: String,
+    /// Bytes of all words before each word; one more at the end.
+    starts: Vec<u32>,
+    classes: &'static Classes,
+    lowered: String,
+}
+
+impl Repetition {
+    pub(super) fn new(asked: Asked) -> Self {
+        let words = Words {
+            hashes: Vec::new(),
+            lower: Vec::new(),
+            joined: String::new(),
+            starts: Vec::new(),
+            classes: Classes::get(),
+            lowered: String::new(),
+        };
+        Self {
+            asked,
+            words,
+            long: false,
+            ascii: false,
+            from: LONG,
+            at_once: AT_ONCE,
+            counts: Counts::default(),
+            filter: Filter::default(),
+            seen: Set::default(),
+            grams: Vec::new(),
+            positions: Vec::new(),
+            once: Marks::default(),
+            done: Marks::default(),
+        }
+    }
+
+    /// Forget the text before.
+    pub(super) fn begin(&mut self, text: &str, ascii: bool) {
+        let words = &mut self.words;
+        words.hashes.clear();
+        words.lower.clear();
+        words.joined.clear();
+        words.starts.clear();
+        words.starts.push(0);
+        (self.long, self.ascii) = (text.len() >= self.from, ascii);
+    }
+
+    /// Take the next word; `may_change` if its lower case may be something else.
+    #[inline]
+    pub(super) fn push(&mut self, word: &str, may_change: bool) {
+        let (asked, words) = (self.asked, &mut self.words);
+        if asked.tops || asked.repeats || self.long {
+            words.joined.push_str(word);
+            words.starts.push(words.joined.len() as u32);
+        }
+        if self.long {
+            return;
+        }
+        if asked.tops || asked.lower {
+            let key = xxh3_64(word.as_bytes());
+            if asked.tops {
+                words.hashes.push(key);
+            }
+            if asked.lower {
+                let key = if may_change { lower_hash(words.classes, &mut words.lowered, word) } else { key };
+                words.lower.push(key);
+            }
+        }
+    }
+
+    /// Characters of some words, without what is between them.
+    fn chars(&self, first: usize, last: usize) -> usize {
+        let words = &self.words;
+        let bytes = words.starts[first] as usize..words.starts[last] as usize;
+        if self.ascii { bytes.len() } else { words.joined[bytes].chars().count() }
+    }
+
+    /// Characters that the most frequent n-gram of two, of three and of four words takes, with single blanks; the first
+    /// of equally frequent ones.
+    pub(super) fn tops(&mut self) -> [usize; 3] {
+        if self.long {
+            self.words.hash();
+        }
+        let count = self.words.hashes.len();
+        self.positions.clear();
+        if self.long {
+            self.once.clear(count);
+        } else {
+            self.positions.extend(0..count as u32);
+        }
+        [2, 3, 4].map(|size| {
+            let grams = (count + 1).saturating_sub(size);
+            if grams == 0 {
+                return 0;
+            }
+            let (times, first) = if self.long { self.top_of_long(size) } else { self.top(size, grams) };
+            let first = first as usize;
+            (self.chars(first, first + size) + size - 1) * times as usize
+        })
+    }
+
+    /// How often the most frequent gram of `size` words occurs, and where first.
+    ///
+    /// A repeated n-gram begins with a repeated (n−1)-gram: `positions` are those of the size before.
+    fn top(&mut self, size: usize, grams: usize) -> (u32, u32) {
+        let hashes = &self.words.hashes;
+        let in_text = self.positions.partition_point(|&at| (at as usize) < grams);
+        self.positions.truncate(in_text);
+        let gram_at = |at: u32| gram_of(&hashes[at as usize..at as usize + size]);
+        self.grams.clear();
+        self.grams.extend(self.positions.iter().map(|&at| gram_at(at)));
+        self.filter.read(&self.grams);
+        let mut kept = 0;
+        for at in 0..self.grams.len() {
+            let gram = self.grams[at];
+            self.grams[kept] = gram;
+            self.positions[kept] = self.positions[at];
+            kept += usize::from(self.filter.has_twice(gram));
+        }
+        self.grams.truncate(kept);
+        self.positions.truncate(kept);
+
+        let mut best = (1, 0);
+        self.counts.clear(kept / 2);
+        for (&gram, &at) in self.grams.iter().zip(&self.positions) {
+            best = better(best, self.counts.add(gram, at));
+        }
+        best
+    }
+
+    fn top_of_long(&mut self, size: usize) -> (u32, u32) {
+        let hashes = std::mem::take(&mut self.words.hashes);
+        let (best, _) = self.count_long(hashes.len(), |push| {
+            for (words, at) in hashes.windows(size).zip(0..) {
+                push(gram_of(words), at);
+            }
+        });
+        self.words.hashes = hashes;
+        best
+    }
+
+    /// Count the grams of a long text that `each` hands on with their numbers. Returns how often the most frequent one
+    /// occurs and where first, and how many there are of all that occur more than once.
+    ///
+    /// What `once` has occurs once. More is added to it.
+    fn count_long(&mut self, grams: usize, each: impl Fn(&mut dyn FnMut(u64, u32))) -> ((u32, u32), usize) {
+        let Self { counts, filter, once, done, at_once, .. } = self;
+        filter.clear(grams);
+        each(&mut |gram, at| {
+            if !once.has(at) {
+                filter.add(gram);
+            }
+        });
+        done.clear(grams);
+        each(&mut |gram, at| {
+            if !filter.has_twice(gram) {
+                once.set(at);
+            }
+        });
+        filter.shrink(0);
+        let (mut best, mut occurrences, mut left) = ((1, 0), 0, 0);
+        counts.clear(0);
+        each(&mut |gram, at| {
+            if once.has(at) {
+                return;
+            }
+            if counts.lacks(gram, *at_once) {
+                left += 1;
+                return;
+            }
+            best = better(best, counts.add(gram, at));
+            done.set(at);
+        });
+        occurrences += sum(counts.repeated());
+        let parts = Parts::of(left, *at_once);
+        for part in (0..parts.count).filter(|_| left > 0) {
+            counts.clear(0);
+            each(&mut |gram, at| {
+                if parts.of_gram(gram) == part && !once.has(at) && !done.has(at) {
+                    best = better(best, counts.add(gram, at));
+                }
+            });
+            occurrences += sum(counts.repeated());
+        }
+        (best, occurrences)
+    }
+
+    /// Characters of repeated n-grams of 5 to 10 words, as a scan from left to right finds them.
+    pub(super) fn repeats(&mut self) -> [usize; 6] {
+        if self.long {
+            self.words.hashes = Vec::new();
+            self.counts.shrink(2 * KEPT);
+        }
+        self.find_repeats();
+        std::array::from_fn(|at| if self.long { self.repeated_of_long(at + 5) } else { self.repeated(at + 5) })
+    }
+
+    /// Set `positions` to the words at which a repeated n-gram of five or more words can begin; of a long text, `once` to
+    /// the others.
+    ///
+    /// Without blanks, equal grams may be cut into words in different places. Their first bytes are equal all the same.
+    fn find_repeats(&mut self) {
+        let Words { joined, starts, .. } = &mut self.words;
+        let end = joined.len();
+        joined.extend(['\0'; BEGINNING]);
+        self.grams.clear();
+        let bytes = joined.as_bytes();
+        self.grams.extend(starts.iter().map(|&start| hash_of_ends::<BEGINNING>(&bytes[start as usize..])));
+        joined.truncate(end);
+        self.filter.read(&self.grams);
+        self.positions.clear();
+        let fives = starts.len().saturating_sub(5);
+        let repeats =
+            |at: usize| self.filter.has_twice(self.grams[at]) || ((starts[at + 5] - starts[at]) as usize) < BEGINNING;
+        if self.long {
+            self.once.clear(fives);
+            for at in (0..fives).filter(|&at| !repeats(at)) {
+                self.once.set(at as u32);
+            }
+            self.filter.shrink(0);
+        } else {
+            self.positions.extend((0..fives).filter(|&at| repeats(at)).map(|at| at as u32));
+        }
+    }
+
+    fn repeated(&mut self, size: usize) -> usize {
+        let words = &self.words;
+        let grams = words.starts.len().saturating_sub(size);
+        self.seen.clear(0);
+        let (mut next, mut chars) = (0, 0);
+        for &at in &self.positions {
+            let at = at as usize;
+            if at >= grams {
+                break;
+            }
+            let bytes = words.starts[at] as usize..words.starts[at + size] as usize;
+            if at >= next && !self.seen.insert(xxh3_64(&words.joined.as_bytes()[bytes])) {
+                chars += self.chars(at, at + size);
+                next = at + size;
+            }
+        }
+        chars
+    }
+
+    /// The same of a long text: first each gram is replaced by the number of the first that is equal, in passes; then a
+    /// bit for each of these is a set.
+    fn repeated_of_long(&mut self, size: usize) -> usize {
+        const NUMBERS: u64 = 1 << 32;
+        let Words { joined, starts, .. } = &self.words;
+        let (bytes, counts) = (joined.as_bytes(), &mut self.counts);
+        let ends = starts.iter().skip(size);
+        self.grams.clear();
+        self.grams.extend(starts.iter().zip(ends).zip(0..).map(|((&start, &end), at)| {
+            // A number is taken for one that was replaced: those that occur once need not be.
+            if self.once.has(at) { u64::from(at) } else { xxh3_64(&bytes[start as usize..end as usize]).max(NUMBERS) }
+        }));
+        counts.clear(0);
+        let mut left = 0;
+        for (gram, at) in self.grams.iter_mut().zip(0..).filter(|(gram, _)| **gram >= NUMBERS) {
+            if counts.lacks(*gram, self.at_once) {
+                left += 1;
+            } else {
+                *gram = u64::from(counts.first_of(*gram, at));
+            }
+        }
+        let parts = Parts::of(left, self.at_once);
+        for part in (0..parts.count).filter(|_| left > 0) {
+            counts.clear(0);
+            for (gram, at) in self.grams.iter_mut().zip(0..) {
+                if parts.of_hash(*gram) == part && *gram >= NUMBERS {
+                    *gram = u64::from(counts.first_of(*gram, at));
+                }
+            }
+        }
+        self.done.clear(self.grams.len());
+        let (mut next, mut chars) = (0, 0);
+        while let Some(&first) = self.grams.get(next) {
+            if self.done.set(first as u32) {
+                next += 1;
+            } else {
+                chars += self.chars(next, next + size);
+                next += size;
+            }
+        }
+        chars
+    }
+
+    /// Occurrences of 10-grams of words in lower case that occur more than once.
+    pub(super) fn repeated_lower(&mut self) -> usize {
+        if self.long {
+            self.grams = Vec::new();
+            self.words.hash_lower();
+        }
+        if self.long {
+            let hashes = std::mem::take(&mut self.words.hashes);
+            self.once.clear(hashes.len());
+            let (_, occurrences) = self.count_long(hashes.len(), |push| {
+                let mut at = 0..;
+                word_grams(&hashes, |gram| push(gram, at.next().unwrap_or(0)));
+            });
+            return occurrences;
+        }
+        self.grams.clear();
+        word_grams(&self.words.lower, |gram| self.grams.push(gram));
+        self.count_repeated();
+        sum(self.counts.repeated())
+    }
+
+    /// Set `counts` to the counts of those of `grams` that may occur more than once. Returns how many others there are.
+    fn count_repeated(&mut self) -> usize {
+        self.filter.read(&self.grams);
+        let all = self.grams.len();
+        let kept = self.filter.keep(&mut self.grams);
+        self.counts.clear(kept / 2);
+        for &gram in &self.grams[..kept] {
+            self.counts.add(gram, 0);
+        }
+        all - kept
+    }
+
+    /// The sum of the k largest counts of 10-grams of characters, k the root of how many are distinct.
+    pub(super) fn repeated_characters(&mut self, text: &str, grams: usize) -> usize {
+        let mut distinct = 0;
+        let mut small = [0_usize; 256];
+        let mut large = Vec::new();
+        if self.long {
+            self.shrink(); // the words are not needed any more
+        }
+        let parts = if grams > self.at_once { Parts::of(grams, self.at_once) } else { Parts { count: 1, shift: 0 } };
+        for part in 0..parts.count {
+            self.grams.clear();
+            let once = if parts.count > 1 {
+                self.counts.clear(0);
+                let mut count = |gram| {
+                    if parts.of_gram(gram) == part {
+                        self.counts.add(gram, 0);
+                    }
+                };
+                if self.ascii {
+                    text.as_bytes().windows(GRAM).map(hash_of_ends::<GRAM>).for_each(count);
+                } else {
+                    character_grams(text, &mut count);
+                }
+                0
+            } else {
+                if self.ascii {
+                    self.grams.extend(text.as_bytes().windows(GRAM).map(hash_of_ends::<GRAM>));
+                } else {
+                    character_grams(text, |gram| self.grams.push(gram));
+                }
+                self.count_repeated()
+            };
+            distinct += once + self.counts.distinct();
+            for count in self.counts.repeated().iter().map(|&count| count as usize) {
+                match small.get_mut(count) {
+                    Some(small) => *small += 1,
+                    None => large.push(count),
+                }
+            }
+        }
+        let mut left = distinct.isqrt();
+        large.sort_unstable_by(|left, right| right.cmp(left));
+        let mut sum: usize = large.iter().take(left).sum();
+        left = left.saturating_sub(large.len());
+        for (count, &number) in small.iter().enumerate().rev() {
+            let taken = number.min(left);
+            sum += taken * count;
+            left -= taken;
+        }
+        sum
+    }
+
+    /// Give back what only a very long text needs, and forget the text.
+    pub(super) fn shrink(&mut self) {
+        let words = &mut self.words;
+        for hashes in [&mut words.hashes, &mut words.lower, &mut self.grams] {
+            hashes.clear();
+            hashes.shrink_to(KEPT);
+        }
+        for numbers in [&mut words.starts, &mut self.positions] {
+            numbers.clear();
+            numbers.shrink_to(KEPT);
+        }
+        for texts in [&mut words.joined, &mut words.lowered] {
+            texts.clear();
+            texts.shrink_to(KEPT);
+        }
+        (self.once, self.done) = (Marks::default(), Marks::default());
+        self.filter.shrink(KEPT);
+        self.seen.shrink(2 * KEPT);
+        self.counts.shrink(2 * KEPT);
+    }
+}
+
+impl Words {
+    /// Make the hashes of a long text's words.
+    fn hash(&mut self) {
+        let bytes = self.joined.as_bytes();
+        self.hashes.clear();
+        self.hashes.reserve_exact(self.starts.len() - 1);
+        self.hashes.extend(self.starts.windows(2).map(|word| xxh3_64(&bytes[word[0] as usize..word[1] as usize])));
+    }
+
+    /// The same in lower case.
+    fn hash_lower(&mut self) {
+        let Self { hashes, joined, starts, classes, lowered, .. } = self;
+        hashes.clear();
+        hashes.reserve_exact(starts.len() - 1);
+        hashes.extend(starts.windows(2).map(|word| {
+            let word = &joined[word[0] as usize..word[1] as usize];
+            let same = word.bytes().all(|byte| byte < 128 && !byte.is_ascii_uppercase());
+            if same { xxh3_64(word.as_bytes()) } else { lower_hash(classes, lowered, word) }
+        }));
+    }
+}
+
+/// Ranges of hashes, of which each has about as many grams as are counted at once, if grams are distinct.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// At least 2, a power of two.
+    count: u64,
+    shift: u32,
+}
+
+impl Parts {
+    fn of(grams: usize, at_once: usize) -> Self {
+        let count = grams.div_ceil(at_once).next_power_of_two().max(2) as u64;
+        Self { count, shift: 64 - count.trailing_zeros() }
+    }
+
+    #[inline]
+    fn of_hash(self, hash: u64) -> u64 {
+        hash >> self.shift
+    }
+
+    /// Of a gram that is no hash but a sum of some.
+    #[inline]
+    fn of_gram(self, gram: u64) -> u64 {
+        mixed(gram) >> self.shift
+    }
+}
+
+#[inline]
+fn better(best: (u32, u32), other: (u32, u32)) -> (u32, u32) {
+    if other.0 > best.0 || other.0 == best.0 && other.1 < best.1 { other } else { best }
+}
+
+fn sum(counts: &[u32]) -> usize {
+    counts.iter().map(|&count| count as usize).sum()
+}
+
+/// The hash of a word in lower case.
+fn lower_hash(classes: &Classes, lowered: &mut String, word: &str) -> u64 {
+    lowered.clear();
+    if word.is_ascii() {
+        lowered.push_str(word);
+        lowered.make_ascii_lowercase();
+    } else if word.contains('Σ') {
+        // Its lower case follows its neighbours.
+        lowered.push_str(&word.to_lowercase());
+    } else {
+        for character in word.chars() {
+            if classes.of(character) & UPPER == 0 {
+                lowered.push(character);
+            } else {
+                lowered.extend(character.to_lowercase());
+            }
+        }
+    }
+    xxh3_64(lowered.as_bytes())
+}
+
+#[inline]
+fn appended(gram: u64, word: u64) -> u64 {
+    gram.wrapping_mul(FACTOR).wrapping_add(word)
+}
+
+/// A gram of words or tokens, given their hashes.
+#[inline]
+pub(super) fn gram_of(hashes: &[u64]) -> u64 {
+    hashes.iter().copied().fold(0, appended)
+}
+
+/// Hand on the 10-grams of words.
+#[inline]
+fn word_grams(words: &[u64], mut push: impl FnMut(u64)) {
+    let mut gram = words.iter().take(GRAM - 1).copied().fold(0, appended);
+    for (&oldest, &newest) in words.iter().zip(words.iter().skip(GRAM - 1)) {
+        gram = appended(gram, newest);
+        push(gram);
+        gram = gram.wrapping_sub(oldest.wrapping_mul(LEAVING));
+    }
+}
+
+/// The hash of the `N` bytes, 8 to 16, at the beginning of at least as many.
+#[inline(always)]
+fn hash_of_ends<const N: usize>(bytes: &[u8]) -> u64 {
+    let (Some(first), Some(last)) = (bytes[..N].first_chunk(), bytes[..N].last_chunk()) else { return 0 };
+    let first = u64::from_le_bytes(*first) ^ 0xA076_1D64_78BD_642F;
+    let last = u64::from_le_bytes(*last).rotate_left(32) ^ 0xE703_7ED1_A0B4_28DB;
+    let product = u128::from(first) * u128::from(last);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+#[inline]
+fn character_grams(text: &str, mut push: impl FnMut(u64)) {
+    let mut ring = [0; GRAM];
+    let mut place = 0;
+    let mut gram = 0_u64;
+    for (at, character) in text.chars().enumerate() {
+        let new = mixed(u64::from(character) + 1);
+        let old = std::mem::replace(&mut ring[place], new);
+        place = if place == GRAM - 1 { 0 } else { place + 1 };
+        gram = appended(gram.wrapping_sub(old.wrapping_mul(LEAVING)), new);
+        if at >= GRAM - 1 {
+            push(gram);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Asked = Asked { tops: true, repeats: true, lower: true };
+
+    fn answers(repetition: &mut Repetition, text: &str) -> ([usize; 3], [usize; 6], usize, usize) {
+        repetition.begin(text, text.is_ascii());
+        for word in text.split_whitespace() {
+            repetition.push(word, true);
+        }
+        let (tops, repeats, lower) = (repetition.tops(), repetition.repeats(), repetition.repeated_lower());
+        let grams = (text.chars().count() + 1).saturating_sub(GRAM);
+        let characters = repetition.repeated_characters(text, grams);
+        repetition.shrink();
+        (tops, repeats, lower, characters)
+    }
+
+    #[test]
+    fn a_long_text_is_answered_like_a_short_one() {
+        let mut seed = 1;
+        let mut next = |below: u64| {
+            seed += 1;
+            (mixed(seed) % below) as usize
+        };
+        let words = ["a", "b", "A", "é", "É", "ΣΑΣ", "ab", "aab", "longer-word", "中文"];
+        let mut short = Repetition::new(ALL);
+        for round in 0..400 {
+            let (few, count) = (1 + next(10), next(300));
+            let some: Vec<_> = (0..count).map(|_| words[next(few as u64)]).collect();
+            let text = [some.join(" "), some[..count / 2].join(" ")].join("\n");
+            let mut long = Repetition { from: 0, at_once: 1 + next(40), ..Repetition::new(ALL) };
+            assert_eq!(answers(&mut long, &text), answers(&mut short, &text), "{round}: {text}");
+        }
+    }
+
+    #[test]
+    fn parts_have_all_grams_once() {
+        for (grams, at_once) in [(0, 1), (1, 1), (5, 2), (1000, 3)] {
+            let parts = Parts::of(grams, at_once);
+            assert!(parts.count >= 2 && parts.count as usize * at_once >= grams);
+            assert_eq!((parts.of_hash(0), parts.of_hash(u64::from(u32::MAX))), (0, 0));
+            assert_eq!(parts.of_hash(u64::MAX), parts.count - 1);
+        }
+    }
+}

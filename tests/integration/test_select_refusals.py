@@ -1,0 +1,261 @@
+"""What select cannot work with: an exit code, a message that says what to do, and nothing that a reader takes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pairmill.formats.rows import Row, writer_for
+from tests.support import selecting, tools
+from tests.support.selecting import themed
+
+USAGE, INPUT = 2, 3
+SCORE = {"score": [{"attribute": "quality.score"}]}
+COUNTS = {"a.jsonl": 12, "b.parquet": 9}
+
+
+def run(base: Path, said: Mapping[str, Any] | str, **options: object) -> tools.Done:
+    """The stage over rows of its own, as a process."""
+    if not (base / "rows").exists():
+        selecting.write(base / "rows", selecting.generated(3, COUNTS))
+    path = base / "settings.yaml"
+    if isinstance(said, str):
+        path.write_text(said)
+    else:
+        selecting.settings(base, said, path.name)
+    given = {"rows": base / "rows", "root": base / "root", "select_config": path, "workers": 1}
+    return tools.stage("select", **{**given, **options})
+
+
+def refused(base: Path, done: tools.Done, code: int, *said: object) -> None:
+    """It ended with this code, said all of this in its last line, and left no result."""
+    assert done.code == code, done.err
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    for one in said:
+        assert str(one) in done.message, done.message
+    assert not list((base / "root").rglob(tools.MANIFEST))
+
+
+def by(**more: Any) -> dict[str, Any]:
+    """Settings that choose by a score."""
+    return {"method": "attributes", "rows": 5, "attributes": {**SCORE, **more}}
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "messages"),
+    [
+        ("method: dsir\nrows: 3\nroows: 4\n", USAGE, ["line 3: unknown key 'roows'"]),
+        ("method: dsirr\nrows: 3\n", USAGE, ["dsirr"]),
+        (by() | {"tokens": 9}, USAGE, ["give one of rows, tokens and share", "rows, tokens"]),
+        ({"method": "attributes", "attributes": SCORE}, USAGE, ["give one of rows, tokens and share", "none"]),
+        (by() | {"rows": 0}, USAGE, ["rows", "1 or more"]),
+        ({"method": "dsir", "rows": 3}, USAGE, ["no target is given", "dsir.targets"]),
+        ({"method": "attributes", "rows": 3}, USAGE, ["nothing is scored", "attributes.score"]),
+        ({"method": "filter_then_dsir", "rows": 3}, USAGE, ["dsir.targets"]),
+        (
+            by(score=[{"attribute": "quality.scor"}]),
+            USAGE,
+            ["no such attribute beside the rows", "quality.scor", "write quality.score"],
+        ),
+        (
+            by(where=[{"attribute": "qualty.toxicity", "max": 1}]),
+            USAGE,
+            ["attributes.where", "qualty.toxicity", "write quality.toxicity"],
+        ),
+        (by(score=[{"attribute": "quality"}]), USAGE, ["not an attribute", "<operation>.<column>"]),
+        (by(score=[{"attribute": "topic.name"}]), USAGE, ["not a number or a date", "topic.name: string"]),
+        (by(score=[{"attribute": "source.date"}]), USAGE, ["reference_date", "YYYY-MM-DD"]),
+        (by(group_by="quality.score"), USAGE, ["each value would be a group of its own", "edges"]),
+        (by(group_by="topic.name", edges=[1]), USAGE, ["not a number or a date", "attributes.group_by"]),
+        (by(group_by="quality.words", edges=[2, 1]), USAGE, ["not ascending", "[2.0, 1.0]"]),
+        (by(where=[{"attribute": "topic.name", "min": 1}]), USAGE, ["not a number or a date", "in: [value"]),
+        (by(where=[{"attribute": "quality.words", "in": ["1"]}]), USAGE, ["values of another type", "numbers"]),
+        (by(where=[{"attribute": "quality.good", "in": [1]}]), USAGE, ["values of another type", "true or false"]),
+        (by(where=[{"attribute": "row.response", "in": ["a"]}]), USAGE, ["row.response", "row.condition"]),
+        (
+            by(group_by="topic.name", quota={"method": "weights", "weights": {"lawe": 1, "art": 1}}),
+            USAGE,
+            ["no row is in the group 'lawe'", "attributes.quota.weights", "write 'law'"],
+        ),
+        (
+            by(quota={"method": "weights", "weights": {"law": 1}}),
+            USAGE,
+            ["'law'", "group_by"],
+        ),
+        (by(group_by="topic.name", quota={"method": "weights"}), USAGE, ["method and weights do not fit together"]),
+        (
+            by() | {"rows": 22},
+            USAGE,
+            ["more is asked for than there is", "22 rows", "at most 21", "allow_unfilled: true, which takes all 21"],
+        ),
+        (
+            {"method": "attributes", "tokens": 10**9, "attributes": SCORE},
+            USAGE,
+            ["more is asked for than there is", "1,000,000,000 response tokens", "allow_unfilled"],
+        ),
+        (
+            by(where=[{"attribute": "quality.toxicity", "min": 2}]),
+            INPUT,
+            ["no row is a candidate", "21 rows", "loosen the bounds"],
+        ),
+        (
+            by(group_by="topic.name", quota={"method": "weights", "weights": {"law": 1, "art": 0}}) | {"rows": 20},
+            USAGE,
+            ["more is asked for than there is", "20 rows"],
+        ),
+        (
+            {
+                "method": "target_by_attribute",
+                "rows": 3,
+                "attributes": {"where": [{"attribute": "quality.toxicity", "min": 2}]},
+            },
+            INPUT,
+            ["the target is empty", "attributes.where", "loosen the bounds"],
+        ),
+        (by() | {"sidecar": "/nowhere/side"}, INPUT, ["/nowhere/side"]),
+    ],
+)
+def test_a_mistake_ends_the_stage_with_a_message(
+    tmp_path: Path, said: Mapping[str, Any] | str, code: int, messages: list[str]
+) -> None:
+    refused(tmp_path, run(tmp_path, said), code, *messages)
+
+
+def target(base: Path, texts: list[tuple[str, str]]) -> dict[str, Any]:
+    return {"method": "dsir", "rows": 3, "dsir": {"targets": selecting.targets(base, {"mine": texts})}}
+
+
+def test_a_target_without_rows_or_without_a_word_is_named(tmp_path: Path) -> None:
+    for number, texts in enumerate(([], [("", ""), (" ", "\n")])):
+        base = tmp_path / str(number)
+        base.mkdir()
+        done = run(base, target(base, texts))
+        refused(base, done, INPUT, "the target is empty", "dsir.targets mine", "no word in any of its rows")
+    done = run(tmp_path, {"method": "dsir", "rows": 3, "dsir": {"targets": [{"name": "mine", "rows": "/nowhere/x"}]}})
+    refused(tmp_path, done, INPUT, "dsir.targets mine", "/nowhere/x")
+
+
+def test_a_budget_above_what_there_is_takes_all_if_that_is_allowed(tmp_path: Path) -> None:
+    done = run(tmp_path, by() | {"rows": 22, "allow_unfilled": True})
+    assert done.code == 0, done.err
+    manifest = tools.read_manifest(tools.folder(done))
+    assert manifest["ledger"]["rows_kept"] == 21
+    assert manifest["data"]["budget"] == {"unit": "rows", "asked": 22, "taken": 21}
+    assert "Less is taken than was asked for: 21 of 22 rows." in (tools.folder(done) / "report.md").read_text()
+
+
+def test_a_task_without_the_attribute_is_named(tmp_path: Path) -> None:
+    selecting.write(tmp_path / "rows", selecting.generated(3, COUNTS))
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    with (plain / "c.jsonl").open("wb") as file, writer_for("c.jsonl", file) as writer:
+        writer.write([Row("", "a", "b")])
+    done = run(tmp_path, by(), rows=f"{tmp_path / 'rows'},{plain}")
+    refused(tmp_path, done, INPUT, "the rows have no attributes of quality", "c.jsonl")
+
+
+def test_a_task_whose_attributes_lack_the_column_is_named(tmp_path: Path) -> None:
+    one = selecting.write(tmp_path / "one", selecting.generated(3, {"a.jsonl": 12}))
+    two = selecting.write(tmp_path / "two", selecting.generated(4, {"b.jsonl": 12}))
+    path = two / "attributes" / "quality" / "b.jsonl.parquet"
+    table = pq.read_table(path).rename_columns(["points", "toxicity", "words", "good"])
+    pq.write_table(table, path)
+    selecting.sealed(two)
+    done = run(tmp_path, by(), rows=f"{one},{two}")
+    refused(tmp_path, done, INPUT, "no attribute 'score'", "quality/b.jsonl.parquet", "points")
+
+
+def sidecar(folder: Path, tables: Mapping[str, Mapping[str, list[Any]]]) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, columns in tables.items():
+        pq.write_table(pa.table({column: pa.array(values) for column, values in columns.items()}), folder / name)
+    return folder
+
+
+MINE = [{"attribute": "sidecar.mine"}]
+
+
+def test_a_sidecar_of_other_rows_is_named(tmp_path: Path) -> None:
+    said = by(score=MINE) | {"sidecar": str(tmp_path / "side")}
+    right = {"mine": [1.0] * 9}
+    sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 11}, "b.parquet.parquet": right})
+    refused(tmp_path, run(tmp_path, said), INPUT, "other rows than its task", "a.jsonl.parquet", "11 rows", "12")
+    sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 13}, "b.parquet.parquet": right})
+    refused(tmp_path, run(tmp_path, said), INPUT, "other rows than its task", "13 rows", "12")
+    sidecar(
+        tmp_path / "side",
+        {"a.jsonl.parquet": {"mine": [1.0] * 12, "ordinal": list(range(100, 112))}, "b.parquet.parquet": right},
+    )
+    refused(tmp_path, run(tmp_path, said), INPUT, "no row of a.jsonl from 0 to 11")
+    sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0, 2.0], "ordinal": [1, 1]}, "b.parquet.parquet": right})
+    refused(tmp_path, run(tmp_path, said), INPUT, "a row is named twice", "a.jsonl:1")
+    sidecar(tmp_path / "side", {"b.parquet.parquet": right})
+    refused(tmp_path, run(tmp_path, said), INPUT, "no file of the sidecar for a task", "a.jsonl.parquet")
+    sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mime": [1.0] * 12}, "b.parquet.parquet": {"mime": [1.0] * 9}})
+    refused(tmp_path, run(tmp_path, said), USAGE, "no such attribute", "write sidecar.mime")
+    sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 12}, "b.parquet.parquet": {"mime": [1.0] * 9}})
+    refused(tmp_path, run(tmp_path, said), INPUT, "no attribute 'mine'", "did you mean 'mime'?")
+
+
+@pytest.mark.parametrize("kind", ["in order", "by ordinal", "one file"])
+def test_a_sidecar_chooses(kind: str, tmp_path: Path) -> None:
+    rows = selecting.generated(3, COUNTS, skip=0.3)
+    selecting.write(tmp_path / "rows", rows)
+    # The larger the number of a row in its file, the better; some rows are not named by ordinal.
+    columns = {
+        name: {"mine": [float(at) for at in range(len(some))], "ordinal": [one["ordinal"] for one in some]}
+        for name, some in rows.items()
+    }
+    if kind == "in order":
+        tables = {f"{name}.parquet": {"mine": one["mine"]} for name, one in columns.items()}
+    elif kind == "by ordinal":
+        tables = {f"{name}.parquet": {key: [*one[key][::-1], 1000] for key in one} for name, one in columns.items()}
+    else:
+        tables = {
+            "all.parquet": {
+                "task": [name for name, one in columns.items() for _ in one["mine"][2:]],
+                **{key: [value for one in columns.values() for value in one[key][2:]] for key in ("ordinal", "mine")},
+            }
+        }
+    sidecar(tmp_path / "side", tables)
+    done = run(tmp_path, by(score=MINE, group_by="row.condition") | {"sidecar": str(tmp_path / "side"), "rows": 4})
+    assert done.code == 0, done.err
+    folder = tools.folder(done)
+    chosen = selecting.chosen(folder, rows)["attributes"]
+    wanted = set()
+    every = [(float(at), one) for some in rows.values() for at, one in enumerate(some)]
+    quotas = {one["group"]: one["quota"] for one in tools.read_manifest(folder)["data"]["groups"]["groups"]}
+    for group, quota in quotas.items():
+        mine = sorted((one for one in every if one[1]["condition"] == group), key=lambda one: -one[0])
+        wanted |= {f"{one['task']}:{one['ordinal']}" for _, one in mine[:quota]}
+    assert chosen == wanted
+    assert not (folder / "attributes" / "sidecar").exists()
+
+
+def test_a_sidecar_of_categories_and_one_without_a_value(tmp_path: Path) -> None:
+    selecting.write(tmp_path / "rows", selecting.generated(3, COUNTS))
+    side = tmp_path / "side"
+    side.mkdir()
+    topics = pa.array(["x", "y"] * 6).dictionary_encode()
+    pq.write_table(pa.table({"topic": topics, "mine": pa.array(range(12))}), side / "a.jsonl.parquet")
+    pq.write_table(pa.table({"topic": pa.nulls(9), "mine": pa.nulls(9)}), side / "b.parquet.parquet")
+    where = [{"attribute": "sidecar.topic", "in": ["x"]}]
+    said = by(score=MINE, group_by="sidecar.topic", where=where) | {"sidecar": str(side), "rows": 4}
+    done = run(tmp_path, said)
+    assert done.code == 0, done.err
+    assert selecting.chosen(tools.folder(done), COUNTS) == {"attributes": {f"a.jsonl:{at}" for at in (4, 6, 8, 10)}}
+
+
+def test_settings_that_the_method_does_not_read_are_named(tmp_path: Path) -> None:
+    said = target(tmp_path, themed(1)) | {"attributes": {"group_by": "topic.name"}, "hybrid": {"lambda": 0.25}}
+    done = run(tmp_path, said)
+    assert done.code == 0, done.err
+    assert "attributes.group_by, hybrid: not read with method: dsir" in done.err

@@ -1,0 +1,217 @@
+"""Rows with attributes for select, and what a run made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from components.select.config import SelectConfig
+from components.select.core import Select
+from pairmill.engine import runner
+from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key, finish
+from pairmill.formats import attributes
+from pairmill.formats.rows import Row, writer_for
+from tests.support import curating
+from tests.support.select_definition import Result, Selection
+
+TYPES = {
+    "quality.score": "number",
+    "quality.toxicity": "number",
+    "quality.words": "integer",
+    "quality.good": "boolean",
+    "topic.name": "text",
+    "source.date": "date",
+}
+TOPICS = ["law", "art", "sea", None]
+THEME = ["anchor", "harbour", "vessel", "tide", "sail", "deck", "mast", "rope", "keel", "crew"]
+WORDS = ["the", "of", "a", *curating.WORDS[:14]]
+REFERENCE = datetime(2026, 1, 1, tzinfo=UTC)
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def generated(seed: int, counts: Mapping[str, int], *, nulls: float = 0.1, skip: float = 0.0) -> Rows:
+    """Rows by path, some of them about a theme; ``ordinal`` skips some numbers, as if rows before had gone."""
+    rng = random.Random(seed)
+    made: Rows = {}
+    for path, count in counts.items():
+        some, ordinal = made.setdefault(path, []), 0
+        for _ in range(count):
+            while rng.random() < skip:
+                ordinal += 1
+            words = [*WORDS, *THEME * (3 if rng.random() < 0.4 else 0)]
+
+            def text(least: int, most: int, words: Sequence[str] = words) -> str:
+                return " ".join(rng.choice(words) for _ in range(rng.randint(least, most)))
+
+            values: dict[str, Any] = {
+                "quality.score": rng.choice([rng.gauss(0, 1), rng.gauss(0, 1), float(rng.randint(0, 2))]),
+                "quality.toxicity": rng.random(),
+                "quality.words": rng.randint(0, 9),
+                "quality.good": rng.random() < 0.5,
+                "topic.name": rng.choice(TOPICS),
+                "source.date": datetime(rng.randint(2015, 2025), rng.randint(1, 12), 3, 4, tzinfo=UTC),
+            }
+            values = {name: None if rng.random() < nulls else value for name, value in values.items()}
+            some.append(
+                {
+                    "task": path.replace("/", "__"),
+                    "ordinal": ordinal,
+                    "condition": rng.choice(["direct", "cot"]),
+                    "instruction": text(0, 12),
+                    "response": text(0, 30),
+                    "attributes": values,
+                }
+            )
+            ordinal += 1
+    return made
+
+
+def write(folder: Path, rows: Rows, held_out: Mapping[str, Sequence[Row]] | None = None) -> Path:
+    """A finished folder of these rows with their attributes; row groups are small."""
+    files: list[File] = []
+    ledger = Ledger()
+
+    def add(path: Path, task: str = "") -> None:
+        content = path.read_bytes()
+        files.append(File(path.relative_to(folder).as_posix(), len(content), hashlib.sha256(content).hexdigest(), task))
+
+    def put(path: str, some: Iterable[Row], task: str) -> None:
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file, writer_for(path, file) as writer:
+            held = list(some)
+            for start in range(0, max(1, len(held)), 7):
+                writer.write(held[start : start + 7])
+        add(target, task)
+
+    for path, some in rows.items():
+        task = path.replace("/", "__")
+        put(path, [Row(one["condition"], one["instruction"], one["response"]) for one in some], task)
+        ledger.rows_in += len(some)
+        ledger.rows_kept += len(some)
+        ledger.rows_out += len(some)
+        tables: dict[str, dict[str, str]] = {"origin": {"ordinal": "integer"}}
+        for name, kind in TYPES.items():
+            operation, _, column = name.partition(".")
+            tables.setdefault(operation, {})[column] = kind
+        for operation, types in tables.items():
+            target = folder / attributes.path_of(task, operation)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            values = [
+                tuple(
+                    one["ordinal"] if operation == "origin" else one["attributes"][f"{operation}.{name}"]
+                    for name in types
+                )
+                for one in some
+            ]
+            with target.open("wb") as file, attributes.AttributesWriter(file, types) as writer:
+                for start in range(0, len(some), 7):
+                    writer.write(attributes.table_of(types, values[start : start + 7]))
+            add(target)
+    for path, held in (held_out or {}).items():
+        put(path, held, f"holdout/{path.removeprefix('holdout/').replace('/', '__')}")
+    data = {"held_out": {path: len(some) for path, some in held_out.items()}} if held_out else {}
+    _finish(folder, ledger, files, data)
+    return folder
+
+
+def sealed(folder: Path) -> None:
+    """Finish a folder again whose files were changed."""
+    before = curating.manifest(folder)
+    files = []
+    for one in before.files:
+        content = (folder / one.path).read_bytes()
+        files.append(File(one.path, len(content), hashlib.sha256(content).hexdigest(), one.task))
+    (folder / "_MANIFEST.json").unlink()
+    _finish(folder, before.ledger, files, before.data)
+
+
+def _finish(folder: Path, ledger: Ledger, files: list[File], data: dict[str, Any]) -> None:
+    fingerprint = content_key([[one.path, one.sha256] for one in files])[:16]
+    manifest = Manifest("curate", 1, fingerprint, {}, [InputRef("rows", "00")], ledger, files)
+    manifest.data.update(data)
+    (folder / "_STARTED.json").write_text("{}")
+    finish(str(folder), manifest)
+
+
+def targets(base: Path, texts: Mapping[str, Sequence[tuple[str, str]]]) -> list[dict[str, Any]]:
+    """Files of targets, as the settings name them."""
+    found = []
+    for name, some in texts.items():
+        path = base / f"{name}.jsonl"
+        if not path.exists():
+            with path.open("wb") as file, writer_for(path.name, file) as writer:
+                writer.write([Row("", *one) for one in some])
+        found.append({"name": name, "rows": str(path)})
+    return found
+
+
+def themed(seed: int, count: int = 12) -> list[tuple[str, str]]:
+    """Texts about the theme."""
+    rng = random.Random(seed)
+    words = [*THEME, *THEME, *WORDS[:6]]
+    return [(" ".join(rng.choices(words, k=6)), " ".join(rng.choices(words, k=15))) for _ in range(count)]
+
+
+def settings(base: Path, said: Mapping[str, Any], name: str = "select_config.yaml") -> str:
+    """A file of settings."""
+    path = base / name
+    path.write_text(yaml.safe_dump(dict(said), sort_keys=False))
+    return str(path)
+
+
+def config_of(root: Path, given: Path | Sequence[Path], said: Mapping[str, Any], **options: Any) -> SelectConfig:
+    """The stage's options."""
+    root.mkdir(parents=True, exist_ok=True)
+    places = [given] if isinstance(given, Path) else given
+    return SelectConfig(
+        rows=[str(one) for one in places],
+        root=str(root),
+        select_config=settings(root, said),
+        workers=options.pop("workers", 1),
+        **options,
+    )
+
+
+def select(root: Path, given: Path | Sequence[Path], said: Mapping[str, Any], **options: Any) -> Path:
+    """Run the stage in this process; returns the finished folder."""
+    return Path(runner.run(Select(), config_of(root, given, said, **options)).uri)
+
+
+def chosen(folder: Path, tasks: Iterable[str]) -> dict[str, set[str]]:
+    """Row ids by what chose them, as the attributes say."""
+    found: dict[str, set[str]] = {}
+    for task in tasks:
+        own = column(folder, task, "chosen_by")
+        for ordinal, name in zip(column(folder, task, "ordinal", "origin"), own, strict=True):
+            if name is not None:
+                found.setdefault(name, set()).add(f"{task}:{ordinal}")
+    return found
+
+
+def column(folder: Path, task: str, name: str, operation: str = "select") -> list[Any]:
+    """An attribute of the rows that stay."""
+    values: list[Any] = table(folder, task, operation)[name].to_pylist()
+    return values
+
+
+def table(folder: Path, task: str, operation: str = "select") -> pa.Table:
+    """The attributes of the rows that stay."""
+    return pq.read_table(folder / attributes.path_of(task, operation))
+
+
+def defined(
+    rows: Rows, said: Mapping[str, Any], texts: Mapping[str, Sequence[tuple[str, str]]] = {}, **given: Any
+) -> Result:
+    """What the definition chooses."""
+    every = [one for some in rows.values() for one in some]
+    return Selection(every, {**said, "reference_date": REFERENCE}, texts, **given).run()
