@@ -64,6 +64,7 @@ class AddUp(Shard[object]):
         laplace: added to each bucket of a target.
         weighted: whether there are bucket counts, and so log weights.
         grouped: whether attributes were read, and so moments by group.
+        terms: attributes that are scored.
     """
 
     blocks: tuple[ShardRecord, ...]
@@ -71,6 +72,7 @@ class AddUp(Shard[object]):
     laplace: float
     weighted: bool
     grouped: bool
+    terms: tuple[str, ...]
 
     @classmethod
     def of(
@@ -100,6 +102,7 @@ class AddUp(Shard[object]):
             settings.dsir.laplace,
             settings.uses_weights,
             bool(wanted.names),
+            wanted.terms,
         )
 
     def run(self, context: object, out: Writer) -> ShardResult:
@@ -126,6 +129,7 @@ class AddUp(Shard[object]):
             names = sorted(moments.rows)
             row_counts = [moments.rows[name] for name in names]
             scale = moments.scale(names)
+            self._refuse_unvalued(moments)
         if len(names) > MAX_GROUPS:
             raise InputError(
                 "too many groups",
@@ -139,6 +143,17 @@ class AddUp(Shard[object]):
         with out.create(GROUPS, scratch=True) as local:
             local.write_text(json.dumps(said, separators=(",", ":")), "utf-8")
         return ShardResult(Ledger(), asdict(data))
+
+    def _refuse_unvalued(self, moments: Moments) -> None:
+        """Raise InputError if an attribute that is scored has no value in any row: a sidecar of other rows has none."""
+        for at, name in enumerate(self.terms):
+            if moments.sums and not any(line[at].count for line in moments.sums.values()):
+                raise InputError(
+                    "no candidate has a value of an attribute that is scored",
+                    where=f"attributes.score {name}",
+                    got=f"{sum(moments.rows.values()):,} rows without one",
+                    hint="check whether its file is of these rows: a sidecar's tasks and ordinals have to be theirs",
+                )
 
 
 def _sum(records: Sequence[ShardRecord]) -> NDArray[np.int64]:

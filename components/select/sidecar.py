@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from components.select.columns import column_slices, joined, no_column, other_rows
+from components.select.columns import column_slices, joined, no_column
 from components.select.inputs import Rows, Slice, Task
 from pairmill.engine import inputs
 from pairmill.engine.inputs import InputFile
@@ -82,7 +82,7 @@ class Sidecar:
             ordinals: of its rows, as above, ascending.
 
         Raises:
-            InputError: a column is absent, a row is named twice, or the rows are others.
+            InputError: a column is absent, a row is named twice, or a file without ordinals has other rows.
         """
         with open_parquet(self.file.uri, self.file.content) as parquet:
             names = parquet.schema_arrow.names
@@ -128,11 +128,8 @@ class Sidecar:
             )
         at = np.searchsorted(given, ordinals)
         at = np.minimum(at, max(len(given) - 1, 0))
+        # That no row of a slice is named says nothing: where slices begin must not decide.
         absent = given[at] != ordinals if len(given) else np.ones(len(ordinals), np.bool_)
-        if len(ordinals) and absent.all():
-            raise other_rows(
-                self.file.uri, f"no row of {self.task} from {ordinals[0]} to {ordinals[-1]}", "some of these rows"
-            )
         place = pa.array(order[at] if len(given) else at, mask=absent)
         return [joined(table[name]).take(place) for name in columns]
 

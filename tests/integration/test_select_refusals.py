@@ -190,11 +190,9 @@ def test_a_sidecar_of_other_rows_is_named(tmp_path: Path) -> None:
     refused(tmp_path, run(tmp_path, said), INPUT, "other rows than its task", "a.jsonl.parquet", "11 rows", "12")
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0] * 13}, "b.parquet.parquet": right})
     refused(tmp_path, run(tmp_path, said), INPUT, "other rows than its task", "13 rows", "12")
-    sidecar(
-        tmp_path / "side",
-        {"a.jsonl.parquet": {"mine": [1.0] * 12, "ordinal": list(range(100, 112))}, "b.parquet.parquet": right},
-    )
-    refused(tmp_path, run(tmp_path, said), INPUT, "no row of a.jsonl from 0 to 11")
+    others = {"mine": [1.0] * 12, "ordinal": list(range(100, 112))}
+    sidecar(tmp_path / "side", {"a.jsonl.parquet": others, "b.parquet.parquet": others})
+    refused(tmp_path, run(tmp_path, said), INPUT, "no candidate has a value", "sidecar.mine", "21 rows")
     sidecar(tmp_path / "side", {"a.jsonl.parquet": {"mine": [1.0, 2.0], "ordinal": [1, 1]}, "b.parquet.parquet": right})
     refused(tmp_path, run(tmp_path, said), INPUT, "a row is named twice", "a.jsonl:1")
     sidecar(tmp_path / "side", {"b.parquet.parquet": right})
@@ -238,6 +236,18 @@ def test_a_sidecar_chooses(kind: str, tmp_path: Path) -> None:
         wanted |= {f"{one['task']}:{one['ordinal']}" for _, one in mine[:quota]}
     assert chosen == wanted
     assert not (folder / "attributes" / "sidecar").exists()
+
+
+def test_a_sidecar_that_names_rows_of_one_task_alone_gives_the_others_no_value(tmp_path: Path) -> None:
+    selecting.write(tmp_path / "rows", selecting.generated(3, COUNTS))
+    sidecar(tmp_path / "side", {"all.parquet": {"task": ["a.jsonl"] * 2, "ordinal": [3, 7], "mine": [5.0, 9.0]}})
+    said = by(score=MINE, where=[{"attribute": "sidecar.mine", "min": 1}]) | {
+        "sidecar": str(tmp_path / "side"),
+        "rows": 2,
+    }
+    done = run(tmp_path, said)
+    assert done.code == 0, done.err
+    assert selecting.chosen(tools.folder(done), COUNTS) == {"attributes": {"a.jsonl:3", "a.jsonl:7"}}
 
 
 def test_a_sidecar_of_categories_and_one_without_a_value(tmp_path: Path) -> None:
