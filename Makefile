@@ -135,7 +135,7 @@ build/kenlm/.installed: requirements/kenlm.txt requirements/kenlm-build.txt
 
 TRAIN := build/train
 $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
-	$(MAKE) --no-print-directory demo RAW= SOURCES= ROWS= TOKENIZER= TOKENIZED= OPTIONS= ROOT=build/demo OUT=$(TRAIN)/sampled >/dev/null
+	$(MAKE) --no-print-directory demo RAW= SOURCES= ROWS= TOKENIZER= TOKENIZED= SELECT_CONFIG= MIX_CONFIG= OPTIONS= ROOT=build/train/line OUT=$(TRAIN)/sampled >/dev/null
 	@touch $@
 
 .PHONY: torch-test

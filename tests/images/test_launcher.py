@@ -71,7 +71,7 @@ def test_the_line_shared_out_over_pods_on_a_bucket_gives_what_it_gives_on_files(
     run = backend.run(load(PARALLEL), {**places, **options, "workers": 2}, root=f"{bucket}/artifacts")
     assert run.state == "SUCCEEDED", run.failures()
     # A task for each stage, and two shares of each of the eleven rounds that are shared out.
-    assert len(run.attempts) == 6 + 11 * 2
+    assert len(run.attempts) == 8 + 11 * 2
     assert manifests(f"{bucket}/project") == manifests(str(tmp_path / "root"))
     reports = [entry.path for entry in storage.store_for(bucket).list(f"{bucket}/artifacts") if "/report" in entry.path]
     assert len(reports) == len(run.attempts)
