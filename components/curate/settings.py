@@ -187,10 +187,7 @@ class Settings:
         Raises:
             UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
         """
-        uri = storage.normalise(given, option)
-        if given == DEFAULT and not storage.store_for(uri).exists(uri):
-            return cls()
-        return cls.of_file(SettingsFile.load(given, option))
+        return cls.of_file(SettingsFile.load(given, option, DEFAULT))
 
     @classmethod
     def parse(cls, text: str, where: str = DEFAULT) -> Settings:
@@ -204,7 +201,7 @@ class Settings:
         near = file.top.entries().get("near") if file.top is not None else None
         unsaid = near is not None and not near.is_scalar() and "mode" not in near.entries()
         if unsaid and plain.near.fields != "pair" and plain.near.max_similar is None:
-            # One field alone is no evidence that two rows say the same. A cap asks for rows that go.
+            # One field alone does not prove that two rows say the same. A cap asks for rows that go.
             plain = replace(plain, near=replace(plain.near, mode="report"))
         return replace(plain, overrides=[_override(part, plain) for part in file.items("overrides")])
 

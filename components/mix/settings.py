@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from pairmill import storage
 from pairmill.errors import UsageError
 from pairmill.formats.settings_file import SettingsFile, render, to_json
 from pairmill.mixture.making import WantedPhase, Within
@@ -15,7 +14,7 @@ from pairmill.mixture.methods import MethodName, Recipe, check_cap
 DEFAULT: Final = "mix_config.yaml"
 """The default file, in the working directory. It is optional: without it every setting has its default."""
 
-HEAD: Final = """How many response tokens each source gives to the training. With method: off there is no plan, and the
+HEAD: Final = """How many response tokens each source gives to the training. With method: off nothing is planned: the
 sampler takes what prefix_config.yaml says. Methods: unimax (as even as the caps allow), exponent or temperature
 (shares in proportion to size ** exponent; a temperature T is the exponent 1/T), weights (given), attribute (weights
 of buckets), english (unimax, each row at most once), code (exponent 1.3: large sources are favoured).
@@ -317,10 +316,7 @@ class MixSettings:
         Raises:
             UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
         """
-        uri = storage.normalise(given, option)
-        if given == DEFAULT and not storage.store_for(uri).exists(uri):
-            return cls()
-        return SettingsFile.load(given, option).read(cls)
+        return SettingsFile.load(given, option, DEFAULT).read(cls)
 
     @classmethod
     def parse(cls, text: str, where: str = DEFAULT) -> MixSettings:

@@ -246,7 +246,7 @@ class Draft:
         return Manifest(Sample.name, Sample.version, self.fingerprint, options, self.inputs, ledger, [], ledgers, data)
 
     def _tasks_of_sources(self) -> dict[str, list[str]]:
-        """The tasks of each source of the mixture, for the page over the line; buckets are no tasks."""
+        """The tasks of each source of the mixture, for the page over the line; a bucket is not a task."""
         assert self.mixed is not None
         found: dict[str, list[str]] = {}
         for (task, bucket), name in sorted(self.mixed.plan.source_of.items(), key=lambda item: item[0][0]):

@@ -82,7 +82,7 @@ class Walk:
         return self.take(left, budget)
 
     def take(self, left: int, budget: int | None = None) -> Rows:
-        """Return the next rows: so many, or as many as reach a budget of response tokens."""
+        """Return the next rows: a given number of them, or as many as reach a budget of response tokens."""
         taken: list[Rows] = []
         while left > 0:
             if self._cursor == len(self._order):

@@ -25,7 +25,7 @@ from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 
 VERSION: Final = 1
-# Features of the raw rows that are added to those of a sample: a small one misses buckets, and that is no distance.
+# Features of the raw rows that are added to those of a sample: a small sample misses buckets by chance alone.
 _SMOOTH: Final = 1000.0
 
 

@@ -216,7 +216,7 @@ def groups_of(record: ShardRecord) -> Groups:
 
 
 def refuse_empty(model: Model, names: Sequence[str], where: str) -> None:
-    """Raise InputError if there is no row, no candidate, or a target without a feature."""
+    """Raise InputError if rows or candidates are absent, or a target has no feature."""
     if not model.rows:
         raise InputError("the row files contain no row", where="rows", hint="check the stage before")
     if not model.candidates:

@@ -356,10 +356,7 @@ class Settings:
         Raises:
             UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
         """
-        uri = storage.normalise(given, option)
-        if given == DEFAULT and not storage.store_for(uri).exists(uri):
-            return cls()
-        return SettingsFile.load(given, option).read(cls)
+        return SettingsFile.load(given, option, DEFAULT).read(cls)
 
     @classmethod
     def parse(cls, text: str, where: str = DEFAULT) -> Settings:

@@ -134,7 +134,7 @@ class Span:
     first: int
 
     def pieces(self, most: int = 1 << 19) -> list[Span]:
-        """The same rows in spans of at most so many: what is known of a row takes a hundred bytes."""
+        """The same rows in spans of at most a given number of rows: what is known of a row takes a hundred bytes."""
         found = [
             Span(self.block, at, min(at + most, self.stop), self.first + at - self.start)
             for at in range(self.start, self.stop, most)

@@ -76,11 +76,13 @@ class SettingsFile:
             self.top.entries()
 
     @classmethod
-    def load(cls, given: str, option: str) -> SettingsFile:
-        """Read a file. Raises UsageError if it does not exist or is too large."""
+    def load(cls, given: str, option: str, default: str = "") -> SettingsFile:
+        """Read a file; an absent ``default`` is empty. Raises UsageError if it does not exist or is too large."""
         uri = storage.normalise(given, option)
         store = storage.store_for(uri)
         if not store.exists(uri):
+            if given == default:
+                return cls(uri, b"")
             raise UsageError("the file does not exist", where=f"{option}={uri}", hint="check the path")
         size = store.size(uri)
         if size > _MAX_BYTES:
