@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from components.curate.settings import Settings
 from pairmill import storage
 from pairmill.engine import inputs
-from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
+from pairmill.engine.inputs import HELD_OUT, Inputs
 from pairmill.errors import InputError
 from pairmill.formats import row_files, rows
+from pairmill.formats.row_files import RowFile
 from pairmill.formats.slices import FileSlice
-from pairmill.formats.source_names import source_of
 from pairmill.log import event
 
 
@@ -43,37 +43,16 @@ class Slice:
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(RowFile):
     """A row file.
 
     Args:
-        file: as it was found.
-        path: below the folder that was given, and below the finished one.
         slices: its parts, in order.
-        beside: its attributes of the input folder by operation: URI and what the file has to be.
         variant: of the settings.
     """
 
-    file: InputFile
-    path: str
     slices: tuple[Slice, ...]
-    beside: Mapping[str, InputFile]
     variant: int
-
-    @property
-    def name(self) -> str:
-        """The task's name."""
-        return self.file.task
-
-    @property
-    def held_out(self) -> bool:
-        """Whether its rows are for evaluation."""
-        return self.name.startswith(HELD_OUT)
-
-    @property
-    def source(self) -> str:
-        """The source that it belongs to."""
-        return source_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -116,7 +95,7 @@ def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest:
             slices.append(Slice(number, part, identity, file.task.startswith(HELD_OUT), name))
             number += 1
         variant = settings.variant_of(file.task)
-        tasks.append(Task(file, path, tuple(slices), beside.get(file.uri, {}), variant))
+        tasks.append(Task(file, path, beside.get(file.uri, {}), tuple(slices), variant))
     _warn_unused(settings, [task.name.removeprefix(HELD_OUT) for task in tasks])
     return Rows(tasks, found)
 

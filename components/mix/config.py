@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from components.mix.settings import DEFAULT, MOST_EPOCHS, MixSettings
+from components.mix.settings import DEFAULT, MixSettings
 from pairmill.engine.options import Profile, RunConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
+from pairmill.mixture.plan import MOST_EPOCHS
 
 
 @dataclass(kw_only=True)

@@ -10,6 +10,7 @@ from pairmill.errors import UsageError
 from pairmill.formats.settings_file import SettingsFile, render, to_json
 from pairmill.mixture.making import WantedPhase, Within
 from pairmill.mixture.methods import MethodName, Recipe, check_cap
+from pairmill.mixture.plan import MOST_EPOCHS
 
 DEFAULT: Final = "mix_config.yaml"
 """The default file, in the working directory. It is optional: without it every setting has its default."""
@@ -21,10 +22,6 @@ of buckets), english (unimax, each row at most once), code (exponent 1.3: large 
 Made by: python -m components.mix settings"""
 
 _CLOSE: Final = 1e-9
-
-
-MOST_EPOCHS: Final = 10_000
-"""Of a phase: a plan says the rows of each task for every epoch, and more is a slip of the hand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,8 +278,8 @@ class MixSettings:
             epochs: of the training, unless each phase has its own.
 
         Raises:
-            UsageError: some phases say how many epochs they have, and others do not, or a share of the epochs is not a
-                whole number.
+            UsageError: some phases say how many epochs they have, and others do not; a share of the epochs is not a
+                whole number; or all phases together have too many.
         """
         recipes = self.recipes()
         if not self.phases:
@@ -307,6 +304,14 @@ class MixSettings:
                         expected="a number for each phase",
                     )
             found.append(WantedPhase(one.name, share, count, recipe))
+        total = sum(one.epochs for one in found)
+        if total > MOST_EPOCHS:
+            raise UsageError(
+                "too many epochs in all phases together",
+                where="mix_config phases",
+                got=f"{total:,}",
+                expected=f"at most {MOST_EPOCHS:,}",
+            )
         return found
 
     @classmethod

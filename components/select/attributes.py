@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from components.select.columns import column_slices
-from components.select.inputs import Rows, Slice, Task
+from components.select.inputs import Rows, Slice
 from components.select.settings import Bound, Settings
 from components.select.shapes import Looked
 from components.select.sidecar import SIDECAR, Sidecar
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows as row_files
-from pairmill.formats.row_files import ORIGIN
+from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.rows import open_parquet
 
 ROW: Final = "row"
@@ -328,7 +328,7 @@ def _read(one: Slice, operation: str, names: Sequence[str], rows: int) -> Iterat
 
 def _of_sources(rows: Rows) -> pa.Schema:
     """The attributes that any data set says of its rows: those of the first task of each."""
-    first: dict[str, Task] = {}
+    first: dict[str, RowFile] = {}
     for task in rows.training:
         if SOURCE in task.beside:
             first.setdefault(task.source, task)
@@ -339,7 +339,7 @@ def _of_sources(rows: Rows) -> pa.Schema:
     return pa.schema(list(fields.values()))
 
 
-def _schema(task: Task, operation: str) -> pa.Schema:
+def _schema(task: RowFile, operation: str) -> pa.Schema:
     if operation == SIDECAR:
         return Sidecar.of(task).schema()
     file = task.beside[operation]
@@ -368,7 +368,7 @@ def _unknown(name: str, where: str, offered: Sequence[str]) -> UsageError:
     )
 
 
-def _missing(operation: str, task: Task) -> InputError:
+def _missing(operation: str, task: RowFile) -> InputError:
     return InputError(
         f"the rows have no attributes of {operation}",
         where=task.name,

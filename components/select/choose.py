@@ -300,14 +300,26 @@ class Choice:
                 expected=f"at least 1 of {total:,}",
                 hint="widen attributes.where, or give a weight to groups that have rows",
             )
-        if total > most and not self._asked.allow_unfilled:
-            raise UsageError(
-                "more is asked for than there is",
-                where=where,
-                got=f"{total:,} {unit}",
-                expected=f"at most {most:,}, the candidates' {unit}",
-                hint=f"ask for {most:,}, or set allow_unfilled: true, which takes all {most:,}",
-            )
+        refuse_more(total, most, unit, allow_unfilled=self._asked.allow_unfilled)
+
+
+def refuse_more(total: int, most: int, unit: str, *, allow_unfilled: bool) -> None:
+    """Raise UsageError if a budget is more than there is.
+
+    Args:
+        total: the budget.
+        most: what there is.
+        unit: rows or response tokens.
+        allow_unfilled: whether that is allowed.
+    """
+    if total > most and not allow_unfilled:
+        raise UsageError(
+            "more is asked for than there is",
+            where=unit.split()[-1],
+            got=f"{total:,} {unit}",
+            expected=f"at most {most:,}, the candidates' {unit}",
+            hint=f"ask for {most:,}, or set allow_unfilled: true, which takes all {most:,}",
+        )
 
 
 def amounts(shares: Sequence[float], total: int) -> list[int]:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final
 
 from components.select import inputs, quotas
 from components.select.attributes import Wanted
-from components.select.choose import Choose
+from components.select.choose import Choose, refuse_more
 from components.select.config import SelectConfig
 from components.select.fit import FitRows, FitTarget
 from components.select.inputs import Block, Rows, Slice
@@ -260,10 +260,14 @@ def _fitted(plan: SelectPlan, config: SelectConfig) -> Generator[Sequence[Shard[
         at += len(some)
     (fitted,) = yield [AddUp.of(fits, by_target, settings, plan.wanted)]
     names = [one.name for one in plan.rankings] if settings.method != "hybrid" else [settings.dsir.targets[0].name]
-    refuse_empty(fitted.read(Model), names if settings.uses_weights else [], f"select_config={config.select_config}")
+    model = fitted.read(Model)
+    refuse_empty(model, names if settings.uses_weights else [], f"select_config={config.select_config}")
     if settings.uses_score:
         own = settings.attributes
         quotas.refuse_unknown(own.quota, groups_of(fitted).names, own.group_by)
+    # Before anything is scored; what groups of weight 0 take from it, and tokens, choose knows.
+    if settings.rows is not None:
+        refuse_more(settings.rows, model.candidates, "rows", allow_unfilled=settings.allow_unfilled)
     return fitted
 
 

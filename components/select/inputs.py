@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,47 +13,16 @@ from components.select.columns import column_slices
 from pairmill import storage
 from pairmill.engine import inputs
 from pairmill.engine.content import Content
-from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
+from pairmill.engine.inputs import HELD_OUT, Inputs
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError
 from pairmill.formats import row_files, rows
-from pairmill.formats.row_files import ORIGIN
+from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.rows import Batch
 from pairmill.formats.slices import FileSlice, grouped
-from pairmill.formats.source_names import source_of
 
 _BLOCK_BYTES: Final = 64 << 20
 _BLOCK_SLICES: Final = 256
-
-
-@dataclass(frozen=True)
-class Task:
-    """A row file.
-
-    Args:
-        file: as it was found.
-        path: below the folder that was given, and below the finished one.
-        beside: its attributes by operation: those of the input folder, and ``sidecar``.
-    """
-
-    file: InputFile
-    path: str
-    beside: Mapping[str, InputFile]
-
-    @property
-    def name(self) -> str:
-        """The task's name."""
-        return self.file.task
-
-    @property
-    def held_out(self) -> bool:
-        """Whether its rows are for evaluation: never read, never chosen."""
-        return self.name.startswith(HELD_OUT)
-
-    @property
-    def source(self) -> str:
-        """The source that it belongs to."""
-        return source_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -66,7 +35,7 @@ class Slice:
         identity: what its rows follow from, JSON-like: digest and kind of the file, and where it is cut.
     """
 
-    task: Task
+    task: RowFile
     part: FileSlice
     identity: tuple[Any, ...]
 
@@ -150,12 +119,12 @@ class Block:
 class Rows:
     """All row files in rank order: by code point, held-out ones first."""
 
-    tasks: list[Task]
+    tasks: list[RowFile]
     blocks: list[Block]
     found: Inputs
 
     @property
-    def training(self) -> list[Task]:
+    def training(self) -> list[RowFile]:
         """The tasks whose rows are candidates."""
         return [task for task in self.tasks if not task.held_out]
 
@@ -169,7 +138,7 @@ def discover(given: Sequence[str], *, verify: bool, longest: int) -> Rows:
     found = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify, held_out=True)
     tops = [storage.normalise(uri, "rows") for uri in given]
     beside = row_files.beside(tops)
-    tasks: list[Task] = []
+    tasks: list[RowFile] = []
     seen: dict[str, str] = {}
     for file in sorted(found.files, key=lambda one: (not one.task.startswith(HELD_OUT), one.task)):
         path = row_files.path_below(file, tops)
@@ -181,7 +150,7 @@ def discover(given: Sequence[str], *, verify: bool, longest: int) -> Rows:
                 got=f"{other} and {file.uri}",
                 hint="put them into one folder under different names",
             )
-        tasks.append(Task(file, path, beside.get(file.uri, {})))
+        tasks.append(RowFile(file, path, beside.get(file.uri, {})))
     return Rows(tasks, blocks_of(tasks, longest), found)
 
 
@@ -193,10 +162,10 @@ def target_rows(uri: str, name: str, *, verify: bool, longest: int) -> tuple[lis
     """
     found = inputs.discover([uri], rows.EXTENSIONS, f"dsir.targets {name}", verify=verify)
     files = sorted(found.files, key=lambda one: one.task)
-    return blocks_of([Task(file, file.task, {}) for file in files], longest), found
+    return blocks_of([RowFile(file, file.task, {}) for file in files], longest), found
 
 
-def blocks_of(tasks: Sequence[Task], longest: int) -> list[Block]:
+def blocks_of(tasks: Sequence[RowFile], longest: int) -> list[Block]:
     """The blocks of all tasks that are not held out."""
     slices = [
         Slice(task, part, identity)

@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from components.select.columns import column_slices, joined, no_column
-from components.select.inputs import Rows, Slice, Task
+from components.select.inputs import Rows, Slice
 from pairmill.engine import inputs
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
+from pairmill.formats.row_files import RowFile
 from pairmill.formats.rows import BATCH_ROWS, open_parquet, parquet_batches
 
 SIDECAR: Final = "sidecar"
@@ -36,7 +37,7 @@ def sidecars(uri: str, rows: Rows) -> Rows:
     found = inputs.discover([uri], ("parquet",), SIDECAR, verify=False)
     files = {file.task.removesuffix(_ENDING): file for file in found.files}
     single = found.files[0] if len(found.files) == 1 and _has_tasks(found.files[0]) else None
-    new: dict[str, Task] = {}
+    new: dict[str, RowFile] = {}
     for task in rows.training:
         file = single or files.get(task.name)
         if file is None:
@@ -63,7 +64,7 @@ class Sidecar:
     task: str
 
     @classmethod
-    def of(cls, task: Task) -> Sidecar:
+    def of(cls, task: RowFile) -> Sidecar:
         """That of a task, which has one."""
         return cls(task.beside[SIDECAR], task.name)
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from components.select.choose import GROUPS, by_group
-from components.select.inputs import Task
 from components.select.keys import extremes_of
 from components.select.kl import divergences
 from components.select.lengths import Lengths
@@ -22,6 +21,7 @@ from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
+from pairmill.formats.row_files import RowFile
 
 if TYPE_CHECKING:
     from components.select.core import Done
@@ -59,7 +59,7 @@ class Summarise(Shard[object]):
     @classmethod
     def of(
         cls,
-        tasks: Sequence[Task],
+        tasks: Sequence[RowFile],
         rankings: Sequence[Ranking],
         settings: Settings,
         done: Done,
@@ -122,7 +122,7 @@ class Summarise(Shard[object]):
 
 
 def data_of(
-    tasks: Sequence[Task],
+    tasks: Sequence[RowFile],
     rankings: Sequence[Ranking],
     settings: Settings,
     done: Done,

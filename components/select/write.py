@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from components.select.choose import GROUPS
 from components.select.findings import OPERATION, Findings, Rows
-from components.select.inputs import Slice, Task
+from components.select.inputs import Slice
 from components.select.lengths import Measured
 from components.select.settings import Settings
 from components.select.shapes import OUTSIDE, Chosen, Ranking, Span
@@ -26,7 +26,7 @@ from pairmill.formats import attributes, decisions, joined_parts, kept_rows, row
 from pairmill.formats.kept_rows import Attributes
 from pairmill.formats.means import Means
 from pairmill.formats.parquet import number_row_groups
-from pairmill.formats.row_files import ORIGIN
+from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.slices import FileSlice
 
 VERSION: Final = 1
@@ -50,7 +50,7 @@ class Written:
     means: dict[str, Any] = field(default_factory=dict)
 
 
-def parts_of(task: Task, slices: Sequence[Slice], spans: Sequence[Span]) -> list[tuple[Slice | None, list[Span]]]:
+def parts_of(task: RowFile, slices: Sequence[Slice], spans: Sequence[Span]) -> list[tuple[Slice | None, list[Span]]]:
     """What is written of a task by itself, with where its rows are; of a task that is not very large all of it."""
     large = len(slices) > 1 and sum(one.part.size for one in slices) >= joined_parts.PARTS_FROM
     if not large or task.file.kind != "parquet":
@@ -96,7 +96,7 @@ class WriteRows(Shard[object]):
     @classmethod
     def of(
         cls,
-        task: Task,
+        task: RowFile,
         spans: Sequence[Span],
         chosen: ShardRecord,
         scored: Sequence[ShardRecord],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pairmill import storage
@@ -12,11 +13,42 @@ from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.errors import InputError
 from pairmill.formats import attributes
 from pairmill.formats.slices import FileSlice, Slicing
+from pairmill.formats.source_names import source_of
 
 SLICING: Final = Slicing(64 << 20, open_from=(16 << 20) + 1, cut_from=128 << 20)
 """A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte."""
 ORIGIN: Final = "origin"
 """The operation that a kept row's ordinal in the file that was given first is an attribute of."""
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """A row file that a stage chooses rows of.
+
+    Args:
+        file: as it was found.
+        path: below the folder that was given, and below the finished one.
+        beside: its attributes of the input folder by operation: URI and what the file has to be.
+    """
+
+    file: InputFile
+    path: str
+    beside: Mapping[str, InputFile]
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return self.file.task
+
+    @property
+    def held_out(self) -> bool:
+        """Whether its rows are for evaluation: they are passed on, and nothing is learned from them."""
+        return self.name.startswith(HELD_OUT)
+
+    @property
+    def source(self) -> str:
+        """The source that it belongs to."""
+        return source_of(self.name)
 
 
 def cut(file: InputFile, longest: int) -> list[tuple[FileSlice, tuple[Any, ...], str]]:

@@ -28,6 +28,7 @@ T = TypeVar("T")
 _MAX_BYTES = 1 << 20
 _COMMENT_COLUMN = 44
 _WIDTH = 120
+_EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+")
 _NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
 
@@ -273,6 +274,9 @@ class Part:
                 return value
             hint = did_you_mean(str(self.node.value), [str(one) for one in allowed])
             raise self.wrong("unknown value", expected=describe(kind), hint=hint)
+        # YAML 1.1 takes 1e-9 as text; 1.2, and whoever writes it, as a number.
+        if kind is float and isinstance(value, str) and self.node.style is None and _EXPONENT.fullmatch(value):
+            value = float(value)
         right = {
             bool: isinstance(value, bool),
             int: isinstance(value, int) and not isinstance(value, bool),
@@ -283,8 +287,6 @@ class Part:
             raise TypeError(f"settings cannot be of type {kind}")
         if not right[kind]:
             hint = "put it in quotes" if kind is str and not self.is_null() else ""
-            if kind is float and isinstance(value, str):
-                hint = _number_hint(value)
             raise self.wrong("not a valid value", expected=describe(kind), hint=hint)
         return float(value) if kind is float else value
 
@@ -293,13 +295,6 @@ class Part:
             if value is self.node:
                 return int(key.start_mark.line) + 1
         return int(self.node.start_mark.line) + 1
-
-
-def _number_hint(text: str) -> str:
-    try:
-        return f"write {float(text)!r}"  # YAML 1.1 takes 1e5 as text
-    except ValueError:
-        return ""
 
 
 def describe(kind: Any) -> str:

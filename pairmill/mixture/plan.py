@@ -21,6 +21,8 @@ FORMAT: Final = 1
 UNIT: Final = "response_tokens"
 BUCKETS: Final = "buckets"
 """The folder beside it with one file ``<task>.npy`` for each task with buckets."""
+MOST_EPOCHS: Final = 10_000
+"""Of a training: a plan says the rows of each task for every epoch, and more is a slip of the hand."""
 NO_BUCKET: Final = 65535
 """The code of a row that no bucket has."""
 

@@ -11,9 +11,11 @@ from typing import Any, Final, get_args
 from pairmill.errors import InputError, did_you_mean
 from pairmill.mixture.plan import (
     FORMAT,
+    MOST_EPOCHS,
     NAME,
     UNIT,
     Inputs,
+    Key,
     Method,
     Mixture,
     PlannedPhase,
@@ -124,6 +126,8 @@ def _check_phases(where: str, phases: Collection[PlannedPhase], epochs: int) -> 
         raise _wrong(where, "the phases do not have all epochs", got=str(at), expected=str(epochs))
     if len({phase.name for phase in phases}) < len(phases):
         raise _wrong(where, "two phases have one name", got=", ".join(phase.name for phase in phases))
+    if epochs > MOST_EPOCHS:
+        raise _wrong(f"{where}, epochs", "out of range", got=f"{epochs:,}", expected=f"at most {MOST_EPOCHS:,}")
     shares = math.fsum(phase.share for phase in phases)
     if abs(shares - 1) > _CLOSE:
         raise _wrong(where, "the shares of the phases do not add up to 1", got=repr(shares))
@@ -131,6 +135,7 @@ def _check_phases(where: str, phases: Collection[PlannedPhase], epochs: int) -> 
 
 def _check_sources(where: str, found: Mixture) -> None:
     listed: dict[tuple[str, str, int | None], str] = {}
+    sources_of: dict[Key, str] = {}
     whole: dict[str, bool] = {}
     for source in found.sources:
         for task in source.tasks:
@@ -141,6 +146,14 @@ def _check_sources(where: str, found: Mixture) -> None:
                     f"task {task.task!r} has two sources in phase {source.phase!r}",
                     got=f"{other!r} and {source.name!r}",
                     expected="each task, or each bucket of it, in one source",
+                )
+            first = sources_of.setdefault(task.key, source.name)
+            if first != source.name:
+                raise _wrong(
+                    where,
+                    f"task {task.task!r} has different sources in different phases",
+                    got=f"{first!r} and {source.name!r}",
+                    expected="one source in all phases",
                 )
     if len(listed) < sum(len(source.tasks) for source in found.sources):
         raise _wrong(where, "a source lists a task twice")

@@ -269,3 +269,13 @@ def test_settings_that_the_method_does_not_read_are_named(tmp_path: Path) -> Non
     done = run(tmp_path, said)
     assert done.code == 0, done.err
     assert "attributes.group_by, hybrid: not read with method: dsir" in done.err
+
+
+def test_too_large_a_budget_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
+    done = run(tmp_path, by() | {"rows": 22})
+    refused(tmp_path, done, USAGE, "more is asked for than there is")
+    kept = [path.parent for path in (tmp_path / "root").rglob("shards/*/_RECORD.json")]
+    assert kept, "the rows were read"
+    assert not any(list(folder.glob("*.npy")) for folder in kept), "rows were scored"
+    assert run(tmp_path, by() | {"rows": 21}).code == 0
+    assert list((tmp_path / "root").rglob("shards/*/*.npy"))

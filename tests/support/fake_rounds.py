@@ -57,7 +57,7 @@ def plan_of(slices: int, rows: int) -> tuple[CurateConfig, CuratePlan]:
         file = InputFile(f"s3://a-bucket-of-some-length/rows/{name}", name, rows * 400, digest(name), promised=True)
         part = FileSlice(name, file.uri, size=file.size, content=file.content)
         one = Slice(number, part, (file.sha256, file.kind), False, name)
-        tasks.append(Task(file, name.replace("__", "/"), (one,), {}, 0))
+        tasks.append(Task(file, name.replace("__", "/"), {}, (one,), 0))
     settings = Settings()
     config = CurateConfig(rows=["s3://a-bucket-of-some-length/rows"], root=HOME.rsplit("/", 2)[0])
     vars(config)["settings"] = settings

@@ -87,6 +87,11 @@ def test_a_value_may_be_one_of_several_types() -> None:
     assert read("part: {both: off}").part.both == "off"
 
 
+@pytest.mark.parametrize("written", ["1e5", "1E+5", "1.e5", "1.0e+5", "100_000", "1_00e3"])
+def test_a_number_with_an_exponent_is_a_number(written: str) -> None:
+    assert read(f"bounds:\n- {{name: a, max: {written}}}").bounds[0].max == 100_000.0
+
+
 @pytest.mark.parametrize(
     ("said", "message"),
     [
@@ -108,7 +113,8 @@ def test_a_value_may_be_one_of_several_types() -> None:
         ("bounds:\n- {max: 1}", "line 2, bounds[1]: required key missing; got max; expected name"),
         ("bounds:\n- name: a\n  max: -1", "line 3, bounds[1].max: out of range; got -1.0; expected 0 or more"),
         ("bounds:\n- {name: a, max: .nan}", "line 2, bounds[1].max: not a valid value; got '.nan'; expected a number"),
-        ("bounds:\n- {name: a, max: 1e5}", "got '1e5'; expected a number; write 100000.0"),
+        ("bounds:\n- {name: a, max: '1e5'}", "line 2, bounds[1].max: not a valid value; got '1e5'; expected a number"),
+        ("part: {size: 1e5}", "line 1, part.size: not a valid value; got '1e5'; expected an integer"),
         ("strict: true\nstrict: false", "file.yaml line 2, strict: the key occurs twice"),
         ("names: [", "file.yaml line 1: not valid YAML; got expected the node content"),
         ("- a", "file.yaml line 1: not a mapping; got a list; expected key: value"),

@@ -75,6 +75,19 @@ def task(raw: dict[str, Any], **values: Any) -> None:
     raw["sources"][0]["tasks"][0].update(values)
 
 
+def elsewhere(raw: dict[str, Any]) -> None:
+    """In the last phase two sources have each other's tasks."""
+    one, other = raw["sources"][-2:]
+    one["tasks"], other["tasks"] = other["tasks"], one["tasks"]
+
+
+def very_long(raw: dict[str, Any]) -> None:
+    raw["epochs"] = raw["phases"][1]["epochs"][1] = 10_001
+    for source in raw["sources"]:
+        for task in source["tasks"]:
+            task["rows_per_epoch"] = 1
+
+
 Change = Callable[[dict[str, Any]], object]
 
 
@@ -104,6 +117,8 @@ Change = Callable[[dict[str, Any]], object]
         (lambda raw: task(raw, bucket=2), "no such bucket; got 2; expected 0 to 1"),
         (lambda raw: task(raw, task="web__ö"), "lists a task twice"),
         (lambda raw: task(raw, task="books"), "two sources in phase 'first'.*'web' and 'books'"),
+        (lambda raw: elsewhere(raw), "different sources in different phases; got 'books' and 'web'"),
+        (lambda raw: very_long(raw), "epochs: .*out of range; got 10,001; expected at most 10,000"),
         (lambda raw: raw["sources"].append({}), r"sources\[5\]: not a valid .*key missing"),
     ],
 )

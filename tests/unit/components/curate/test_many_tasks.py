@@ -38,7 +38,7 @@ def plan(settings: Settings) -> CuratePlan:
         name = f"set{number % 50}__{number:06}.parquet"
         file = InputFile(f"/rows/{name}", name, 1 << 20, f"{number:064x}")
         part = FileSlice(name, file.uri, size=file.size)
-        tasks.append(Task(file, name, (Slice(number, part, (file.sha256, "parquet"), False, name),), {}, 0))
+        tasks.append(Task(file, name, {}, (Slice(number, part, (file.sha256, "parquet"), False, name),), 0))
     return CuratePlan(
         inputs=[],
         build_context=list,
