@@ -127,24 +127,31 @@ class Choose(Shard[object]):
         start = 0
         for block in self.blocks:
             for name in ("uniform", *(f"key{at}" for at in range(len(self.rankings)))):
-                keys = _loaded(block, name)
-                known = ~np.isnan(keys)
-                rows.write(name, start, np.where(known, cuts.ordered(np.where(known, keys, 0.0)), np.uint64(0)))
+                for at, keys in _loaded(block, name):
+                    known = ~np.isnan(keys)
+                    bits = np.where(known, cuts.ordered(np.where(known, keys, 0.0)), np.uint64(0))
+                    rows.write(name, start + at, bits)
             for name in ("group", "tokens", "passes"):
-                if name in rows:
-                    rows.write(name, start, _loaded(block, name))
+                for at, values in _loaded(block, name) if name in rows else ():
+                    rows.write(name, start + at, values)
             start += block.rows
 
     def _write(self, rows: Table, made: Chosen, out: Writer) -> None:
         """Write what was taken, block by block."""
         start = 0
         for block in self.blocks:
-            stop = start + block.rows
-            made.digests.append(hashlib.sha256(rows.read("chosen", start, stop).tobytes()).hexdigest())
             for name, file in (("chosen", "chosen"), ("samples", "uniform")):
+                digest = hashlib.sha256()
                 with out.create(f"{file}{block.number}.npy", scratch=True) as local, local.open("wb") as target:
-                    np.save(target, rows.read(name, start, stop))
-            start = stop
+                    head = {"descr": "|u1", "fortran_order": False, "shape": (block.rows,)}
+                    np.lib.format.write_array_header_1_0(target, head)
+                    for at in range(0, block.rows, _ROWS):
+                        some = rows.read(name, start + at, start + min(at + _ROWS, block.rows)).tobytes()
+                        digest.update(some)
+                        target.write(some)
+                if name == "chosen":
+                    made.digests.append(digest.hexdigest())
+            start += block.rows
 
 
 class Choice:
@@ -328,12 +335,17 @@ def amounts(shares: Sequence[float], total: int) -> list[int]:
     return [*found, total - sum(found)]
 
 
-def _loaded(block: KeyedBlock, name: str) -> NDArray[Any]:
+def _loaded(block: KeyedBlock, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The values of a file of a block, some at a time, each with the number of the first: a file of lines is one block,
+    however many rows it has.
+    """
     uri = block.uri(name)
     with storage.store_for(uri).open(uri) as file:
-        found: NDArray[Any] = np.load(file)
-    assert len(found) == block.rows, uri
-    return found
+        np.lib.format.read_magic(file)
+        (count,), _, kind = np.lib.format.read_array_header_1_0(file)
+        assert count == block.rows, uri
+        for at in range(0, count, _ROWS):
+            yield at, np.frombuffer(file.read(min(_ROWS, count - at) * kind.itemsize), kind)
 
 
 def by_group(uri: str) -> ByGroup:
