@@ -178,18 +178,6 @@ class OpenMixture:
                 hint="give each task the long_context that mix read, or run mix again with these rules",
             )
 
-    def _require_one_source(self) -> None:
-        for source in self.plan.sources:
-            for task in source.tasks:
-                if self.plan.source_of[task.key] != source.name:
-                    raise InputError(
-                        f"task {task.task!r} is in another source in another phase",
-                        where=f"mixture={self.folder}",
-                        got=f"{source.name!r} and {self.plan.source_of[task.key]!r}",
-                        expected="one source in all phases",
-                        hint=_AGAIN,
-                    )
-
     def rows_of(self, rows: DatasetRows) -> list[WantedRows]:
         """Return what to draw of a data set.
 

@@ -280,7 +280,7 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("absent", {"mixture": "no/mixture.json"}, InputError, "the mixture does not exist.*check the path"),
     ("folder", {"mixture": "."}, InputError, "mixture.json does not exist.*give the folder that mix printed"),
     ("profile", {"profile": "data_io"}, UsageError, "mixture: the reference has no mixtures.*profile=data_io; leave"),
-    ("source", {}, InputError, "task 'a' is in another source in another phase; got .*expected one source"),
+    ("source", {}, InputError, "task 'b' has different sources in different phases; got .*expected one source"),
 ]
 
 
