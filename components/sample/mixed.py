@@ -74,7 +74,6 @@ class OpenMixture:
             listed = {one.path: one.sha256 for one in manifest.files}
             manifest = manifest if listed.get(storage.name_of(uri)) == digest else None
         found = cls(plan, folder, manifest)
-        found._require_one_source()
         capacity.check(plan, f"mixture={uri}")
         return found
 

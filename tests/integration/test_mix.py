@@ -432,7 +432,7 @@ def test_buckets_without_their_rows(bench: Bench, attributed: tuple[Path, Path],
 @pytest.mark.parametrize(
     ("said", "code", "expected"),
     [
-        ("method: unimax\nmax_epochs: 2\nbudget: 1e9\n", USAGE, "budget: not a valid value.*write 1000000000.0"),
+        ("method: unimax\nmax_epochs: 2\nbudget: '1e9'\n", USAGE, "budget: not a valid value.*expected a number"),
         ("method: unimax\nmax_epochs: 1\nbudget: 900_000\n", USAGE, "mix_config budget.*got 900,000.*at most [0-9,]+"),
         ("method: weights\nweights: {web: 1, boks: 2, code: 1}\n", USAGE, "no source is called 'boks'.*'books'"),
         ("method: unimax\ncaps: {wbe: 1}\n", USAGE, "no source is called 'wbe'.*did you mean 'web'"),
