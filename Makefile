@@ -104,7 +104,9 @@ JOBS ?= 4
 TESTS := $(addprefix tests/,integration unit property contract golden browser)
 
 # Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
-test conformance images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
+test torch-test conformance train images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
+# Nets of the tests are tiny: more threads of torch would only wait for each other, beside other tests.
+torch-test conformance: export OMP_NUM_THREADS := 1
 
 .PHONY: test
 test: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores ## unit, contract, integration and browser tests, Rust and Python
@@ -113,12 +115,15 @@ test: develop build/numpy-oldest/.installed build/kenlm/.installed object-stores
 	$(BIN)/pytest -m serial $$(grep --recursive --files-with-matches --include='test_*.py' mark.serial $(TESTS))
 
 # torch's wheel for Linux links the libraries of a GPU, 4 GB, and does not start without them; triton and cusolver, 1.3 GB
-# more, are only asked for by what runs on one. So they are not in the lock, and pip must not look for them.
+# more, are only asked for by what runs on one. So they are not in the lock, and nothing may look for them. uv takes a third
+# of pip's processor time for 4 GB; where it does not reach an index that pip knows of, pip does it.
 TORCH = $(CACHE)/torch-$(shell cat requirements/torch.txt | $(PYTHON) -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read() + sys.version.encode()).hexdigest()[:16])')
-build/torch/.installed: requirements/torch.txt
+build/torch/.installed: requirements/torch.txt requirements/uv.txt
 	@mkdir -p build $(CACHE)
 	test -e $(TORCH) || { new=$$(mktemp -d $(CACHE)/torch.XXXXXX) && $(PYTHON) -m venv $$new && \
-	  $$new/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/torch.txt && \
+	  pip="$$new/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes" && $$pip --no-compile -r requirements/uv.txt && \
+	  { $$new/bin/uv --cache-dir $$new.cache pip install --quiet --python $$new/bin/python --no-deps --require-hashes -r $< || \
+	    $$pip --no-deps -r $<; } && rm -rf $$new.cache && \
 	  { mv -T $$new $(TORCH) 2>/dev/null || rm -rf $$new; }; }
 	@rm -rf build/torch && ln -s $(TORCH) build/torch && touch $@
 
@@ -135,16 +140,19 @@ build/kenlm/.installed: requirements/kenlm.txt requirements/kenlm-build.txt
 
 TRAIN := build/train
 $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
-	$(MAKE) --no-print-directory demo RAW= SOURCES= ROWS= TOKENIZER= TOKENIZED= SELECT_CONFIG= MIX_CONFIG= OPTIONS= ROOT=build/train/line OUT=$(TRAIN)/sampled >/dev/null
+	$(MAKE) --no-print-directory demo RAW= SOURCES= ROWS= TOKENIZER= TOKENIZED= SELECT_CONFIG= MIX_CONFIG= OPTIONS=holdout=0.05 ROOT=$(TRAIN)/line OUT=$(TRAIN)/sampled >/dev/null
 	@touch $@
 
 .PHONY: torch-test
-torch-test: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: the adapter, a training run that is killed and resumed
+torch-test: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: training, killed and resumed, and the loader's adapter
 	build/torch/bin/python -m pytest --confcutdir=tests/pytorch tests/pytorch
 
+# The run is below $(TRAIN)/line/train.
 .PHONY: train
-train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on
-	PYTHONPATH=. build/torch/bin/python examples/train.py $(TRAIN)/sampled $(TRAIN)/run $(OPTIONS)
+train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on. OPTIONS='set=optimizer.lr=0.001'
+	@run=$$(PAIRMILL_LOG=human build/torch/bin/python -m components.train sampled=$(TRAIN)/sampled \
+	  held_out=$(TRAIN)/sampled-holdout root=$(TRAIN)/line train_config=examples/train_config.yaml $(OPTIONS)) && \
+	  printf '%s\n' "$$run" "report: $$run/report.html"
 
 .PHONY: test-long
 test-long: develop object-stores ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
@@ -161,8 +169,9 @@ cluster-test: develop object-stores ## the manifests on a real node; KFP=<endpoi
 	$(BIN)/pytest -x -q -s tests/cluster/$(if $(KFP),test_pipeline,test_node).py
 
 .PHONY: conformance
-conformance: develop build/kenlm/.installed ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
+conformance: develop build/kenlm/.installed build/torch/.installed ## outputs against the reference's, recorded in PAIRMILL_SHARED (default ../shared)
 	$(BIN)/pytest tests/conformance
+	build/torch/bin/python -m pytest --confcutdir=tests/pytorch_conformance tests/pytorch_conformance
 
 build/fuzz/bin/cargo-fuzz:
 	cargo install --quiet --locked --version 0.13.2 --root build/fuzz --target-dir build/fuzz/target cargo-fuzz
@@ -212,6 +221,10 @@ build/bench-select/.installed: requirements/bench-select.txt
 bench-select: develop build/bench-select/.installed ## select against data-selection, and its memory at 10 million rows; OPTIONS='only=weights'
 	$(BIN)/python tests/bench/bench_select.py $(OPTIONS)
 
+.PHONY: bench-train
+bench-train: develop build/torch/.installed ## train against a plain loop of PyTorch, in turns; OPTIONS='only=hrm'
+	PYTHONPATH=. build/torch/bin/python tests/bench/bench_trainer.py $(OPTIONS)
+
 .PHONY: generate
 generate: develop ## everything that is generated: compiled pipeline, tables of options
 	$(BIN)/python -m pipelines.compile
@@ -230,27 +243,32 @@ IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
 
 .PHONY: lock
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(LOCK) --universal --extra stages --extra curate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --universal -o requirements/uv.txt requirements/uv.in
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
 	$(LOCK) --universal --excludes requirements/bench-curate-without.in -o requirements/bench-curate.txt requirements/bench-curate.in
 	$(LOCK) --universal -o requirements/bench-select.txt requirements/bench-select.in
 	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
 	$(LOCK) --universal --constraints requirements/dev.txt --no-emit-package triton --no-emit-package nvidia-cusolver \
-	  -o requirements/torch.txt requirements/torch.in
+	  --extra train -o requirements/torch.txt pyproject.toml requirements/torch.in
 	$(LOCK) --universal -o requirements/kenlm.txt requirements/kenlm.in
 	$(LOCK) --universal -o requirements/kenlm-build.txt requirements/kenlm-build.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
 	$(IMAGE_LOCK) --extra stages --extra curate -o requirements/pipeline.txt pyproject.toml
+	$(IMAGE_LOCK) --constraints requirements/torch.txt --extra train -o requirements/trainer.txt pyproject.toml
 	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in
 
 # For the images' Python, whatever this machine's is; without --no-deps pip would ask this machine's for the markers.
 ARCHITECTURE := $(subst arm64,aarch64,$(shell uname -m))
+GLIBC := manylinux_2_28 manylinux_2_17 manylinux2014
+# CUDA's libraries name what each was compiled with; the base has 2.36.
+dist/wheels/trainer: GLIBC += $(addprefix manylinux_2_,34 31 27 25 24 18)
 dist/wheels/%: requirements/%.txt | $(VENV)/.installed
 	@rm -rf $@
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
 	  --implementation cp --python-version 3.11 --abi cp311 --abi abi3 --abi none \
-	  $(foreach tag,manylinux_2_28 manylinux_2_17 manylinux2014,--platform $(tag)_$(ARCHITECTURE)) --requirement $< --dest $@.new
+	  $(foreach tag,$(GLIBC),--platform $(tag)_$(ARCHITECTURE)) --requirement $< --dest $@.new
 	@mv $@.new $@ && touch $@
 
 dist/vendor: rust/Cargo.lock
@@ -269,6 +287,11 @@ WHEEL ?=
 .PHONY: images
 images: $(if $(WHEEL),dist/ours/.built,dist/vendor) dist/wheels/images dist/wheels/sampler dist/wheels/pipeline ## container images; ENGINE= BASE_IMAGE= RUST_IMAGE=
 	@ENGINE='$(ENGINE)' BASE_IMAGE='$(BASE_IMAGE)' RUST_IMAGE='$(RUST_IMAGE)' WHEEL=$(if $(WHEEL),"$$(ls dist/ours/*.whl)") images/build.sh
+
+# Its wheels are 3 GB, most of it CUDA's libraries: neither built in CI nor with the other images.
+.PHONY: images-train
+images-train: $(if $(WHEEL),dist/ours/.built,dist/vendor) dist/wheels/images dist/wheels/trainer ## the image that trains, 7 GB; ENGINE= BASE_IMAGE= RUST_IMAGE=
+	@ENGINE='$(ENGINE)' BASE_IMAGE='$(BASE_IMAGE)' RUST_IMAGE='$(RUST_IMAGE)' TARGETS=trainer WHEEL=$(if $(WHEEL),"$$(ls dist/ours/*.whl)") images/build.sh
 
 # Podman alone plays a pod without a cluster; its images are not those of a docker engine on the same machine.
 .PHONY: images-test

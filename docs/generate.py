@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import re
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -18,9 +19,12 @@ from components.clean.config import source_options
 from components.fetch.planned import describe
 from components.sample.preview.config import InspectConfig
 from components.tokenize import templates
+from components.train.settings import TrainSettings
 from pairmill.engine.options import default_of
+from pairmill.formats.settings_file import describe as kind_of
+from pairmill.formats.settings_file import helps, to_json
 from pairmill.interface.cli import type_name
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY
 from sources.datasets import SOURCES
 
 TOP = Path(__file__).parent.parent
@@ -41,10 +45,35 @@ def options_table(config: type[Any]) -> str:
     return "\n".join(lines)
 
 
+def settings_tables(settings: Any) -> str:
+    """Sections of a file of settings, each a Markdown table."""
+    parts, said = [], helps(type(settings))
+    for item in dataclasses.fields(settings):
+        section = getattr(settings, item.name)
+        if not dataclasses.is_dataclass(section):
+            parts.append(f"**`{item.name}`**, default `{section}`: {said[item.name]}\n")
+            continue
+        hints, texts = get_type_hints(type(section)), helps(type(section))
+        lines = [
+            f"**`{item.name}`**: {said[item.name]}\n",
+            "| setting | type | default | meaning |",
+            "|---|---|---|---|",
+        ]
+        for one in dataclasses.fields(section):
+            value = getattr(section, one.name)
+            inner = dataclasses.is_dataclass(value)
+            default = "" if inner else f"`{json.dumps(to_json(value), ensure_ascii=False)}`"
+            kind = "settings" if inner else kind_of(hints[one.name])
+            cells = [f"`{one.name}`", kind, default, texts[one.name].rstrip(".")]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts).rstrip()
+
+
 def index_table() -> str:
     """Stages as a Markdown table."""
     lines = ["| stage | what it does |", "|---|---|"]
-    for name, stage in STAGES.items():
+    for name, stage in EVERY.items():
         summary = (stage.config.__doc__ or "").strip().splitlines()[0]
         lines.append(f"| [`{name}`]({name}/README.md) | {summary} |")
     return "\n".join(lines)
@@ -88,9 +117,10 @@ def put(path: Path, name: str, text: str) -> None:
 def main() -> None:
     """Write all tables and the picture."""
     put(TOP / "components" / "README.md", "index", index_table())
-    for name, stage in STAGES.items():
+    for name, stage in EVERY.items():
         put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
+    put(TOP / "docs" / "training.md", "settings", settings_tables(TrainSettings()))
     put(TOP / "components" / "tokenize" / "README.md", "templates", templates.table())
     put(TOP / "sources" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())

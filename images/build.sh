@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Builds both images with docker or podman, whichever engine answers; called by `make images`, which has filled dist/.
+# Builds images with docker or podman, whichever engine answers; called by `make images`, which has filled dist/.
+#   TARGETS= are those of the Dockerfile; without it `sampler pipeline`.
 #   ENGINE= BASE_IMAGE= RUST_IMAGE= SOURCE= override what is found or pinned. WHEEL= is a wheel of this tree to take in
-#   place of building one; pip refuses it if this machine's C library is newer than the base's.
+#   place of building one; pip refuses it if this machine's C library is newer than the base's. `trainer` then needs
+#   RUST_IMAGE= nevertheless, for its C compiler.
 # A BASE_IMAGE below localhost/ that does not exist is made from Debian's packages, and so is an image of this machine's
 # Rust toolchain: a machine that reaches no container registry needs nothing else.
 set -euo pipefail
@@ -43,7 +45,7 @@ mkdir -p dist/vendor dist/wheels/ours
 if [ -z "${WHEEL:-}" ]; then
   rm -f dist/wheels/ours/*
 else
-  RUST_IMAGE=$BASE_IMAGE
+  RUST_IMAGE=${RUST_IMAGE:-$BASE_IMAGE}
   # The same file is left as it is, and with it the layers that were made of it.
   cmp -s "$WHEEL" "dist/wheels/ours/${WHEEL##*/}" || { rm -f dist/wheels/ours/*; cp "$WHEEL" dist/wheels/ours/; }
 fi
@@ -78,7 +80,7 @@ for label in base.name="${BASE_IMAGE%%@*}" base.digest="$digest" version="$versi
   labels+=(--label "org.opencontainers.image.$label")
 done
 
-for target in sampler pipeline; do
+for target in ${TARGETS:-sampler pipeline}; do
   image=localhost/pairmill-$target:$version
   # Without a network: whatever would not come out of the locked folders fails here.
   "$ENGINE" build --network=none --file images/Dockerfile --target "$target" --tag "$image" \

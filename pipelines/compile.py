@@ -1,7 +1,8 @@
 """Compiles the pipeline: ``python -m pipelines.compile [image=<name>@sha256:…] [output=<file>]``.
 
 Without options it makes everything below ``pipelines/compiled``, which CI diffs: the pipeline of one pod a stage, the
-one whose stages are shared out over pods, and every component by itself for those who compose their own.
+one whose stages are shared out over pods, the one that ends in a training, and every component by itself for those who
+compose their own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines.placement import Placement
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY
 
 COMPILED = "pipelines/compiled"
 
@@ -35,18 +36,22 @@ class ImageConfig(Placement):
     """What is compiled into a pipeline: its image, and what the cluster gives its tasks."""
 
     image: str = option("", help="image of every stage, by digest; empty = a placeholder that cannot be pulled")
+    train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
+    trainer_image: str = option("", help="image of that task, by digest; empty = a placeholder that cannot be pulled")
     allow_tag: bool = option(False, help="accept an image without digest, for a cluster that has no registry")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.image and "@sha256:" not in self.image and not self.allow_tag:
-            raise UsageError(
-                "is not named by digest",
-                where="image",
-                got=self.image,
-                expected="name@sha256:…",
-                hint="a tag can move to a program that was not tested; allow_tag=true accepts it",
-            )
+        for name in ("image", "trainer_image"):
+            given = getattr(self, name)
+            if given and "@sha256:" not in given and not self.allow_tag:
+                raise UsageError(
+                    "is not named by digest",
+                    where=name,
+                    got=given,
+                    expected="name@sha256:…",
+                    hint="a tag can move to a program that was not tested; allow_tag=true accepts it",
+                )
 
     def placement(self) -> Placement:
         """The part that says what the cluster gives."""
@@ -67,13 +72,13 @@ class CompileConfig(ImageConfig):
     )
     namespace: str = option("", help="with form=manifests, the namespace of both objects; empty = kubectl's")
     docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
-    component: str = option("", help=f"a component alone, one of {', '.join(STAGES)}")
+    component: str = option("", help=f"a component alone, one of {', '.join(EVERY)}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.component and self.component not in STAGES:
-            raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(STAGES))
-        if not self.output and (self.fan_out or self.component or self.form != "ir"):
+        if self.component and self.component not in EVERY:
+            raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(EVERY))
+        if not self.output and (self.fan_out or self.train or self.component or self.form != "ir"):
             raise UsageError("is empty", where="output", expected="a file, because one of several forms is requested")
 
 
@@ -88,7 +93,8 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
     """The options that make each file of the repository."""
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining.yaml")
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", fan_out=True)
-    for stage in STAGES:
+    yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-train.yaml", train=True)
+    for stage in EVERY:
         yield dataclasses.replace(config, output=f"{COMPILED}/components/{stage}.yaml", component=stage)
 
 
@@ -97,11 +103,19 @@ def _written(target: Path, config: CompileConfig, without: Collection[str] = ())
     if config.component:
         from pairmill.interface import kfp
 
-        made = kfp.component(STAGES[config.component], config.image)
+        stage = EVERY[config.component]
+        made = kfp.component(stage, config.trainer_image if stage.image == "trainer" else config.image)
     else:
         from pipelines.pretraining import build
 
-        made = build(config.placement(), image=config.image, fan_out=config.fan_out, docs=config.docs, without=without)
+        made = build(
+            config.placement(),
+            image=config.image,
+            fan_out=config.fan_out,
+            docs=config.docs,
+            without=without,
+            trainer_image=config.trainer_image if config.train else None,
+        )
     content = _compiled(made)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(content if config.form == "ir" else _manifests(made, content, config))

@@ -57,7 +57,7 @@ def run(config: LineConfig) -> str:
 
 def report(root: str, sample: Manifest) -> Report:
     """The page of a sample."""
-    return page.report_of(steps.find(root, sample))
+    return page.report_of(steps.find(root, sample), steps.runs(root, sample))
 
 
 def _named(root: str, fingerprint: str) -> Manifest:

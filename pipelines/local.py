@@ -1,5 +1,7 @@
 """Runs the pipeline on this machine, without a cluster: ``python -m pipelines.local raw=… root=… [option=value …]``.
 
+With ``train_config=`` it ends in a training, if torch is there.
+
 The definition is the one that a cluster runs: kfp's local orchestrator resolves it, and each stage's own command runs
 as a process. kfp's runners do not fit: SubprocessRunner refuses container components, and DockerRunner needs an engine
 and reports success for containers that failed. So the two refusals of the subprocess handler are switched off. This
@@ -15,6 +17,7 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import json
 import subprocess
@@ -30,7 +33,7 @@ from typing import Any
 from components.sample.config import held_out_path
 from components.sample.node.config import FINGERPRINT
 from pairmill import log
-from pairmill.errors import PairmillError
+from pairmill.errors import PairmillError, UsageError
 from pairmill.interface import cli, launcher
 from pipelines import line, parameters
 
@@ -123,7 +126,7 @@ def _native_tasks(runs: list[TaskRun]) -> Iterator[None]:
                 log.logger().error("task %s did not write %s", record.stage, ", ".join(missing) or "executor output")
                 return status.Status.FAILURE
             record.output = json.loads(task.output_file.read_text())
-            record.held_out = bool(task.parameters.get("held_out"))
+            record.held_out = record.stage == "sample" and bool(task.parameters.get("held_out"))
             return status.Status.SUCCESS
 
     subprocess_task_handler.SubprocessTaskHandler = NativeTaskHandler
@@ -147,7 +150,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         start = time.monotonic()
-        arguments = dataclasses.asdict(cli.build(parameters.Parameters, cli.split(given)))
+        options = cli.split(given)
+        train = bool(options.get("train_config"))
+        if train and importlib.util.find_spec("torch") is None:
+            raise UsageError(
+                "cannot train here",
+                where="train_config",
+                got="no torch in this environment",
+                hint="pip install 'pairmill[train]', or leave train_config= out and train where torch is: "
+                "python -m components.train sampled=<output_path>",
+            )
+        arguments = dataclasses.asdict(cli.build(parameters.of(False, train), options))
         arguments |= parameters.placed(arguments)
         parameters.stage_configs(arguments)
         without = parameters.idle(arguments, here=True)
@@ -156,12 +169,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         # No fan-out: processes share the work here, and kfp's local loops replace the outputs of tasks before them.
         # It is built for this run alone, so a stage that has nothing to do is left out.
-        pipeline = build(Placement(retries=0), without=without)
+        pipeline = build(
+            Placement(retries=0, gpus=0),
+            without=without,
+            trainer_image="" if train else None,
+            samples_path=arguments["output_path"],
+        )
         with tempfile.TemporaryDirectory(prefix="pairmill-") as artifacts:
             runs = run(pipeline, arguments, Path(artifacts))
         _show(runs, arguments, time.monotonic() - start, _line(runs, arguments["root"]))
 
-    return cli.program("pipelines.local", "local", parameters.Parameters, given, work)
+    return cli.program("pipelines.local", "local", parameters.TrainingParameters, given, work)
 
 
 def _line(runs: list[TaskRun], root: str) -> str:
@@ -173,15 +191,17 @@ def _line(runs: list[TaskRun], root: str) -> str:
 
 def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float, page: str) -> None:
     lines = []
-    reused = True
+    reused, trained = True, None
     for task in runs:
         made = task.artifact(launcher.MANIFEST)["metadata"]
         state = "reused" if made["reused"] == "true" else "made"
         reused = reused and state == "reused"
         name = f"{task.stage}, held out" if task.held_out else task.stage
         lines.append(f"  {name:16} {state:7} {task.seconds:6.1f} s  {made['data']}")
-        if not task.held_out:
+        if task.stage == "sample" and not task.held_out:
             final = made
+        elif task.stage == "train":
+            trained = made
     lines += ["", f"  {'every stage was reused' if reused else 'done'} in {seconds:.1f} s"]
     places = {"arrays": (arguments["output_path"], final)}
     for task in runs:
@@ -191,6 +211,8 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float, pag
         for what, (place, made) in places.items():
             lines.append(f"  {what}: {place.replace(FINGERPRINT, made['fingerprint'])}")
     lines += [f"  report: {final['data']}/report.html", f"  the line: {page}"]
+    if trained:
+        lines += [f"  trained: {trained['data']}", f"  report of the training: {trained['data']}/report.html"]
     sys.stdout.write("\n".join(lines) + "\n")
 
 

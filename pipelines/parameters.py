@@ -17,13 +17,14 @@ from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
 from components.select.config import SelectConfig
 from components.tokenize.config import TokenizeConfig
+from components.train.config import TrainConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
 from pairmill.address import is_address
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY, LAST, STAGES
 
 
 def _of(config: type[Any], name: str) -> Any:
@@ -75,13 +76,35 @@ class SharedParameters(Parameters):
     )
 
 
-def of(fan_out: bool) -> type[Parameters]:
-    """The parameters of the pipeline, or of the one whose stages are shared out over pods."""
+@dataclass(kw_only=True)
+class Training:
+    """Parameters of the last stage, in a pipeline that trains. Of the others it takes ``root`` alone."""
+
+    train_config: str = _of(TrainConfig, "train_config")
+    set: str = _of(TrainConfig, "set")
+
+
+@dataclass(kw_only=True)
+class TrainingParameters(Training, Parameters):
+    """Every stage, from raw files to a trained net."""
+
+
+@dataclass(kw_only=True)
+class SharedTrainingParameters(Training, SharedParameters):
+    """Every stage, from raw files to a trained net."""
+
+
+def of(fan_out: bool, train: bool = False) -> type[Parameters]:
+    """The parameters of the pipeline; of the one whose stages are shared out over pods; of those that train."""
+    if train:
+        return SharedTrainingParameters if fan_out else TrainingParameters
     return SharedParameters if fan_out else Parameters
 
 
 def _options(stage: str) -> list[str]:
     """The parameters that are options of a stage and not the result of another one."""
+    if stage in LAST:
+        return ["root", *(item.name for item in dataclasses.fields(Training))]
     options = {item.name for item in dataclasses.fields(STAGES[stage].config)} - set(STAGES[stage].reads)
     return [item.name for item in dataclasses.fields(Parameters) if item.name in options]
 
@@ -98,9 +121,9 @@ def entries(stage: str) -> list[str]:
 
 PLACES = (
     *("root", "raw", "output_path", "prefix_config_path"),
-    *("curate_config", "index", "select_config", "mix_config", "compare"),
+    *("curate_config", "index", "select_config", "mix_config", "compare", "train_config"),
 )
-_DEFAULTS = {item.name: item.default for item in dataclasses.fields(Parameters) if item.name in PLACES}
+_DEFAULTS = {item.name: item.default for item in dataclasses.fields(TrainingParameters) if item.name in PLACES}
 
 
 def placed(given: Mapping[str, Any]) -> dict[str, str]:
@@ -112,7 +135,7 @@ def placed(given: Mapping[str, Any]) -> dict[str, str]:
     found = {}
     for name in PLACES:
         # A default file may be absent. As an absolute path it would look like one that was given, which may not.
-        if given[name] and given[name] != _DEFAULTS[name]:
+        if given.get(name) and given[name] != _DEFAULTS[name]:
             found[name] = storage.normalise(given[name], name)
     for name in KINDS:
         items = cli.split_list(given[name]) if name == "rows" else [given[name]]
@@ -153,13 +176,13 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: a stage would refuse one of them, or no storage serves a place.
     """
     for name in PLACES:
-        if given[name] or name == "root":
+        if given.get(name) or name == "root":
             try:
                 storage.normalise(given[name], name)
             except UsageError as error:
                 raise UsageError(error.what, where=name, got=given[name], expected=error.expected) from error
     made = {}
-    for name, stage in STAGES.items():
+    for name, stage in (EVERY if "train_config" in given else STAGES).items():
         # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(set(stage.reads) - _NOT_ALWAYS, f"{given['root']}/{name}")
         options = {item: given[item] for item in _options(name)}

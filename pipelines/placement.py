@@ -8,10 +8,13 @@ from typing import Any
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY, LAST
 
 SCRATCH = "/scratch"
 """Folder for temporary files: the one volume of a pod that has a limit. Everything else is the node's own disk."""
+
+MEMORY = "/dev/shm"  # noqa: S108 - the place of arrays
+"""Of a task that trains, a volume in memory: arrays are in it, and what processes of one training share."""
 
 SECRETS = "/var/run/secrets/pairmill"
 
@@ -26,24 +29,25 @@ _VARIABLES = (
     "GOOGLE_CLOUD_PROJECT",
     "STORAGE_EMULATOR_HOST",
 )
-# The stages that ask the Hub (curate for benchmarks). Its token is in a secret of its own, as a mounted secret shows
-# all of its keys.
-_OF_THE_HUB = ("fetch", "curate")
-_HUB_VARIABLE = "HF_TOKEN"
+# The stages that ask the Hub (curate for benchmarks) or tell Weights & Biases, and the variable that lets them in.
+# These tokens are in a secret of their own, as a mounted secret shows all of its keys.
+_OF_THE_HUB = {"fetch": "HF_TOKEN", "curate": "HF_TOKEN", "train": "WANDB_API_KEY"}
 # Kubeflow's own store, for minio://. Not as AWS_*, which would take precedence over a pod's own identity.
 _KUBEFLOWS = "mlpipeline-minio-artifact"
 _KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
 _SIZED = ("cpu", "memory", "scratch")
+_SIZES_OF_TRAINING = {"cpu": "8", "memory": "64Gi", "shm": "32Gi"}
 _CORES = re.compile("[1-9][0-9]*m?")
 _BYTES = re.compile("[1-9][0-9]*[KMGTP]i?")
 _EFFECTS = "NoSchedule|PreferNoSchedule|NoExecute"
 _FORMS = {
     "resources": (
-        re.compile(r"(\w+)\.(cpu|memory|scratch)=(.*)"),
+        re.compile(r"(\w+)\.(cpu|memory|scratch|shm)=(.*)"),
         "resource of a stage",
-        "<stage>.<cpu|memory|scratch>=<quantity>",
+        "<stage>.<cpu|memory|scratch>=<quantity>, or train.shm=<quantity>",
     ),
     "node_selector": (re.compile("([^=]+)=(.*)"), "node label", "key=value"),
+    "gpu_nodes": (re.compile("([^=]+)=(.*)"), "node label", "key=value"),
     "tolerations": (re.compile(f"([^=:]+)(?:=([^:]*))?:({_EFFECTS})"), "toleration", f"key=value:<{_EFFECTS}>"),
 }
 """Of list options: the form of an item, what it is, and how it is written."""
@@ -72,28 +76,33 @@ class Placement:
     tolerations: list[str] = option(
         [], help="taints of nodes to run on nevertheless, as key=value:NoSchedule or key:NoSchedule"
     )
+    gpus: int = option(1, help="GPUs of a training's pod, with a process for each; 0 = it trains on its cores")
+    gpu: str = option("nvidia.com/gpu", help="what the cluster calls them; a taint of that name is tolerated")
+    gpu_nodes: list[str] = option([], help="labels of the nodes to train on, in place of node_selector, as key=value")
     secret: str = option("pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_* or key files; need not exist")
     hub_secret: str = option(
-        "pairmill-hub", help="Kubernetes secret with HF_TOKEN, which fetch and curate are given; need not exist"
+        "pairmill-hub",
+        help="Kubernetes secret with HF_TOKEN for fetch and curate, WANDB_API_KEY for train; need not exist",
     )
 
     def __post_init__(self) -> None:
         for name in _SIZED:
             _quantity(name, getattr(self, name))
-        for name in ("retries", "timeout_hours", "parallelism"):
-            least = 0 if name == "retries" else 1
+        for name in ("retries", "timeout_hours", "parallelism", "gpus"):
+            least = 0 if name in ("retries", "gpus") else 1
             if getattr(self, name) < least:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         self._of_stages()
-        self._items("node_selector")
-        self._items("tolerations")
+        for name in ("node_selector", "tolerations", "gpu_nodes"):
+            self._items(name)
 
     def apply(self, task: Any, stage: str) -> Any:
         """Set these options on a task of the pipeline; return the task."""
         from kfp import kubernetes
 
-        sizes = self._of_stages().get(stage, {})
-        cpu, memory, scratch = (sizes.get(name, getattr(self, name)) for name in _SIZED)
+        usual = {name: getattr(self, name) for name in _SIZED}
+        sizes = usual | (_SIZES_OF_TRAINING if stage in LAST else {}) | self._of_stages().get(stage, {})
+        cpu, memory, scratch = (sizes[name] for name in _SIZED)
         seconds = self.timeout_hours * 3600
         # Kubeflow's cache never looks whether the data at a URI changed or is still there. Every stage does, and ends
         # in about a second if its result exists: docs/decisions/0003-kubeflow-cache-off.md
@@ -113,8 +122,11 @@ class Placement:
             kubernetes.use_secret_as_env(task, self.secret, {name: name for name in _VARIABLES}, optional=True)
             kubernetes.use_secret_as_volume(task, self.secret, SECRETS, optional=True)
         if self.hub_secret and stage in _OF_THE_HUB:
-            kubernetes.use_secret_as_env(task, self.hub_secret, {_HUB_VARIABLE: _HUB_VARIABLE}, optional=True)
-        for key, value in self._items("node_selector"):
+            name = _OF_THE_HUB[stage]
+            kubernetes.use_secret_as_env(task, self.hub_secret, {name: name}, optional=True)
+        if stage in LAST:
+            self._train(task, sizes["shm"])
+        for key, value in self._items("gpu_nodes" if stage in LAST and self.gpu_nodes else "node_selector"):
             kubernetes.add_node_selector(task, key, value)
         for key, value, effect in self._items("tolerations"):
             kubernetes.add_toleration(
@@ -122,11 +134,23 @@ class Placement:
             )
         return task
 
+    def _train(self, task: Any, shm: str) -> None:
+        """What a task needs in order to train."""
+        from kfp import kubernetes
+
+        # What is in it counts as memory of the pod. Without it, a pod's /dev/shm has 64 MiB.
+        kubernetes.empty_dir_mount(task, volume_name="shm", mount_path=MEMORY, medium="Memory", size_limit=shm)
+        if self.gpus:
+            task.set_accelerator_type(self.gpu).set_accelerator_limit(self.gpus)
+            kubernetes.add_toleration(task, key=self.gpu, operator="Exists", effect="NoSchedule")
+
     def _of_stages(self) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
         for stage, name, value in self._items("resources"):
-            if stage not in STAGES:
-                raise UsageError("unknown stage", where="resources", got=stage, expected=", ".join(STAGES))
+            if stage not in EVERY:
+                raise UsageError("unknown stage", where="resources", got=stage, expected=", ".join(EVERY))
+            if name == "shm" and stage not in LAST:
+                raise UsageError("only what trains has one", where=f"{stage}.shm", got=value, expected="train.shm=…")
             _quantity(f"{stage}.{name}", value)
             found.setdefault(stage, {})[name] = value
         return found

@@ -16,7 +16,7 @@ from pairmill.engine.options import default_of
 from pairmill.interface import kfp, launcher
 from pipelines import parameters
 from pipelines.placement import Placement
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY, LAST, STAGES
 
 NAME = "pairmill-pretraining"
 _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
@@ -32,6 +32,7 @@ _GROUPS = {
     "Tokenizer": ("tokenizer", "template", "vocab_size", "windows"),
     "Mixture": ("mix_config", "compare"),
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
+    "Training": ("train_config", "set"),
 }
 _GIVEN = {
     "raw": "output",
@@ -40,11 +41,20 @@ _GIVEN = {
     "tokenized_path": "given_tokenized",
 }
 """By an option that reads a result: the output of fetch that takes its place."""
+_PURPOSE_OF_TRAINING = "Raw instruction data to a trained net."
 _PAGES = {"Operating it": "docs/operations.md", "Sources": "docs/sources.md", "What it writes": "docs/format.md"}
+_PAGE_OF_TRAINING = {"Training": "docs/training.md"}
 
 
 def build(
-    placement: Placement, *, image: str = "", fan_out: bool = False, docs: str = "", without: Collection[str] = ()
+    placement: Placement,
+    *,
+    image: str = "",
+    fan_out: bool = False,
+    docs: str = "",
+    without: Collection[str] = (),
+    trainer_image: str | None = None,
+    samples_path: str = "",
 ) -> Any:
     """The pipeline as kfp knows it.
 
@@ -57,8 +67,13 @@ def build(
         without: stages to leave out, because every run of this pipeline is given their result (``rows=``,
             ``tokenizer=``, ``tokenized=``) or has them switched off. A pipeline for any run has them all: they pass on
             what is given.
+        trainer_image: of a last task that trains on the sample; empty = a placeholder, None = there is no such task. It
+            is a pipeline of its own too: for one that does not train, a skipped branch would cost a pod, and its form
+            two parameters that do nothing.
+        samples_path: where that task makes its arrays, or finds them; empty = in memory of its own.
     """
-    given = parameters.of(fan_out)
+    train = trainer_image is not None
+    given = parameters.of(fan_out, train)
     hints = get_type_hints(given)
     signature = inspect.Signature(
         [
@@ -73,7 +88,8 @@ def build(
     )
 
     def line(*values: Any) -> None:
-        _line(placement, image, SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments}), without)
+        values_of = SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments})
+        _line(placement, image, values_of, without, trainer_image, samples_path)
 
     # kfp reads both.
     line.__signature__ = signature  # type: ignore[attr-defined]
@@ -81,6 +97,8 @@ def build(
     name, title = NAME, "Pretraining data"
     if fan_out:
         name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
+    if train:
+        name, title = f"{name}-train", f"{title}, and a training"
     with _short_stacks():
         return dsl.pipeline(line, name=name, display_name=title, description=_description(given, docs))
 
@@ -107,17 +125,28 @@ def _description(given: type[Any], docs: str) -> str:
     """What the interface shows beside the graph, in Markdown: the parameters by groups, and where to read on."""
     # In Markdown <root> would be a tag.
     texts = {item.name: item.metadata["help"].replace("<", "&lt;") for item in dataclasses.fields(given)}
-    lines = [_PURPOSE]
+    lines = [_PURPOSE_OF_TRAINING if issubclass(given, parameters.Training) else _PURPOSE]
     for group, names in _GROUPS.items():
-        lines.append(f"\n**{group}**\n")
-        lines += [f"- `{name}`: {texts[name]}" for name in names if name in texts]
-    pages = [f"[{title}]({docs.rstrip('/')}/{page})" if docs else f"{title}: {page}" for title, page in _PAGES.items()]
+        if shown := [f"- `{name}`: {texts[name]}" for name in names if name in texts]:
+            lines += [f"\n**{group}**\n", *shown]
+    named = _PAGES | (_PAGE_OF_TRAINING if issubclass(given, parameters.Training) else {})
+    pages = [f"[{title}]({docs.rstrip('/')}/{page})" if docs else f"{title}: {page}" for title, page in named.items()]
     return "\n".join([*lines, "", ", ".join(pages)])
 
 
-def _line(placement: Placement, image: str, given: Any, without: Collection[str]) -> None:
+def _line(
+    placement: Placement,
+    image: str,
+    given: Any,
+    without: Collection[str],
+    trainer_image: str | None,
+    samples_path: str,
+) -> None:
     """Every stage; ``given`` has the parameters."""
     components = {name: kfp.component(stage, image) for name, stage in STAGES.items()}
+    if trainer_image is not None:
+        components |= {name: kfp.component(stage, trainer_image) for name, stage in LAST.items()}
+    training = {"samples_path": samples_path} if samples_path else {}
     # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
     alone = isinstance(given.workers, int)
 
@@ -128,10 +157,10 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
         folders |= {name: task.outputs[_GIVEN[name]] for name, task in made.items() if task is fetched}
         # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record.
         # No task gets one twice.
-        sharing, inside = "share" in inputs, bool({"share", "held_out"} & inputs.keys())
+        sharing, inside = "share" in inputs, bool({"share", "held_out"} & inputs.keys()) or stage in LAST
         makers = {} if inside else {task: name for name, task in reversed(made.items())}
         manifests = {launcher.lineage(name): task.outputs["manifest"] for task, name in makers.items()}
-        if STAGES[stage].passes_on and not inside and fetched not in makers:
+        if EVERY[stage].passes_on and not inside and fetched not in makers:
             manifests[launcher.GIVEN] = fetched.outputs["manifest"]
         inputs |= {name: fetched.outputs[f"given_{name}"] for name in parameters.entries(stage)}
         taken = {name: getattr(given, name) for name in parameters.taken(stage)}
@@ -163,9 +192,15 @@ def _line(placement: Placement, image: str, given: Any, without: Collection[str]
     trained = shared("train_tokenizer", rows=selected)
     tokenized = shared("tokenize", rows=selected, tokenizer=trained)
     planned = {} if "mix" in without else {"mixture": placed("mix", {"tokenized_path": tokenized, "rows": selected})}
-    placed("sample", {"tokenized_path": tokenized, **planned})
+    sampled = placed("sample", {"tokenized_path": tokenized, **planned})
     with dsl.If(given.holdout != ""):
-        placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
+        held_out = placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
+        if trainer_image is not None:
+            placed("train", {"sampled": sampled, "held_out": held_out}, **training)
+    if trainer_image is not None:
+        # A task outside cannot wait for one that may be skipped, so each branch has its own.
+        with dsl.Else():
+            placed("train", {"sampled": sampled}, **training)
 
 
 pretraining = build(Placement())

@@ -1,5 +1,7 @@
 """The stages, in the order in which data passes through them: one entry each, and no other list of them.
 
+A line is :data:`STAGES`; what may follow, in another image, is :data:`LAST`.
+
 The compiler, the pipeline's parameters, the documents and the tests take them from here.
 """
 
@@ -12,6 +14,7 @@ from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
 from components.select.config import SelectConfig
 from components.tokenize.config import TokenizeConfig
+from components.train.config import TrainConfig
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.interface.launcher import Component
 
@@ -48,4 +51,15 @@ STAGES = {
         Component("sample", SampleConfig, reads=("tokenized_path", "mixture"), required=_SAID),
     )
 }
-"""By name."""
+"""The line, by name: the stages of the image ``pipeline``, which every run has."""
+
+LAST = {
+    stage.name: stage
+    for stage in (
+        # On a cluster a task has plans, not arrays: what trains makes these in its own pod.
+        Component("train", TrainConfig, reads=("sampled", "held_out"), required=("sampled",), image="trainer"),
+    )
+}
+"""By name, what only some pipelines end in: stages of the image ``trainer``."""
+
+EVERY = {**STAGES, **LAST}

@@ -23,9 +23,14 @@ mixture_…               of sample with a mixture: sources and phases; largest_
                         shares out_of_tolerance, those of epochs and phases included; tasks over_cap
 tokens_per_byte         tokens of texts per byte of text; of train_tokenizer, of the text that it is trained on
 bytes                   of the files that were made; of fetch, of the raw files; of sample, on a node
+loss, accuracy          of train, means over the last 5% of its steps; also exact_accuracy, perplexity
+heldout_loss            of held-out rows with the weights at the end; heldout_ema_loss, with averaged weights;
+                        heldout_perplexity, heldout_ema_perplexity
+steps, parameters       of train; tokens, labels and flops are those of all its steps
+tokens_per_s, mfu       of train, measured without evaluation and checkpoints; mfu where the device's peak is known
 ======================  ================================================================================
 
-Time is not among them: a result that is used again shows what it showed when it was made.
+Other times are not among them: a result that is used again shows what it showed when it was made.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ T = TypeVar("T")
 _MAX_BYTES = 1 << 20
 _COMMENT_COLUMN = 44
 _WIDTH = 120
+_TEXT = "tag:yaml.org,2002:str"
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+")
 _NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -90,12 +91,55 @@ class SettingsFile:
             raise UsageError("the file is too large", where=uri, got=f"{size} bytes", expected=f"at most {_MAX_BYTES}")
         return cls(uri, store.read(uri))
 
+    def override(self, overrides: Sequence[str], option: str) -> None:
+        """Put values over those of the file, the last one of a key over those before it.
+
+        Args:
+            overrides: such as ``optimizer.lr=0.001``; what is after the first = is YAML, and 1e-3 is a number.
+            option: the one that they came by, for messages.
+
+        Raises:
+            UsageError: one is not ``key=value`` or not YAML, or goes into a value that is not a mapping.
+        """
+        import yaml
+
+        for text in _rejoined(overrides):
+            name, equals, value = text.partition("=")
+            where = f"{option}={text}"
+            keys = name.strip().split(".")
+            if not equals or not all(keys):
+                expected = "key=value, such as optimizer.lr=0.001"
+                raise UsageError("not an override", where=option, got=repr(text), expected=expected)
+            try:
+                loader = yaml.SafeLoader(value)
+                loader.name = where
+                node = loader.get_single_node()
+            except yaml.YAMLError as error:
+                raise UsageError("not valid YAML", where=where, got=getattr(error, "problem", None) or "") from error
+            mark = yaml.Mark(where, 0, 0, 0, None, 0)
+            if node is None:
+                node = yaml.ScalarNode("tag:yaml.org,2002:null", "", mark, mark)
+            for key in reversed(keys):
+                node = yaml.MappingNode(
+                    "tag:yaml.org,2002:map", [(yaml.ScalarNode(_TEXT, key, mark, mark), node)], mark, mark
+                )
+            if self.top is None:
+                self.top = Part(self, node, ())
+            else:
+                _merge(self.top, node)
+            Part(self, node, ()).entries()
+
     def read(self, kind: type[T], leave: Collection[str] = ()) -> T:
         """The file as this dataclass; keys in ``leave`` are allowed and not read. An empty file has the defaults."""
         if self.top is None:
             return kind()
         found: T = self.top.onto(kind, leave=leave)
         return found
+
+    def _place(self, node: Any, named: str) -> str:
+        mark = node.start_mark
+        # The mark of an override has the name of it; that of the file the one that YAML gives bytes.
+        return mark.name if "=" in mark.name else f"{self.uri} line {mark.line + 1}{named}"
 
     def items(self, key: str) -> list[Part]:
         """The parts of a list at the top; none if the key is absent."""
@@ -113,9 +157,9 @@ class Part:
 
     @property
     def where(self) -> str:
-        """File, line and key, for messages."""
+        """File, line and key, for messages; of an override what was written."""
         named = f", {'.'.join(self.path)}" if self.path else ""
-        return f"{self.file.uri} line {self.node.start_mark.line + 1}{named}"
+        return self.file._place(self.node, named)
 
     def is_null(self) -> bool:
         """Whether nothing is written after the key."""
@@ -126,6 +170,13 @@ class Part:
         import yaml
 
         return isinstance(self.node, yaml.ScalarNode)
+
+    def _within(self, keys: Sequence[str]) -> str:
+        """Where a value below is, or would be."""
+        entries = self.entries() if keys and not self.is_scalar() else {}
+        if keys and keys[0] in entries:
+            return entries[keys[0]]._within(keys[1:])
+        return ".".join([self.where, *keys])
 
     def entries(self) -> dict[str, Part]:
         """The values of a mapping by key. Raises UsageError if it is none, or a key occurs twice."""
@@ -172,13 +223,16 @@ class Part:
             got = "a list" if isinstance(self.node, yaml.SequenceNode) else "a mapping"
         return UsageError(what, where=self.where, got=got, expected=expected, hint=hint)
 
-    def onto(self, base: Any, *, only: Collection[str] | None = None, leave: Collection[str] = ()) -> Any:
+    def onto(
+        self, base: Any, *, only: Collection[str] | None = None, leave: Collection[str] = (), deep: bool = False
+    ) -> Any:
         """A mapping as a dataclass.
 
         Args:
             base: the class, or an object of it whose values stay where the mapping has no key.
             only: the keys that are allowed; None = all of the class.
             leave: further keys that are allowed and not read.
+            deep: values of ``base`` that are dataclasses keep theirs too, and nothing after their key leaves them.
 
         Raises:
             UsageError: an unknown key, a wrong type, a missing key, or what the class refuses.
@@ -193,13 +247,18 @@ class Part:
             if key in leave:
                 continue
             if key not in known:
-                line = f"{self.file.uri} line {part._key_line(self)}"
                 within = f", in {'.'.join(self.path)}" if self.path else ""
+                line = self.file._place(part._key(self), within)
                 hint = did_you_mean(key, known)
                 if key in fields:
                     hint = "this one is the same for all rows: write it at the top"
-                raise UsageError(f"unknown key {key!r}", where=f"{line}{within}", expected=", ".join(known), hint=hint)
-            values[fields[key].name] = part.as_type(hints[fields[key].name])
+                raise UsageError(f"unknown key {key!r}", where=line, expected=", ".join(known), hint=hint)
+            name = fields[key].name
+            below = getattr(base, name, None) if deep else None
+            if dataclasses.is_dataclass(below):
+                values[name] = below if part.is_null() else part.onto(below, deep=True)
+            else:
+                values[name] = part.as_type(hints[name])
         required = [
             key
             for key, item in fields.items()
@@ -212,6 +271,8 @@ class Part:
         except UsageError as error:
             at = entries.get(error.where.split(".", 1)[0].split("[", 1)[0], self)
             where = at.where if at is not self else f"{self.where}, {error.where}" if error.where else self.where
+            if deep and at is not self:
+                where = at._within(error.where.split(".")[1:])
             raise UsageError(
                 error.what, where=where, got=error.got, expected=error.expected, hint=error.hint
             ) from error
@@ -290,11 +351,37 @@ class Part:
             raise self.wrong("not a valid value", expected=describe(kind), hint=hint)
         return float(value) if kind is float else value
 
-    def _key_line(self, above: Part) -> int:
-        for key, value in above.node.value:
-            if value is self.node:
-                return int(key.start_mark.line) + 1
-        return int(self.node.start_mark.line) + 1
+    def _key(self, above: Part) -> Any:
+        return next((key for key, value in above.node.value if value is self.node), self.node)
+
+
+def _rejoined(texts: Sequence[str]) -> list[str]:
+    """The same with what was split at the commas of a list or mapping put together again."""
+    found: list[str] = []
+    for text in texts:
+        before = found[-1] if found else ""
+        if sum(map(before.count, "[{")) > sum(map(before.count, "]}")):
+            found[-1] += f",{text}"
+        else:
+            found.append(text)
+    return found
+
+
+def _merge(below: Part, node: Any) -> None:
+    """Put a mapping over another one, in place."""
+    entries = below.entries()
+    for key, value in node.value:
+        old = entries.get(key.value)
+        if old is not None and isinstance(value, type(node)) and value.value and not old.is_null():
+            _merge(old, value)
+            continue
+        below.node.value = [(one, two) for one, two in below.node.value if one.value != key.value] + [(key, value)]
+
+
+def _number(value: float) -> str:
+    """A number as YAML 1.1 reads one: it takes 1e-06 as text."""
+    text = repr(value)
+    return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
 def describe(kind: Any) -> str:
@@ -376,7 +463,9 @@ def _flow(value: Any) -> str:
             plain.isalnum() and not value[0].isdigit() and value.lower() not in {"null", "true", "false", "yes", "no"}
         )
         return value if bare else json.dumps(value, ensure_ascii=False)
-    if isinstance(value, int | float):
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, int):
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_flow, value))}]"

@@ -18,9 +18,11 @@ from pairmill.engine.options import default_of
 from pairmill.interface import launcher
 
 # No image is published yet. No registry can answer to this name (RFC 2606), so a forgotten image= fails at once.
-PLACEHOLDER_IMAGE = "registry.invalid/pairmill/pipeline@sha256:" + "0" * 64
+_PLACEHOLDER = "registry.invalid/pairmill/{}@sha256:" + "0" * 64
+PLACEHOLDER_IMAGE = _PLACEHOLDER.format("pipeline")
 
 IMAGE_VARIABLE = "PAIRMILL_IMAGE"
+"""Of the image ``pipeline``; for another one its name follows, as in ``PAIRMILL_IMAGE_TRAINER``."""
 
 _PARAMETERS = {"output": (str, "URI of the finished folder"), "fingerprint": (str, "identity of its content")}
 _ARTIFACTS = {
@@ -37,6 +39,9 @@ def component(stage: launcher.Component, image: str = "") -> Any:
         stage: what Kubeflow is told of the stage.
         image: image of the container; empty = that of the environment, or a placeholder.
     """
+    variable, placeholder = IMAGE_VARIABLE, PLACEHOLDER_IMAGE
+    if stage.image != "pipeline":
+        variable, placeholder = f"{IMAGE_VARIABLE}_{stage.image.upper()}", _PLACEHOLDER.format(stage.image)
     hints = get_type_hints(stage.config)
     given: dict[str, tuple[Any, Any, str]] = {}
     for item in dataclasses.fields(stage.config):
@@ -57,7 +62,7 @@ def component(stage: launcher.Component, image: str = "") -> Any:
 
     def container(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
-            image=image or os.environ.get(IMAGE_VARIABLE, PLACEHOLDER_IMAGE),
+            image=image or os.environ.get(variable, placeholder),
             command=["python", "-m", f"components.{stage.name}"],
             args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
         )

@@ -44,6 +44,7 @@ class Component:
         passes_on: whether it may be given its result, by a task that found where it is: one more artifact for lineage.
         required: options that a pipeline must give although the command line has a default.
         outputs: output parameters beside ``output`` and ``fingerprint``: type and meaning by name.
+        image: which one has it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Component:
     passes_on: bool = False
     required: tuple[str, ...] = ()
     outputs: Mapping[str, tuple[type, str]] = field(default_factory=lambda: {"rows_out": (int, "rows in the result")})
+    image: str = "pipeline"
 
 
 GIVEN = "given_manifest"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from pairmill.engine.manifest import Ledger
+from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.line.steps import Step, by_source
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import summary
@@ -16,6 +16,7 @@ _PARTS: Final = 4
 """Sources with a colour of their own: a chart has five, and the last is all others'."""
 _OTHERS: Final = "all others"
 _DASH: Final = "–"
+_HELD_OUT: Final = ("heldout_loss", "heldout_ema_loss")
 _MEASURED: Final = "heuristics."
 _DONE: Final = {
     "clean": "cleaned",
@@ -36,8 +37,11 @@ def section_of(steps: Sequence[Step]) -> list[Block]:
     return [Section("The line, from its first rows to this sample", whole.sections, whole.verdict)] if steps[1:] else []
 
 
-def report_of(steps: Sequence[Step]) -> Report:
-    """The page; ``steps`` as :func:`pairmill.line.steps.find` gives them, of which the last is a sample."""
+def report_of(steps: Sequence[Step], runs: Sequence[Manifest] = ()) -> Report:
+    """The page; ``steps`` as :func:`pairmill.line.steps.find` gives them, of which the last is a sample.
+
+    ``runs`` are those of train on it.
+    """
     rows = {_DONE[stage]: counts for stage, counts in _stages(steps, "rows").items()}
     tokens = {_DONE[stage]: counts for stage, counts in _stages(steps, "tokens").items()}
     first, last = next(iter(rows.values()), {}), rows.get("sampled", {})
@@ -60,6 +64,7 @@ def report_of(steps: Sequence[Step]) -> Report:
             _table("Sources", "Source", names, rows, tokens),
             *_planned(steps),
             *_means(steps),
+            *_trained(runs),
             Table(
                 "What each stage dropped, and why",
                 ("Stage", "Reason", "Rows", "Of its rows"),
@@ -220,6 +225,20 @@ def _means(steps: Sequence[Step]) -> Iterable[Block]:
     rest = [line for name, line in lines.items() if name not in first]
     if rest:
         yield Section("Means of what heuristics measured", [Table("Metrics", header, rest, note)])
+
+
+def _trained(runs: Sequence[Manifest]) -> Iterable[Block]:
+    """What was trained on the sample; nothing if nothing was."""
+    if not runs:
+        return
+    header = ("Run", "Net", "Parameters", "Steps", "Tokens", "Loss", "Held-out loss", "Held out, averaged")
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        last, end = run.data["last"], run.data["end"]
+        losses = [one and f"{one:.4f}" for one in (end.get("loss"), *map(last.get, _HELD_OUT))]
+        counts = (run.data["parameters"], last.get("step", 0), last.get("tokens", 0))
+        rows.append((run.fingerprint, run.data["net"], *counts, *(one or _DASH for one in losses)))
+    yield Table("Trained on this sample", header, rows, "Loss: mean over labels at the end, in nats.")
 
 
 def _chosen_by(steps: Sequence[Step]) -> set[str]:

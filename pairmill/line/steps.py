@@ -124,5 +124,13 @@ def find(root: str, sample: Manifest) -> list[Step]:
     return sorted(steps, key=lambda step: (ORDER.index(step.stage), step.manifest.fingerprint))
 
 
+def runs(root: str, sample: Manifest) -> list[Manifest]:
+    """The finished runs of train below a root that trained on a sample."""
+    top = storage.join(root, "train")
+    names = [name for name in storage.store_for(top).folders(top) if manifests.is_fingerprint(name)]
+    read = [manifests.read(storage.join(top, name)) for name in names]
+    return [one for one in read if one is not None and any(ref.fingerprint == sample.fingerprint for ref in one.inputs)]
+
+
 def _is_held_out(manifest: Manifest) -> bool:
     return any(ref.role == "held_out" for ref in manifest.inputs)

@@ -194,7 +194,9 @@ class TextStream:
         return chain([TokenizedDocument(mark, head.ids[mark.offset :])], documents)
 
 
-def open_dataset(dataset: Any, config: str | None, split: str, text_field: str, *, streaming: bool) -> Any:
+def open_dataset(
+    dataset: Any, config: str | None, split: str, text_field: str, *, streaming: bool, revision: str | None = None
+) -> Any:
     """Open a data set by name, or take it as it is. Columns other than the text are dropped, not decoded."""
     string(text_field, "text_field")
     string(split, "split")
@@ -205,7 +207,7 @@ def open_dataset(dataset: Any, config: str | None, split: str, text_field: str, 
             hint = "pip install datasets==5.2.0"
             raise UsageError("needs the datasets library", where=f"dataset={dataset}", hint=hint) from error
         with _foreign(f"dataset={dataset}", "cannot be loaded"):
-            dataset = load_dataset(dataset, config, split=split, streaming=streaming)
+            dataset = load_dataset(dataset, config, split=split, streaming=streaming, revision=revision)
     if _indexable(dataset) and text_field in dataset.column_names:
         return dataset.select_columns([text_field])
     return dataset

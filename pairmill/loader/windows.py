@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -75,6 +76,7 @@ class Windows:
         self.tokenizer = tokenizer
         self._places, self._digests, self._files = list(places), digests, files
         self._held = _native.TokenArrays([numbers(array) for array in arrays])
+        self._chosen: Ints | None = None
         self._lengths = np.array([len(array) for array in arrays], np.int64)
         targets = self._lengths - 1
         self._ends = np.cumsum(-(-targets // self.seq_len))
@@ -91,7 +93,7 @@ class Windows:
         folder: str | Path,
         *,
         seq_len: int,
-        pattern: str = "*.npy",
+        pattern: str | Sequence[str] = "*.npy",
         dtype: DTypeLike | None = None,
         eos_id: int | Literal["recorded"] | None = "recorded",
         name: str | None = None,
@@ -101,9 +103,9 @@ class Windows:
         Args:
             folder: on this machine.
             seq_len: slots of a window.
-            pattern: glob below the folder, of one-dimensional `.npy` files, or `.bin` files of ids without a header.
-                The four index arrays of a task or an epoch are left out: of these five files only `tokens.npy` has
-                tokens.
+            pattern: glob below the folder, or several, of one-dimensional `.npy` files, or `.bin` files of ids without
+                a header. The four index arrays of a task or an epoch are left out: of these five files only
+                `tokens.npy` has tokens.
             dtype: of the ids in `.bin` files, which do not say it: little-endian, as "uint16". A `.npy` file says its
                 own, which must be this one if it is given.
             eos_id: the id that ends a document; if there is one, windows are packed: `doc_ids` is written too, and
@@ -118,11 +120,11 @@ class Windows:
             UsageError: no dtype for raw files, or an invalid argument.
         """
         folder = Path(arguments.path(folder, "folder")).expanduser()
-        string(pattern, "pattern")
+        patterns = [pattern] if isinstance(pattern, str) else instances(pattern, str, "pattern", "a glob or several")
         with os_errors(folder):
             os.scandir(folder).close()  # a glob finds nothing if it may not look
             try:
-                matches = [path for path in folder.glob(pattern) if path.is_file()]
+                matches = {path for one in patterns for path in folder.glob(one) if path.is_file()}
             except (ValueError, NotImplementedError, IndexError) as error:
                 expected = "a pattern below the folder, e.g. *.npy"
                 raise UsageError("not a pattern", where="pattern", got=shown(pattern), expected=expected) from error
@@ -170,7 +172,26 @@ class Windows:
         The first time, files are read if no `_MANIFEST.json` beside them lists their sha256.
         """
         with os_errors(self.name):
-            return content_key("windows", _VERSION, self.seq_len, self.eos_id, list(self._digests()))
+            whole = content_key("windows", _VERSION, self.seq_len, self.eos_id, list(self._digests()))
+        if self._chosen is None:
+            return whole
+        return content_key("some windows", whole, hashlib.sha256(self._chosen.data).hexdigest())
+
+    def only(self, indices: Ints) -> Windows:
+        """These windows alone, int64 [n], numbered from 0 in this order; other data, so another digest.
+
+        Raises:
+            UsageError: none, or no such window.
+        """
+        indices = np.ascontiguousarray(indices, np.int64)
+        if not len(indices) or int(indices.min()) < 0 or int(indices.max()) >= self.windows:
+            expected = f"at least one of 0 to {self.windows - 1}"
+            raise UsageError("no such window", where=self.name, got=shown(indices), expected=expected)
+        found = copy(self)
+        vars(found).pop("digest", None)
+        found._chosen = indices if self._chosen is None else self._chosen[indices]
+        found.windows = len(indices)
+        return found
 
     def check(self) -> None:
         """Raise InputError if a file was truncated since it was mapped."""
@@ -203,6 +224,8 @@ class Windows:
         if outside.any():
             got = str(int(indices[outside][0]))
             raise UsageError("no such window", where=self.name, got=got, expected=f"0 to {self.windows - 1}")
+        if self._chosen is not None:
+            indices = self._chosen[indices]
         files = np.searchsorted(self._ends, indices, side="right")
         first = np.where(files > 0, self._ends[files - 1], 0)
         starts = (indices - first) * self.seq_len

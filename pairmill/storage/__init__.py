@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import shutil
 from urllib.parse import quote
 
 from pairmill.errors import InputError, UsageError
@@ -21,6 +22,7 @@ __all__ = [
     "Entry",
     "LocalStore",
     "Store",
+    "clear",
     "forget",
     "is_top",
     "join",
@@ -77,6 +79,15 @@ def normalise(uri: str, option: str) -> str:
         return "file://" + quote(os.path.abspath(local_path(uri)))
     bucket, key = bucket_and_key(uri)
     return "/".join([f"{scheme(uri)}://{bucket}", *filter(None, [key])])
+
+
+def clear(uri: str) -> None:
+    """Delete all objects below a folder, and on a disk the folder."""
+    store = store_for(uri)
+    for entry in store.list(uri):
+        store.delete(join(uri, *entry.path.split("/")))
+    if scheme(uri) == "file":
+        shutil.rmtree(local_path(uri), ignore_errors=True)
 
 
 def require(uri: str, what: str) -> None:

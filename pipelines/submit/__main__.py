@@ -27,7 +27,7 @@ from pairmill.interface import cli
 from pairmill.log import event
 from pipelines import compile as compiler
 from pipelines.compile import CompileConfig, ImageConfig
-from pipelines.parameters import Parameters, idle, of, stage_configs
+from pipelines.parameters import Parameters, Training, idle, of, stage_configs
 from pipelines.submit import publish
 from pipelines.submit.server import Server, ServerConfig
 from pipelines.submit.watch import WatchConfig, watch
@@ -55,7 +55,7 @@ class _Details:
 
 
 @dataclass(kw_only=True)
-class PipelineConfig(Parameters, ImageConfig, ServerConfig, _Details):
+class PipelineConfig(Training, Parameters, ImageConfig, ServerConfig, _Details):
     """What is uploaded: options of the server, of what is compiled in, and the pipeline's parameters."""
 
     image: str = option(help="image of every stage, by digest")
@@ -74,7 +74,10 @@ class PipelineConfig(Parameters, ImageConfig, ServerConfig, _Details):
         # A pod would refuse these hours later.
         if not 1 <= self.workers <= MAX_SHARES:
             raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MAX_SHARES}")
-        stage_configs(dataclasses.asdict(self))
+        if self.train and not self.trainer_image:
+            expected = "name@sha256:… of the image that trains"
+            raise UsageError("required with train=true", where="trainer_image", expected=expected)
+        stage_configs(self.parameters())
         places = [(name, getattr(self, name)) for name in ("root", "raw", "tokenizer", "tokenized")]
         for name, place in [*places, *(("rows", item) for item in cli.split_list(self.rows))]:
             if place and "://" not in place and not place.startswith("/"):
@@ -83,7 +86,7 @@ class PipelineConfig(Parameters, ImageConfig, ServerConfig, _Details):
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the pipeline that is run."""
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(of(self.workers > 1))}
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(of(self.workers > 1, self.train))}
 
 
 @dataclass(kw_only=True)

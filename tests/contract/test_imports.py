@@ -4,8 +4,9 @@ import ast
 import re
 from graphlib import TopologicalSorter
 
+from components.train.__main__ import COMMANDS
 from docs import imports
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY, LAST
 from tests.support.helpers import REPOSITORY, python
 
 
@@ -99,10 +100,38 @@ def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
         "stage = sys.argv.pop(1)\n"
         "runpy.run_module(stage, run_name='__main__')"
     )
-    for stage in STAGES:
+    for stage in EVERY:
         done = python("-c", code, f"components.{stage}", "--help")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"usage: python -m components.{stage}")
+
+
+def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
+    """Options, settings, the help, the compiled pipelines: nothing of these imports torch, or anything of its extra."""
+    code = (
+        "import runpy, sys\n"
+        "class No:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name.split('.')[0] in {'torch', 'safetensors', 'tensorboard', 'transformers', 'wandb'}:\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, No())\n"
+        "module = sys.argv.pop(1)\n"
+        "runpy.run_module(module, run_name='__main__', alter_sys=True)"
+    )
+    commands = [("components.train", "--help"), ("components.train", "settings"), ("pipelines.compile", "--help")]
+    commands += [("components.train", name, "--help") for name in COMMANDS]
+    for module, *rest in commands:
+        done = python("-c", code, module, *rest)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+
+
+def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:
+    wanted = {"torch", "safetensors", "tensorboard", "transformers", "wandb"}
+    users = {name for name, path in imports.modules().items() if {top(one) for one in imports.imported(path)} & wanted}
+    assert {name for name in users if not name.startswith("components.train.")} == {"pairmill.loader.torch"}
+    assert len(users) > 10
+    assert list(LAST) == ["train"]
 
 
 def test_only_storage_knows_schemes() -> None:
@@ -127,10 +156,14 @@ def test_only_storage_knows_schemes() -> None:
     assert inspected > 500
 
 
+TOLD_BY_VARIABLES = {"components.train.launch", "components.train.parallel", "components.train.watch.wandb"}
+"""torchrun says by variables which process of several this is; W&B's key is in one, as no option holds a secret."""
+
+
 def test_no_core_looks_at_the_environment() -> None:
     inspected = 0
     for name, path in imports.modules().items():
-        if name.startswith("components.") and not name.endswith(".__main__"):
+        if name.startswith("components.") and not name.endswith(".__main__") and name not in TOLD_BY_VARIABLES:
             names = imports.imported(path)
             assert not {other for other in names if other in {"os.environ", "os.getenv"}}, name
             assert not re.search(r"os\.(environ|getenv)", path.read_text()), name
@@ -142,7 +175,7 @@ def test_every_stage_has_the_same_four_files() -> None:
     folders = sorted(
         path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
     )
-    assert folders == sorted(STAGES)
-    for stage in STAGES:
+    assert folders == sorted(EVERY)
+    for stage in EVERY:
         for name in ("config.py", "core.py", "__main__.py", "README.md"):
             assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"

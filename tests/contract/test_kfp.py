@@ -1,6 +1,7 @@
 """Components and pipeline as Kubeflow sees them: the compiled file, its traps, and signatures."""
 
 import ast
+import copy
 import dataclasses
 import inspect
 import io
@@ -24,12 +25,13 @@ from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines import compile as compiler
 from pipelines.lint import lint
-from pipelines.stages import STAGES
+from pipelines.stages import EVERY, LAST, STAGES
 from tests.support.helpers import REPOSITORY, python
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
 PARALLEL = FOLDER / "pretraining-parallel.yaml"
+TRAINING = FOLDER / "pretraining-train.yaml"
 SHARED = [
     ("clean", 1),
     ("clean", 2),
@@ -119,7 +121,7 @@ def test_the_compiled_files_are_those_in_the_repository(tmp_path: Path, monkeypa
     assert made == kept, "run: python -m pipelines.compile"
     # What is beyond Latin-1 was refused by a real backend, and some databases know no more than ASCII for sure.
     assert all(text.isascii() for text in made.values())
-    assert len(made) == 2 + len(STAGES)
+    assert len(made) == 3 + len(EVERY)
 
 
 def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
@@ -177,6 +179,10 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
         ("timeout_hours=0", "timeout_hours: out of range"),
         ("node_selector=pool", "node_selector: not a node label; got pool"),
         ("tolerations=pool=data", "tolerations: not a toleration; got pool=data"),
+        ("gpus=-1", "gpus: out of range"),
+        ("gpu_nodes=a100", "gpu_nodes: not a node label; got a100"),
+        ("resources=clean.shm=4Gi", "clean.shm: only what trains has one; got 4Gi; expected train.shm="),
+        ("trainer_image=trainer:latest", "trainer_image: is not named by digest"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
@@ -420,7 +426,7 @@ def test_shares_of_each_round_are_a_loop_and_the_task_that_finishes_is_last(
     found = loops(parallel)
     # kfp sorts tasks by name, and numbers loops as they are made.
     assert sorted(found, key=lambda key: int(found[key][0].rpartition("-")[2])) == SHARED
-    alone = tasks(spec)
+    alone = copy.deepcopy(tasks(spec))
     for name, task in tasks(parallel).items():
         if "parameterIterator" in task:
             continue
@@ -617,6 +623,22 @@ def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) ->
     assert stricter == STRICTER
 
 
+@pytest.fixture(scope="module")
+def training() -> dict[str, Any]:
+    return documents(TRAINING)[0]
+
+
+def test_what_trains_takes_its_options_as_parameters(training: dict[str, Any]) -> None:
+    (config,) = (stage.config for stage in LAST.values())
+    parameters = component(training, "train")["inputDefinitions"]["parameters"]
+    assert set(parameters) == {item.name for item in dataclasses.fields(config)}
+    required = {name for name, item in parameters.items() if not item.get("isOptional")}
+    assert required == {"root", "sampled"}
+    outputs = component(training, "train")["outputDefinitions"]
+    assert set(outputs["parameters"]) == {"output", "fingerprint", "rows_out"}
+    assert set(outputs["artifacts"]) == {launcher.MANIFEST, launcher.METRICS, launcher.REPORT}
+
+
 def test_a_default_that_kubeflow_hands_over_gives_the_options_default(spec: dict[str, Any]) -> None:
     from pairmill.interface import cli
 
@@ -684,3 +706,105 @@ def test_kfps_own_compiler_makes_the_same_pipeline(tmp_path: Path, monkeypatch: 
     command = [program, "dsl", "compile", "--py", "pipelines/pretraining.py", "--output", target]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     assert target.read_text() == COMPILED.read_text()
+
+
+# --- a pipeline that ends in a training -----------------------------------------------------------------------------
+
+BRANCHES = "condition-branches-1"
+
+
+def branches(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Tasks by branch: of a run with held-out rows, and of one without."""
+    found = component(spec, BRANCHES)["dag"]["tasks"]
+    conditions = [one["triggerPolicy"]["condition"] for one in found.values()]
+    held = "inputs.parameter_values['pipelinechannel--holdout'] != ''"
+    assert conditions == [held, f"!({held})"]
+    return {name: component(spec, name)["dag"]["tasks"] for name in found}
+
+
+def test_a_pipeline_that_trains_is_the_other_one_and_a_task(spec: dict[str, Any], training: dict[str, Any]) -> None:
+    assert training["pipelineInfo"]["name"] == "pairmill-pretraining-train"
+    assert not lint(documents(TRAINING))
+    assert tasks(training) == tasks(spec)
+    for stage in STAGES:
+        assert component(training, stage) == component(spec, stage)
+    held, without = branches(training).values()
+    assert list(held) == ["sample-2", "train"]
+    assert list(without) == ["train-2"]
+    # Nothing goes into a branch as an artifact.
+    assert not [task for task in (*held.values(), *without.values()) if "artifacts" in task["inputs"]]
+    given = dict(without["train-2"]["inputs"]["parameters"])
+    assert given.pop("sampled") == {"componentInputParameter": "pipelinechannel--sample-output"}
+    assert set(given) == {"root", "set", "train_config"}
+    more = {"held_out": {"taskOutputParameter": {"outputParameterKey": "output", "producerTask": "sample-2"}}}
+    assert held["train"]["inputs"]["parameters"] == without["train-2"]["inputs"]["parameters"] | more
+    branched = training["root"]["dag"]["tasks"][BRANCHES]
+    read = branched["inputs"]["parameters"]["pipelinechannel--sample-output"]
+    assert read == {"taskOutputParameter": {"outputParameterKey": "output", "producerTask": "sample"}}
+
+
+def test_the_form_of_a_pipeline_that_trains_has_its_own_group(spec: dict[str, Any], training: dict[str, Any]) -> None:
+    root = training["root"]["inputDefinitions"]["parameters"]
+    assert root.keys() - spec["root"]["inputDefinitions"]["parameters"].keys() == {"train_config", "set"}
+    text = training["pipelineInfo"]["description"]
+    assert "\n**Training**\n\n- `train_config`: " in text
+    assert "Training" not in spec["pipelineInfo"]["description"]
+    pages = re.findall(r"docs/\w+\.md", text)
+    assert len(pages) == 4
+    assert all((REPOSITORY / page).is_file() for page in pages)
+
+
+def test_the_pod_that_trains_has_gpus_memory_and_an_image_of_its_own() -> None:
+    spec, platform = documents(TRAINING)
+    kubernetes = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    containers = {name: one["container"] for name, one in spec["deploymentSpec"]["executors"].items()}
+    images = {name: one["image"] for name, one in containers.items()}
+    assert {name for name, image in images.items() if image != ours.PLACEHOLDER_IMAGE} == {"exec-train", "exec-train-2"}
+    for name in ("exec-train", "exec-train-2"):
+        assert images[name] == ours.PLACEHOLDER_IMAGE.replace("pipeline", "trainer")
+        resources = containers[name]["resources"]
+        assert (resources["accelerator"]["resourceType"], resources["accelerator"]["resourceCount"]) == (
+            "nvidia.com/gpu",
+            "1",
+        )
+        assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == ("8", "64Gi")
+        shm = {"mountPath": "/dev/shm", "medium": "Memory", "sizeLimit": "32Gi", "volumeName": "shm"}
+        assert shm in kubernetes[name]["emptyDirMounts"]
+        assert kubernetes[name]["tolerations"] == [
+            {"effect": "NoSchedule", "key": "nvidia.com/gpu", "operator": "Exists"}
+        ]
+        secrets = {one["secretName"]: one["keyToEnv"] for one in kubernetes[name]["secretAsEnv"]}
+        assert [one["envVar"] for one in secrets["pairmill-hub"]] == ["WANDB_API_KEY"]
+    others = [one for name, one in containers.items() if name not in ("exec-train", "exec-train-2")]
+    assert len(others) == len(STAGES) + 1
+    assert not [one for one in others if "accelerator" in one["resources"]]
+
+
+def test_where_it_trains_is_asked_for(tmp_path: Path) -> None:
+    trainer = f"registry.example/trainer@{DIGEST}"
+    made = compiled(
+        tmp_path,
+        "train=true",
+        f"trainer_image={trainer}",
+        "gpus=4",
+        "gpu=amd.com/gpu",
+        "gpu_nodes=accelerator=mi300",
+        "node_selector=pool=data",
+        "resources=train.memory=512Gi,train.shm=200Gi",
+    )
+    assert made.count(trainer) == 2
+    spec, platform = documents(tmp_path / "made.yaml")
+    found = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert found["exec-clean"]["nodeSelector"] == {"labels": {"pool": "data"}}
+    assert found["exec-train"]["nodeSelector"] == {"labels": {"accelerator": "mi300"}}
+    assert found["exec-train"]["tolerations"][0]["key"] == "amd.com/gpu"
+    assert found["exec-train"]["emptyDirMounts"][1]["sizeLimit"] == "200Gi"
+    resources = spec["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]
+    assert resources["accelerator"]["resourceCount"] == "4"
+    assert resources["resourceMemoryLimit"] == "512Gi"
+    compiled(tmp_path, "train=true", "gpus=0", "fan_out=true")
+    spec, platform = documents(tmp_path / "made.yaml")
+    assert spec["pipelineInfo"]["name"] == "pairmill-pretraining-parallel-train"
+    assert "accelerator" not in spec["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]
+    assert "tolerations" not in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]
+    assert set(loops(spec)) == set(SHARED)

@@ -16,15 +16,17 @@ from components.sample.core import Sample
 from components.sample.node.plan import VERSION
 from components.select.core import Select
 from components.tokenize.core import Tokenize
+from components.train.core import Train
 from components.train_tokenizer.core import TrainTokenizer
+from pipelines.stages import EVERY, STAGES
 from sources.datasets import SOURCES
 from tests.contract import stage_versions
-from tests.contract.stage_versions import RECORD, STAGES, TOP, Tree
+from tests.contract.stage_versions import RECORD, TOP, Tree
 
 COMMAND = "python tests/contract/stage_versions.py"
 
 
-STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample)
+STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train)
 
 
 def test_no_stage_changed_without_another_version() -> None:
@@ -40,9 +42,9 @@ def test_no_stage_changed_without_another_version() -> None:
 
 def test_the_record_knows_every_stage_and_source_with_its_version() -> None:
     known = Tree().known()
-    assert len(known) == len(STAGES) + len(SOURCES)
+    assert len(known) == len(EVERY) + len(SOURCES)
     versions = {stage.name: str(stage.version) for stage in STAGE_CLASSES}
-    assert {name: known[name].version for name in STAGES} == versions
+    assert {name: known[name].version for name in EVERY} == versions
     assert Sample.version == VERSION, "nodes carry out the plans of this version"
     sources = {type(source).__module__.rsplit(".", 1)[1]: source for source in SOURCES.values()}
     assert {name: known[f"source {name}"].version for name in sources} == {
@@ -126,9 +128,11 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
     ("path", "old", "new", "expected"),
     [
         ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*STAGES} - {"sample"}),
-        ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize"}),
+        ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize", "train"}),
         ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
-        ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*STAGES}),
+        ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY}),
+        ("components/train/nets/hrm.py", "import ", "import array\nimport ", {"train"}),
+        ("components/train/report/page.py", "import ", "import array\nimport ", set()),
         ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),
         ("components/curate/near/union.py", "import ", "import array\nimport ", {"curate"}),
         ("components/curate/report/page.py", "import ", "import array\nimport ", set()),

@@ -70,6 +70,13 @@ def test_sbom_names_all_that_is_installed(image: str) -> None:
     assert {"aho-corasick", "arrow-array", "pyo3"} <= names
 
 
+@pytest.mark.parametrize("image", IMAGES)
+def test_no_image_of_the_line_has_torch(image: str) -> None:
+    """Gigabytes that only a training needs."""
+    listed = "import importlib.util as u; print([n for n in ('torch', 'triton', 'nvidia', 'numpy') if u.find_spec(n)])"
+    assert ask(image, listed).strip() == "['numpy']"
+
+
 def test_sampler_is_at_most_250_mb_over_its_base() -> None:
     """Every GPU node pulls it."""
     base = int(inspect(os.environ.get("BASE_IMAGE") or _pinned_base())["Size"])

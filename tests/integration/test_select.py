@@ -179,8 +179,10 @@ def test_workers_and_slices_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
     given = selecting.write(tmp_path / "rows", rows)
     for name in ("two targets", "unimax", "hybrid", "fitted on some"):
         asked, _ = said(tmp_path, name)
+        # More workers than files once: each of them is a process that starts.
         folders = [
-            selecting.select(tmp_path / f"{name} {workers}", given, asked, workers=workers) for workers in (1, 3, 8)
+            selecting.select(tmp_path / f"{name} {workers}", given, asked, workers=workers)
+            for workers in ((1, 3, 8) if name == "hybrid" else (1, 3))
         ]
         with monkeypatch.context() as patch:
             patch.setattr(row_files, "SLICING", Slicing(1, 1))
@@ -190,12 +192,12 @@ def test_workers_and_slices_change_no_byte(tmp_path: Path, monkeypatch: pytest.M
             patch.setattr("components.select.table._HELD", 0)
             folders.append(selecting.select(tmp_path / f"{name} cut", given, asked))
         results = [tools.digests(one) for one in folders]
-        assert results[1] == results[2] == results[0], name
+        assert all(one == results[0] for one in results[1:-1]), name
         # The fingerprint, which the report shows, has the names of shards.
         data = curating.manifest(folders[0]).data
-        assert curating.manifest(folders[3]).data == data
+        assert curating.manifest(folders[-1]).data == data
         named = ("_MANIFEST.json", "_STARTED.json", "report.html", "report.md")
-        assert {path: one for path, one in results[3].items() if path not in named} == {
+        assert {path: one for path, one in results[-1].items() if path not in named} == {
             path: one for path, one in results[0].items() if path not in named
         }
         assert len(curating.shards(tmp_path / f"{name} cut", "select")) > len(

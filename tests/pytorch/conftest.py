@@ -6,6 +6,7 @@ The folder is not called torch: other tests import from the one above, and libra
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,3 +17,9 @@ def sampled() -> Path:
     folder = ROOT / "build/train/sampled"
     assert (folder / "metadata.json").exists(), f"{folder} is not there: make torch-test"
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """A run in this process sets torch's threads. Two of them make tiny nets 20 times slower, and a fork may hang."""
+    torch.set_num_threads(1)

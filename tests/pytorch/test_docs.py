@@ -33,7 +33,7 @@ def test_the_first_lines(sampled: Path) -> None:
     steps: list[tuple[Any, ...]] = []
     code = indented("from pairmill.loader import Loader, RowPlan\n").replace("/dev/shm/pairmill-demo", str(sampled))
     exec(code, {"step": lambda *arrays: steps.append(arrays)})
-    assert len(steps) == 3 * 62
+    assert len(steps) == 3 * 58
     assert len(steps[0]) == 4
 
 
@@ -41,7 +41,7 @@ def test_the_lines_for_torch(sampled: Path) -> None:
     steps: list[Any] = []
     code = block("torch").replace("/dev/shm/sampled", str(sampled)).replace(", allocate=pinned", "")
     exec(code, {"train": lambda tensors, scalars: steps.append(scalars["numseqs"])})
-    assert len(steps) == 3 * 62
+    assert len(steps) == 3 * 58
 
 
 def test_the_lines_for_phases(sampled: Path) -> None:
@@ -77,7 +77,7 @@ def test_in_hrm_texts_trainer(sampled: Path, tmp_path: Path) -> None:
             if state.step == 70:
                 save = block("In HRM-Text's trainer", 1).replace('"model": …, "optim": …, ', "")
                 exec(save, {"dcp": dcp, "train_loader": train_loader, "train_state": state, "folder": tmp_path})
-    assert state.step == len(expected) > 120
+    assert state.step == len(expected) > 110
 
     again, resumed = SimpleNamespace(step=0), []
     train_loader, _ = found["create_dataloader"](config, **arguments)

@@ -119,6 +119,20 @@ def test_the_program_writes_one_page_for_each_sample(tmp_path: Path, capsys: pyt
     assert f"{2:016x}" in (tmp_path / "page.html").read_text()
 
 
+def test_runs_on_the_sample_are_on_its_page(tmp_path: Path) -> None:
+    sample = made(tmp_path)
+    assert steps.runs(str(tmp_path), sample) == []
+    last = {"step": 90, "tokens": 1234, "heldout_loss": 2.5}
+    data = {"net": "hrm B", "parameters": 4321, "last": last, "end": {"loss": 2.25}}
+    for number, ref in ((1, sample.fingerprint), (2, "0" * 16)):
+        refs = [InputRef("sampled", ref)]
+        write(tmp_path, "train", Manifest("train", 1, f"{number:016x}", {}, refs, Ledger(), [], {}, data))
+    (tmp_path / "train" / "shards").mkdir()
+    text = line.report(str(tmp_path), sample).markdown()
+    assert f"| {1:016x} | hrm B | 4,321 | 90 | 1,234 | 2.2500 | 2.5000 | – |" in text
+    assert f"{2:016x}" not in text
+
+
 def test_means_are_the_same_however_rows_are_cut() -> None:
     rng = np.random.default_rng(3)
     values = rng.normal(size=1000) * 10.0 ** rng.integers(-8, 8, 1000)

@@ -150,3 +150,72 @@ def test_what_is_rendered_is_read_again_and_has_a_comment_for_each_key() -> None
 
 def test_json_has_the_keys_of_the_file() -> None:
     assert to_json(Bound(name="x", in_=["a"])) == {"name": "x", "max": None, "in": ["a"]}
+
+
+def overridden(text: str, *overrides: str) -> Whole:
+    file = SettingsFile("file.yaml", text.encode())
+    file.override(overrides, "set")
+    return file.read(Whole)
+
+
+def test_overrides_count_more_than_the_file_and_the_last_one_most() -> None:
+    found = overridden("names: [a]\npart: {size: 1, mode: off}", "part.size=2", "names=[b, 'c']", "part.size=3")
+    assert found == Whole(names=["b", "c"], part=Part(size=3, mode="off"))
+    assert overridden("", "strict=true", "part.mode=report") == Whole(strict=True, part=Part(mode="report"))
+    assert overridden("part:", "part.size=2").part.size == 2
+    # The items of an option of the command are split at commas.
+    assert overridden("", *["names=[a", " b]", "part={size: 2", " mode: off}", "strict=true"]) == Whole(
+        names=["a", "b"], part=Part(size=2, mode="off"), strict=True
+    )
+    assert overridden("part: {size: 1}", "part={mode: off}").part == Part(size=1, mode="off")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("part.size=x", "set=part.size=x: not a valid value; got 'x'; expected an integer"),
+        ("part.sise=1", "set=part.sise=1: unknown key 'sise'; expected mode, size, both; did you mean 'size'?"),
+        ("names.a=1", "set=names.a=1: not a list; got a mapping"),
+        ("strict", "set: not an override; got 'strict'; expected key=value, such as optimizer.lr=0.001"),
+        ("part..size=1", "set: not an override"),
+        ("names=[", "set=names=[: not valid YAML"),
+        ("part.size=", "set=part.size=: not a valid value; got ''; expected an integer"),
+    ],
+)
+def test_a_mistake_in_an_override_is_named_with_it(override: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        overridden("", override)
+    assert message in str(caught.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deep:
+    part: Part = field(default_factory=Part)
+    rate: float = 1e-6
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.part.size > 9:
+            raise UsageError("out of range", where="part.size", got=str(self.part.size))
+
+
+def test_what_is_there_stays_where_parts_are_read_onto_it() -> None:
+    def onto(text: str) -> Deep:
+        file = SettingsFile("file.yaml", text.encode())
+        assert file.top is not None
+        found: Deep = file.top.onto(Deep(part=Part(mode="report", size=7)), deep=True)
+        return found
+
+    assert onto("part: {both: off}").part == Part(mode="report", size=7, both="off")
+    assert onto("part:\nrate: 1.0").part == Part(mode="report", size=7)
+    with pytest.raises(UsageError, match=r"file.yaml line 2, part.size: out of range; got 10"):
+        onto("part:\n  size: 10")
+
+
+def test_small_numbers_are_written_as_yaml_reads_them() -> None:
+    text = render(Deep(least=2.5e-20), "A head")
+    assert "rate: 1.0e-06" in text
+    assert SettingsFile("file.yaml", text.encode()).read(Deep) == Deep(least=2.5e-20)
+    file = SettingsFile("file.yaml", b"")
+    file.override(["rate=1e-3"], "set")
+    assert file.read(Deep).rate == 0.001

@@ -514,6 +514,8 @@ PROGRAMS = [
     for folder in ("components", "pipelines")
     for path in sorted((REPOSITORY / folder).rglob("*.py"))
     if '__name__ == "__main__"' in path.read_text()
+    # A copy of it is in an exported folder, and needs nothing of ours.
+    and path.name != "example.py"
 ]
 
 

@@ -93,6 +93,31 @@ def test_each_token_is_an_input_once_and_a_label_once(seed: int) -> None:
     assert windows.padded == int((out["labels"] == -100).sum()) == int((out["input_ids"] == 0).sum())
 
 
+def test_some_windows_alone() -> None:
+    array = np.arange(3, 44, dtype=np.uint16)
+    whole = Windows.of_arrays([array], seq_len=4)
+    some = whole.only(np.array([7, 2, 5]))
+    assert len(some) == 3
+    for name, wanted in filled(whole, [5, 7]).items():
+        assert np.array_equal(filled(some, [2, 0])[name], wanted)
+    assert np.array_equal(filled(some.only(np.array([1])), [0])["input_ids"], filled(whole, [2])["input_ids"])
+    assert len({whole.digest, some.digest, whole.only(np.array([2, 5, 7])).digest}) == 3
+    assert whole.only(np.array([7, 2, 5])).digest == some.digest
+    with pytest.raises(UsageError, match="no such window"):
+        some.fill(np.array([3]), some.empty(1))
+    for wrong in ([], [10], [-1]):
+        with pytest.raises(UsageError, match="no such window"):
+            whole.only(np.array(wrong, np.int64))
+
+
+def test_several_patterns(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        np.save(tmp_path / f"{name}.npy", np.arange(9))
+    assert len(Windows.of_files(tmp_path, seq_len=8, pattern=["c.npy", "[ac].npy"])) == 2
+    with pytest.raises(UsageError, match=r"pattern\[1\]"):
+        Windows.of_files(tmp_path, seq_len=8, pattern=["c.npy", 3])  # type: ignore[list-item]
+
+
 def test_threads_may_share_it() -> None:
     arrays = [np.random.default_rng(1).integers(0, 9, 5000).astype(np.uint16)]
     windows = Windows.of_arrays(arrays, seq_len=16, eos_id=EOS)
@@ -155,7 +180,7 @@ class TestArguments:
             ({"seq_len": "8"}, "seq_len: not an integer; got '8'; expected an integer; write seq_len=8"),
             ({"seq_len": 8.0}, "seq_len: not an integer"),
             ({"seq_len": 2**70}, "seq_len: out of range"),
-            ({"pattern": 5}, "pattern: wrong type"),
+            ({"pattern": 5}, "pattern: not a list; got 5; expected a glob or several"),
             ({"pattern": ""}, "pattern: not a pattern"),
             ({"pattern": "/x/*.npy"}, "pattern: not a pattern; got '/x/"),
             ({"dtype": 5}, "dtype: not a dtype"),

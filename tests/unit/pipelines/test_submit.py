@@ -51,12 +51,15 @@ def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any]) -> No
     assert all(item.metadata["help"] for item in dataclasses.fields(base))
 
 
-@pytest.mark.parametrize(("workers", "file"), [(1, "pretraining"), (7, "pretraining-parallel")])
-def test_the_parameters_of_the_run_are_the_compiled_pipelines(workers: int, file: str) -> None:
+@pytest.mark.parametrize(
+    ("workers", "train", "file"),
+    [(1, False, "pretraining"), (7, False, "pretraining-parallel"), (1, True, "pretraining-train")],
+)
+def test_the_parameters_of_the_run_are_the_compiled_pipelines(workers: int, train: bool, file: str) -> None:
     compiled = REPOSITORY / "pipelines" / "compiled" / f"{file}.yaml"
     (specification, *_) = yaml.safe_load_all(compiled.read_text())
     names = list(specification["root"]["inputDefinitions"]["parameters"])
-    values = {**{name: index for index, name in enumerate(names)}, "workers": workers}
+    values = {**{name: index for index, name in enumerate(names)}, "workers": workers, "train": train}
     given = command.PipelineConfig.parameters(SimpleNamespace(**values, host="h", image="i"))
     assert given == {name: values[name] for name in names}
 
@@ -69,6 +72,19 @@ def test_the_defaults_are_those_that_every_stage_takes() -> None:
     found = parameters.stage_configs(dataclasses.asdict(parameters.Parameters(root="s3://b/p")))
     assert list(found) == list(STAGES)
     assert (found["sample"].epochs, found["clean"].profile, found["fetch"].root) == (10, "pairmill", "s3://b/p")
+
+
+def test_a_training_is_checked_before_the_run_and_needs_its_image() -> None:
+    trainer = f"t@sha256:{'1' * 64}"
+    with pytest.raises(UsageError, match=r"^trainer_image: required with train=true"):
+        cli.build(command.SubmitConfig, submission(train="true"))
+    with pytest.raises(UsageError, match=r"^train_config: no storage backend"):
+        cli.build(command.SubmitConfig, submission(train="true", trainer_image=trainer, train_config="ftp://x/y"))
+    made = cli.build(command.SubmitConfig, submission(train="true", trainer_image=trainer, set="training.steps=9"))
+    assert made.parameters()["set"] == "training.steps=9"
+    assert "set" not in cli.build(command.SubmitConfig, submission()).parameters()
+    given = dataclasses.asdict(parameters.TrainingParameters(root="s3://b/p"))
+    assert list(parameters.stage_configs(given)) == [*STAGES, "train"]
 
 
 def test_a_template_that_the_trained_tokenizer_lacks_is_refused_before_the_run() -> None:

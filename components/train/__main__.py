@@ -1,0 +1,77 @@
+"""``python -m components.train``, and its commands ``generate``, ``export``, ``check`` and ``settings``."""
+
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interface.interrupt import quiet
+
+    quiet()
+
+import atexit
+import gc
+import sys
+from dataclasses import dataclass
+
+from components.train import launch, needs
+from components.train.check import CheckConfig, check
+from components.train.config import TrainConfig
+from components.train.core import Train
+from components.train.export.command import ExportConfig, export
+from components.train.generate.command import GenerateConfig, generate
+from components.train.settings import NetName, ProfileName, SizeName, default_file
+from pairmill.engine.options import option
+from pairmill.errors import StageFailure
+from pairmill.interface import cli, stagecli
+from pairmill.interface.cli import Command, Outcome
+
+
+@dataclass(kw_only=True)
+class SettingsConfig:
+    """Print train_config.yaml with all defaults, a comment on each line."""
+
+    profile: ProfileName = option("pairmill", help="whose defaults: pairmill, or a reference's")
+    net: NetName = option("transformer", help="the net")
+    size: SizeName = option("none", help="a published size")
+
+
+COMMANDS = {
+    "generate": Command(GenerateConfig, generate),
+    "export": Command(ExportConfig, export),
+    "check": Command(CheckConfig, check),
+    "settings": Command(SettingsConfig, lambda asked: default_file(asked.profile, asked.net, asked.size)),
+}
+
+
+def run(config: TrainConfig) -> Outcome:
+    """Run the stage as rank 0."""
+    needs.require("train", "torch", "safetensors")
+    group = launch.Group(config)
+    failed = True
+    try:
+        outcome = stagecli.run(Train(group), config)
+        failed = False
+    except StageFailure as failure:  # its one shard is all there is
+        raise failure.failures[0][1] from None
+    except SystemExit:  # stopped by a signal: all ranks are
+        failed = False
+        raise
+    finally:
+        group.end(failed=failed)
+    return outcome
+
+
+def main() -> int:
+    """Be the stage, or one of its commands, or another rank than 0 of a run; return the exit code."""
+    atexit.register(gc.unfreeze)
+    arguments = sys.argv[1:]
+    if launch.rank() and arguments[:1] and arguments[0] not in COMMANDS:
+        return cli.program(
+            "components.train",
+            "train",
+            TrainConfig,
+            arguments,
+            lambda: launch.follow(cli.build(TrainConfig, cli.split(arguments))),
+        )
+    return cli.main("train", TrainConfig, run, commands=COMMANDS)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""The report of a finished run, and the numbers that Kubeflow compares."""

@@ -1,0 +1,157 @@
+"""HRM-Text's configurations with overrides, as settings of ours with the profiles hrm_text and hrm_text_finetuning.
+
+What has no equivalent is in two tables here, with the reason: keys of the result, and overrides.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from components.train.settings import TrainSettings
+from pairmill.errors import UsageError
+from tests.pytorch_conformance.recorded import cases
+
+(PATH,) = cases("", "hrm_config.json")
+CASES = json.loads(PATH.read_text())
+PROFILES = {"cfg_pretrain": "hrm_text", "cfg_sft": "hrm_text_finetuning"}
+
+KEYS = {
+    "arch.half_layers": "model.half_layers",
+    "arch.H_cycles": "model.H_cycles",
+    "arch.L_cycles": "model.L_cycles",
+    "arch.cycles": "model.cycles",
+    "arch.H_bp_steps": "model.H_bp_steps",
+    "arch.L_bp_steps": "model.L_bp_steps",
+    "arch.L_bp_cycles": "model.L_bp_cycles",
+    "arch.bp_cycles": "model.bp_cycles",
+    "arch.bp_warmup_ratio": "model.bp_warmup_ratio",
+    "arch.bp_max_steps": "model.bp_max",
+    "arch.n_layers": "model.layers",
+    "arch.hidden_size": "model.width",
+    "arch.num_heads": "model.heads",
+    "arch.expansion": "model.expansion",
+    "arch.norm_type": "model.norm",
+    "arch.norm_eps": "model.norm_eps",
+    "arch.rope_theta": "model.rope_base",
+    "arch.pos_emb_type": "model.pos_emb",
+    "arch.init_type": "model.init",
+    "arch.init_std": "model.init_std",
+    "arch.attn_type": "model.attention",
+    "arch.bp_min_steps": "model.bp_min",
+    "data.target_only": "batch.target_only",
+    "global_batch_size": "batch.tokens",
+    "epochs": "training.epochs",
+    "lr": "optimizer.lr",
+    "lr_min_ratio": "schedule.min_ratio",
+    "lr_warmup_steps": "schedule.warmup_steps",
+    "weight_decay": "optimizer.weight_decay",
+    "beta1": "optimizer.betas.0",
+    "beta2": "optimizer.betas.1",
+    "ema": "training.ema",
+    "fwd_bwd_dtype": "training.precision",
+    "seed": "training.seed",
+    "log_interval": "watch.every_steps",
+}
+OF_H = {
+    "n_layers": "layers",
+    "num_heads": "heads",
+    "expansion": "expansion",
+    "norm_type": "norm",
+    "norm_eps": "norm_eps",
+    "init_type": "init",
+}
+KEYS |= {f"arch.H_override.{theirs}": f"model.H_override.{ours}" for theirs, ours in OF_H.items()}
+NOT_KEYS = {
+    "arch.name": "the class follows from model.net",
+    "arch.head": "there is one kind of head",
+    "data.path": "an option of the command, sampled=; a missing one is refused, where the reference takes ???",
+    "project_name": "made from the folder's name there; here watch.wandb, empty = none",
+    "run_name": "the run is a folder here, named by its content",
+    "checkpoint_path": "an option of the command, root=",
+    "resume_from": "a run goes on by itself; other weights to begin with are an option of the command",
+    "resume_epoch": "checkpoints are by steps and minutes here, and the newest complete one is taken",
+    "weights_only_resume_from_ema": "an option of the command",
+    "checkpoint_interval": "in epochs there; by steps and minutes here",
+}
+
+NOT_OVERRIDES = {
+    "+no_such_key=1": ("no_such_key=1", "accepted and ignored there; refused with the names that there are here"),
+    "+arch.no_such_key=1": ("model.no_such_key=1", "the same"),
+    "epochs=2.0": ("training.epochs=2.0", "becomes 2 there; an integer has to be one here"),
+    "+fwd_bwd_dtype=float16": ("training.precision=float16", "not among ours: it would take a scaled loss"),
+}
+ALLOWED_HERE = {
+    "seed=7": ("training.seed=7", "refused there without a +; every setting has a default here"),
+    "data.target_only=false": ("batch.target_only=false", "the same; with the profile it may be false"),
+}
+
+
+def translated(case: dict[str, Any]) -> list[str]:
+    given = [f"profile={PROFILES[case['config']]}"]
+    for text in case["overrides"]:
+        key, _, value = text.removeprefix("+").partition("=")
+        if text in ALLOWED_HERE or text in NOT_OVERRIDES or key in NOT_KEYS:
+            continue
+        if key in ("arch/net@arch", "arch/size@arch"):
+            given.append(f"model.{key.split('/')[1].split('@')[0]}={value}")
+        elif key in ("beta1", "beta2"):
+            beta = {"beta1": 0.9, "beta2": 0.95} | {key: value}
+            given.append(f"optimizer.betas=[{beta['beta1']}, {beta['beta2']}]")
+        else:
+            # Of an unknown key there is no translation: it has to be refused as it is.
+            given.append(f"{KEYS.get(key, key)}={'off' if (key, value) == ('ema', 'null') else value}")
+    return given
+
+
+def flat(values: dict[str, Any], above: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
+    return found
+
+
+def ours(settings: TrainSettings, key: str) -> Any:
+    value: Any = settings
+    for part in key.split("."):
+        value = value[int(part)] if part.isdigit() else getattr(value, part)
+    return value
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda one: " ".join([one["config"], *one["overrides"]]))
+def test_values_are_those_recorded(case: dict[str, Any]) -> None:
+    differing = [text for text in case["overrides"] if text in NOT_OVERRIDES]
+    for text in differing:
+        with pytest.raises(UsageError):
+            TrainSettings.parse("", [*translated(case), NOT_OVERRIDES[text][0]])
+        assert "result" in case, "the reference refuses it too"
+    if "result" not in case:
+        (text,) = case["overrides"]
+        if text in ALLOWED_HERE:
+            TrainSettings.parse("", [*translated(case), ALLOWED_HERE[text][0]])
+            return
+        with pytest.raises(UsageError):
+            TrainSettings.parse("", translated(case))
+        return
+    if differing:
+        return
+    settings = TrainSettings.parse("", translated(case))
+    compared = 0
+    for key, value in flat(case["result"]).items():
+        if key in KEYS:
+            wanted = "off" if key == "ema" and value is None else value
+            assert ours(settings, KEYS[key]) == wanted, key
+            compared += 1
+        else:
+            assert key in NOT_KEYS, f"{key} is in no table"
+    assert compared >= 20
+
+
+def test_every_override_and_key_of_the_tables_is_recorded() -> None:
+    assert len(CASES) >= 24
+    texts = {text for case in CASES for text in case["overrides"]}
+    assert texts >= {*NOT_OVERRIDES, *ALLOWED_HERE}
+    keys = {key for case in CASES for key in flat(case.get("result", {}))}
+    assert keys <= {*KEYS, *NOT_KEYS} | {"arch.no_such_key"}
+    assert keys >= {*NOT_KEYS}
+    assert len(keys & {*KEYS}) > 30

@@ -1,0 +1,68 @@
+"""HRM-Text's learning rate, the rise after the planned end too, and the number of planned steps."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from components.train.config import TrainConfig
+from components.train.data import Inputs, open_inputs
+from components.train.data.steps import scheduled_steps
+from components.train.profiles import hrm_text
+from components.train.schedules import Rate
+from components.train.settings import TrainSettings
+from pairmill.errors import UsageError
+from tests.pytorch_conformance.recorded import TRAIN, cases
+
+(PATH,) = cases("", "hrm_lr.json")
+RECORDED = json.loads(PATH.read_text())
+
+
+def test_there_are_tables() -> None:
+    assert len(RECORDED["tables"]) >= 7
+    assert len(RECORDED["total_steps"]) >= 4
+
+
+@pytest.mark.parametrize("table", RECORDED["tables"], ids=lambda one: f"{one['lr_warmup_steps']}of{one['total_steps']}")
+def test_rates_are_those_recorded(table: dict[str, Any]) -> None:
+    settings = TrainSettings.parse(
+        "",
+        [
+            "profile=hrm_text",
+            f"optimizer.lr={table['lr']}",
+            f"schedule.min_ratio={table['lr_min_ratio']}",
+            f"schedule.warmup_steps={table['lr_warmup_steps']}",
+        ],
+    )
+    total = table["total_steps"]
+    if total == table["lr_warmup_steps"]:
+        assert {value for _, value in table["table"][-1:]} == {"ZeroDivisionError"}
+        with pytest.raises(UsageError):
+            Rate(settings, total)
+        with pytest.raises(ZeroDivisionError):
+            hrm_text.cosine(max(1, total), total, total, table["lr_min_ratio"])
+        return
+    rate = Rate(settings, total)
+    for step, value in table["table"]:
+        assert rate.at(step) == pytest.approx(value, rel=1e-12), step
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    root = tmp_path_factory.mktemp("root")
+    return open_inputs(TrainConfig(root=str(root), sampled=[str(TRAIN / "run/data")]), TrainSettings())
+
+
+@pytest.mark.parametrize("case", RECORDED["total_steps"], ids=lambda one: str(one["total_steps"]))
+def test_planned_steps_are_those_recorded(case: dict[str, int], inputs: Inputs) -> None:
+    metadata = replace(inputs.plan.folders[0].metadata, total_length=case["total_length"])
+    assert metadata.total_steps(case["epochs"], case["global_batch_size"]) == case["total_steps"]
+
+
+def test_planned_steps_are_missed_by_the_profile_alone(inputs: Inputs) -> None:
+    said = json.loads((TRAIN / "run/runs.json").read_text())["one_rank"]
+    config = said["init"]["config"]
+    given = [f"batch.tokens={config['global_batch_size']}", f"training.epochs={config['epochs']}"]
+    assert scheduled_steps(inputs, TrainSettings.parse("", ["profile=hrm_text", *given]), 1) == 125
+    assert scheduled_steps(inputs, TrainSettings.parse("", given), 1) == 120

@@ -1,0 +1,49 @@
+"""Initial weights: their spread, extremes and tails are those of the reference, for every rule."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from components.train.nets import build, initialise
+from components.train.settings import ModelSettings
+from components.train.shape import stacks
+from tests.pytorch_conformance.recorded import TRAIN
+
+CASES = json.loads((TRAIN / "init_statistics.json").read_text()) if TRAIN.is_dir() else []
+
+
+def test_there_are_cases(train: Path) -> None:
+    assert {said["init_type"] for said in CASES} == {"lecun_normal", "fixed_normal", "megatron"}
+
+
+@pytest.mark.parametrize("said", CASES, ids=lambda said: f"{said['init_type']}-{said['init_std']}")
+def test_statistics_are_those_recorded(said: dict[str, Any]) -> None:
+    model = ModelSettings.of(
+        "hrm",
+        layers=said["n_layers"],
+        width=said["hidden_size"],
+        heads=2,
+        init=said["init_type"],
+        init_std=said["init_std"] or 0.0,
+    )
+    net = build(model, said["vocab_size"], 64)
+    initialise(net, seed=1)
+    assert 1 / stacks(model)["H"].std == pytest.approx(said["embedding_scale"], rel=1e-12)
+    for kind, expected in said["params"].items():
+        drawn = torch.cat([tensor.detach().flatten() for name, tensor in net.named_parameters() if kind in name])
+        assert len(drawn) == expected["count"]
+        std = float(drawn.std())
+        assert std == pytest.approx(expected["std"], rel=0.01), kind
+        assert abs(float(drawn.mean())) < 5 * std / math.sqrt(len(drawn)), kind
+        assert float(drawn.abs().max()) / std == pytest.approx(3.0443, rel=0.01), kind
+        beyond = float((drawn.abs() > 2 * std).float().mean())
+        assert beyond == pytest.approx(0.0460, abs=0.002), kind
+    state: Tensor = net.get_buffer("model.zL_init")
+    assert str(state.dtype) == said["zL_init"]["dtype"]
+    # 256 numbers: their deviation is known to some 9 %, as is the recorded one.
+    assert float(state.float().std()) == pytest.approx(1, rel=0.2)
