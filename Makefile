@@ -244,7 +244,7 @@ IMAGE_LOCK := $(LOCK) --python-platform linux --constraints requirements/dev.txt
 .PHONY: lock
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, for all platforms, and those of the images
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	$(LOCK) --universal --extra stages --extra curate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --universal --extra stages --extra curate --extra evaluate --extra pipelines --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) --universal -o requirements/uv.txt requirements/uv.in
 	$(LOCK) --universal -o requirements/bench.txt requirements/bench.in
 	$(LOCK) --universal --excludes requirements/bench-curate-without.in -o requirements/bench-curate.txt requirements/bench-curate.in

@@ -16,6 +16,7 @@ import imports
 from picture import picture
 
 from components.clean.config import source_options
+from components.evaluate.settings import EvaluateSettings
 from components.fetch.planned import describe
 from components.sample.preview.config import InspectConfig
 from components.tokenize import templates
@@ -24,7 +25,7 @@ from pairmill.engine.options import default_of
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import helps, to_json
 from pairmill.interface.cli import type_name
-from pipelines.stages import EVERY
+from pipelines.stages import ALONE, EVERY
 from sources.datasets import SOURCES
 
 TOP = Path(__file__).parent.parent
@@ -73,7 +74,7 @@ def settings_tables(settings: Any) -> str:
 def index_table() -> str:
     """Stages as a Markdown table."""
     lines = ["| stage | what it does |", "|---|---|"]
-    for name, stage in EVERY.items():
+    for name, stage in {**EVERY, **ALONE}.items():
         summary = (stage.config.__doc__ or "").strip().splitlines()[0]
         lines.append(f"| [`{name}`]({name}/README.md) | {summary} |")
     return "\n".join(lines)
@@ -117,10 +118,11 @@ def put(path: Path, name: str, text: str) -> None:
 def main() -> None:
     """Write all tables and the picture."""
     put(TOP / "components" / "README.md", "index", index_table())
-    for name, stage in EVERY.items():
+    for name, stage in {**EVERY, **ALONE}.items():
         put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
     put(TOP / "docs" / "training.md", "settings", settings_tables(TrainSettings()))
+    put(TOP / "docs" / "evaluation.md", "settings", settings_tables(EvaluateSettings()))
     put(TOP / "components" / "tokenize" / "README.md", "templates", templates.table())
     put(TOP / "sources" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())

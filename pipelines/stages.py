@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from components.clean.config import CleanConfig
 from components.curate.config import CurateConfig
+from components.evaluate.config import EvaluateConfig
 from components.fetch.config import SHARES, FetchConfig
 from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
@@ -63,3 +64,8 @@ LAST = {
 """By name, what only some pipelines end in: stages of the image ``trainer``."""
 
 EVERY = {**STAGES, **LAST}
+
+ALONE = {
+    stage.name: stage for stage in (Component("evaluate", EvaluateConfig, reads=("model", "held_out", "training")),)
+}
+"""By name, what is run by itself, in an environment that has what its model needs: of no pipeline, in no image."""

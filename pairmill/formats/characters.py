@@ -1,4 +1,4 @@
-"""Which tokens of a tokenizer.json begin in the middle of a character of UTF-8.
+"""What bytes the tokens of a tokenizer.json have: how many, and which begin in the middle of a character of UTF-8.
 
 A token of byte-level BPE has any bytes, so a text that is cut between two tokens may be cut within a character. It is
 not if the bytes of the token after the cut do not begin with one that continues a character.
@@ -48,6 +48,41 @@ def continuing(data: bytes, where: str) -> bytes:
             "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json", hint="tokenize again"
         ) from error
     return bytes(made)
+
+
+def lengths(data: bytes, where: str) -> tuple[list[int], bool]:
+    """Return for each id how many bytes its token writes, and whether these numbers are exact.
+
+    They are exact for byte-level tokenizers, each of whose symbols is a byte; of others it is what the token's own text
+    has, whatever its decoder does with it. Special tokens, and ids that no token has, write nothing.
+
+    Args:
+        data: a tokenizer.json.
+        where: of it, for messages.
+
+    Raises:
+        InputError: it is not a tokenizer.
+    """
+    try:
+        settings = json.loads(data)
+        vocab = settings["model"]["vocab"]
+        pairs = vocab.items() if isinstance(vocab, dict) else ((item[0], number) for number, item in enumerate(vocab))
+        exact = _byte_level(settings)
+        found = {number: len(token) if exact else _written(token) for token, number in pairs}
+        for token in settings.get("added_tokens") or ():
+            found[token["id"]] = 0 if token.get("special") else len(token["content"].encode())
+        made = [0] * (max(found, default=-1) + 1)
+        for number, size in found.items():
+            made[number] = size
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise InputError(
+            "not a valid tokenizer", where=where, got=repr(error), expected="a tokenizer.json", hint="tokenize again"
+        ) from error
+    return made, exact
+
+
+def _written(token: str) -> int:
+    return 1 if _BYTE.fullmatch(token) else len(token.replace("\u2581", " ").encode())
 
 
 def _continues(byte: int | None) -> bool:

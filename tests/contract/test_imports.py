@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 
 from components.train.__main__ import COMMANDS
 from docs import imports
-from pipelines.stages import EVERY, LAST
+from pipelines.stages import ALONE, EVERY, LAST
 from tests.support.helpers import REPOSITORY, python
 
 
@@ -69,6 +69,11 @@ def test_the_files_on_a_rows_way_exist() -> None:
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
+READ_BY = {"evaluate": {"train", "curate"}}
+"""A stage is told what another made by its folder. What evaluates must be the code that trained: nets, their generation
+and held-out rows are train's, and curate's index says which questions were trained on."""
+
+
 def test_stages_never_import_each_other() -> None:
     inspected = 0
     for name, path in imports.modules().items():
@@ -77,7 +82,8 @@ def test_stages_never_import_each_other() -> None:
             continue
         for other in imports.imported(path):
             if top(other) == "components":
-                assert other.split(".")[1] == parts[1], f"{name} imports {other}"
+                allowed = {parts[1], *READ_BY.get(parts[1], ())}
+                assert other.split(".")[1] in allowed, f"{name} imports {other}"
                 inspected += 1
     assert inspected >= 20
 
@@ -100,7 +106,7 @@ def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
         "stage = sys.argv.pop(1)\n"
         "runpy.run_module(stage, run_name='__main__')"
     )
-    for stage in EVERY:
+    for stage in (*EVERY, *ALONE):
         done = python("-c", code, f"components.{stage}", "--help")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"usage: python -m components.{stage}")
@@ -120,6 +126,7 @@ def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
     )
     commands = [("components.train", "--help"), ("components.train", "settings"), ("pipelines.compile", "--help")]
     commands += [("components.train", name, "--help") for name in COMMANDS]
+    commands += [("components.evaluate", "--help"), ("components.evaluate", "settings")]
     for module, *rest in commands:
         done = python("-c", code, module, *rest)
         assert done.returncode == 0, done.stderr
@@ -129,7 +136,8 @@ def test_what_has_no_torch_knows_the_stage_that_trains() -> None:
 def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:
     wanted = {"torch", "safetensors", "tensorboard", "transformers", "wandb"}
     users = {name for name, path in imports.modules().items() if {top(one) for one in imports.imported(path)} & wanted}
-    assert {name for name in users if not name.startswith("components.train.")} == {"pairmill.loader.torch"}
+    apart = {f"components.evaluate.{name}" for name in ("held_out", "models.exported", "models.trained")}
+    assert {name for name in users if not name.startswith("components.train.")} == {"pairmill.loader.torch", *apart}
     assert len(users) > 10
     assert list(LAST) == ["train"]
 
@@ -156,8 +164,11 @@ def test_only_storage_knows_schemes() -> None:
     assert inspected > 500
 
 
-TOLD_BY_VARIABLES = {"components.train.launch", "components.train.parallel", "components.train.watch.wandb"}
-"""torchrun says by variables which process of several this is; W&B's key is in one, as no option holds a secret."""
+TOLD_BY_VARIABLES = {f"components.train.{name}" for name in ("launch", "parallel", "watch.wandb")} | {
+    "components.evaluate.models.server"
+}
+"""torchrun says by variables which process of several this is; keys of W&B and of a server are in one, as no option
+holds a secret."""
 
 
 def test_no_core_looks_at_the_environment() -> None:
@@ -175,7 +186,7 @@ def test_every_stage_has_the_same_four_files() -> None:
     folders = sorted(
         path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
     )
-    assert folders == sorted(EVERY)
-    for stage in EVERY:
+    assert folders == sorted([*EVERY, *ALONE])
+    for stage in folders:
         for name in ("config.py", "core.py", "__main__.py", "README.md"):
             assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"

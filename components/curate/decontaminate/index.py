@@ -108,7 +108,7 @@ class BuildIndex(Shard[object]):
         counts: dict[str, int] = {}
         try:
             for one in self.found:
-                counts[one.name] = _add(builder, one.name, one.items())
+                counts[one.name] = add(builder, one.name, one.items())
             data = builder.finish()
         except OverflowError as error:
             raise InputError(
@@ -124,7 +124,8 @@ class BuildIndex(Shard[object]):
         return ShardResult(Ledger(), asdict(BuiltIndex(counts, len(data))))
 
 
-def _add(builder: LeakIndexBuilder, benchmark: str, found: Iterable[Item]) -> int:
+def add(builder: LeakIndexBuilder, benchmark: str, found: Iterable[Item]) -> int:
+    """Add the items of a benchmark; return how many there are."""
     many = 0
     for part in grouped(found, lambda item: len(item.question), _CHARACTERS, _BATCH):
         answers = [answer for item in part for answer in item.answers]

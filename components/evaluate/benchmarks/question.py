@@ -1,0 +1,118 @@
+"""What a benchmark is: rows make questions, texts of a question make a verdict, verdicts make figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pairmill.engine.manifest import content_key
+
+Row = Mapping[str, Any]
+Rows = Mapping[str, Sequence[Row]]
+"""Rows of a data set by split."""
+REFERENCE = "reference"
+"""The name of the reference's verdict in :attr:`Verdict.extra`."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of a benchmark.
+
+    Args:
+        benchmark: its name in the registry.
+        id: of the row: its split and number.
+        group: subject or category; empty if the benchmark has none.
+        prompt: what the model gets, with the shots before it.
+        condition: tags of the condition, joined by commas.
+        gold: the right answer, JSON-like.
+        choices: letters of the choices; empty if it is not multiple choice.
+        digest: over prompt and condition.
+        text: the question alone, without shots and choices.
+    """
+
+    benchmark: str
+    id: str
+    group: str
+    prompt: str
+    condition: str
+    gold: Any
+    choices: tuple[str, ...]
+    digest: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the texts of a question are worth.
+
+    Args:
+        extracted: the answer that was read; None: none was found.
+        correct: 0 to 1.
+        invalid: no answer was found in the form that the benchmark asks for.
+        extra: further verdicts by name. ``reference`` is that of the reference's scoring, ``reference_invalid`` what
+            that calls invalid. Numbers of 0 to 1, or counts.
+    """
+
+    extracted: str | None
+    correct: float
+    invalid: bool
+    extra: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Need:
+    """Rows that a benchmark needs.
+
+    Args:
+        split: of the data set.
+        columns: that every row has.
+        first: only so many rows; 0 = all.
+        optional: the questions can be made without them.
+    """
+
+    split: str
+    columns: tuple[str, ...]
+    first: int = 0
+    optional: bool = False
+
+
+class Benchmark(Protocol):
+    """A benchmark; see the registry."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the registry."""
+
+    @property
+    def source(self) -> str:
+        """Its data set on the Hub."""
+
+    @property
+    def configs(self) -> tuple[str, ...]:
+        """The configurations that are read, in order."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The splits that are read; the first has the questions."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """How texts are generated where the user says nothing: condition, max_tokens, max_context, …"""
+
+    def check(self) -> None:
+        """Raise UsageError if what it is scored with is not installed."""
+
+    def questions(self, rows: Rows) -> Iterator[Question]:
+        """The questions, in the order of the rows. Raises InputError naming the row that is wrong."""
+
+    def score(self, question: Question, texts: Sequence[str]) -> Verdict:
+        """The verdict on the texts of a question. Any text is scored, however long or malformed it is."""
+
+    def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
+        """The figures, n = questions; with ``hrm_text`` as the reference names and computes them."""
+
+
+def digest_of(prompt: str, condition: str) -> str:
+    """The digest of a prompt under a condition."""
+    return content_key(prompt, condition)

@@ -1,0 +1,172 @@
+"""The evaluate stage: prompts → texts → scores.
+
+Each step has shards of its own, keyed by what it reads: prompts by the data, texts by prompts, model and generation
+settings, scores by texts. So a run that is killed goes on where it was, other data ask their own questions only, and
+another way to score asks no model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from components.evaluate import benchmarks, given
+from components.evaluate.asking import Ask, MakePrompts
+from components.evaluate.config import EvaluateConfig
+from components.evaluate.given import Given
+from components.evaluate.models.model import Model
+from components.evaluate.models.opened import open_model
+from components.evaluate.scored import Score, ScoredBenchmark
+from components.evaluate.settings import Generation
+from pairmill import storage
+from pairmill.engine.inputs import Inputs
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.writer import Writer
+from pairmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from components.evaluate.held_out import HeldOutLoss
+    from pairmill.report.model import Report
+
+RESULTS: Final = "results.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatePlan(StagePlan[object]):
+    """Args: model: that is asked; asked: the data of each benchmark and how texts are generated; held_out: its shard;
+    training: the rows that questions are looked for in."""
+
+    model: Model
+    asked: list[tuple[Given, Generation]]
+    held_out: HeldOutLoss | None
+    training: Inputs | None
+
+
+class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
+    """Prompts; texts, with the held-out loss and the index of questions; overlap; scores."""
+
+    name: ClassVar[str] = "evaluate"
+    version: ClassVar[int] = 1
+    config = EvaluateConfig
+
+    def plan(self, config: EvaluateConfig) -> EvaluatePlan:
+        settings = config.settings
+        for name in (*settings.benchmarks, *config.places):
+            benchmarks.named(name)
+        for name in config.asked:
+            benchmarks.named(name).check()  # before anything is looked for on the Hub
+        found = given.found(config.asked, config.places, config.root)
+        asked = [(one, settings.generation_of(one.name, benchmarks.REGISTRY[one.name].settings)) for one in found]
+        model = open_model(config.model, settings)
+        held_out = _held_out(config, model) if config.held_out else None
+        training = None
+        if config.training:
+            from components.evaluate.overlap import training_rows
+
+            training = training_rows(config.training, verify=config.verify)
+        refs = [InputRef("model", model.digest[:16]), *(one.ref for one, _ in asked)]
+        refs += [InputRef("held_out", held_out.key[:16])] if held_out is not None else []
+        refs += [InputRef("training", ref.fingerprint) for ref in training.refs] if training is not None else []
+        return EvaluatePlan(
+            inputs=refs,
+            build_context=object,
+            says={"settings": settings.said(), "version": benchmarks.VERSION},
+            options={"benchmarks": config.asked},
+            model=model,
+            asked=asked,
+            held_out=held_out,
+            training=training,
+        )
+
+    def rounds(
+        self, config: EvaluateConfig, plan: EvaluatePlan
+    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
+        settings = config.settings
+        prompts = yield [MakePrompts.of(one, settings, generation) for one, generation in plan.asked]
+        pieces = [
+            Ask.all_of(plan.model, generation, record)
+            for (_, generation), record in zip(plan.asked, prompts, strict=True)
+        ]
+        texts: list[Shard[Any]] = [one for some in pieces for one in some]
+        beside: list[Shard[Any]] = [] if plan.held_out is None else [plan.held_out]
+        overlap = None
+        if plan.training is not None and prompts:
+            from components.evaluate.overlap import BuildIndex, Overlap, scoring
+
+            made = yield [*texts, *beside, BuildIndex.of(prompts)]
+            overlap = Overlap.of((yield scoring(plan.training, made[-1])))
+        else:
+            made = yield [*texts, *beside]
+        shards, at = [], 0
+        for some, record in zip(pieces, prompts, strict=True):
+            shards.append(Score.of(settings.profile, record, made[at : at + len(some)], overlap))
+            at += len(some)
+        yield shards
+
+    def ledger(self, plan: EvaluatePlan, rounds: Rounds) -> Ledger:
+        first, *later = (Ledger.sum(record.ledger for record in records) for records in rounds)
+        for one in later:
+            first = first.then(one)
+        return first
+
+    def parts(self, plan: EvaluatePlan, rounds: Rounds) -> dict[str, Ledger]:
+        """Those of benchmarks, with what was noted of their texts and verdicts."""
+        found = {}
+        for prompts, scores in zip(rounds[0], rounds[-1], strict=True):
+            texts = [one.ledger for one in rounds[1] if one.name.rpartition(" ")[0] == prompts.name]
+            found[prompts.name] = prompts.ledger.then(Ledger.sum(texts)).then(scores.ledger)
+        return found
+
+    def finish(self, config: EvaluateConfig, plan: EvaluatePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
+        super().finish(config, plan, rounds, out)
+        table = {}
+        for (one, generation), record in zip(plan.asked, rounds[-1], strict=True):
+            # A path is not content: the same questions give the same result on any machine.
+            place = one.place if one.revision else storage.name_of(one.place)
+            data = {"place": place, "revision": one.revision, "digest": one.digest[:16]}
+            table[one.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
+        held_out = None
+        if plan.held_out is not None:
+            record = next(record for record in rounds[1] if record.key == plan.held_out.key)
+            for file in record.files:
+                out.link(record.folder, file)
+            held_out = record.data
+        results = {
+            "model": plan.model.said(),
+            "profile": config.settings.profile,
+            "benchmarks": table,
+            "held_out": held_out,
+        }
+        out.write(RESULTS, json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+        return results
+
+    def metrics(self, manifest: Manifest) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, one in manifest.data["benchmarks"].items():
+            figures = one["all"]
+            found |= {name: round(figures["figure"], 6), f"{name}_invalid": round(figures["invalid"], 6)}
+        held_out = manifest.data["held_out"]
+        if held_out is not None:
+            whole = held_out["table"]["all"]
+            for name in ("loss", "bits_per_byte"):
+                if whole[name] is not None:
+                    found[f"held_out_{name}"] = round(whole[name], 6)
+        return found
+
+    def report(self, manifest: Manifest) -> Report:
+        from components.evaluate.report.page import report_of
+
+        return report_of(manifest)
+
+
+def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
+    from components.evaluate.held_out import HeldOutLoss
+    from components.evaluate.models.trained import TrainedModel
+
+    if not isinstance(model, TrainedModel):
+        hint = "give the run itself, or leave out held_out="
+        raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)
+    return HeldOutLoss.of(model, config.held_out, config.settings.held_out)

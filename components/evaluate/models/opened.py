@@ -1,0 +1,39 @@
+"""From what the user gave to a model."""
+
+from __future__ import annotations
+
+from components.evaluate.models.model import Model
+from components.evaluate.settings import EvaluateSettings
+from pairmill import storage
+from pairmill.errors import InputError
+
+
+def open_model(given: str, settings: EvaluateSettings) -> Model:
+    """The model at a URL, or in a folder.
+
+    Raises:
+        InputError: the folder is neither a run of train nor an exported one.
+        UsageError: a setting does not suit it.
+    """
+    if given.startswith(("http://", "https://")):
+        from components.evaluate.models.server import ServedModel
+
+        return ServedModel.open(given, settings.server)
+    uri = storage.normalise(given, "model")
+    store = storage.store_for(uri)
+    if store.exists(storage.join(uri, "prompt.json")) and store.exists(storage.join(uri, "config.json")):
+        from components.evaluate.models.exported import ExportedModel
+
+        return ExportedModel.open(uri, settings.net)
+    from components.evaluate.models.trained import TrainedModel
+
+    try:
+        return TrainedModel.open(given, settings.net)
+    except InputError as error:
+        raise InputError(
+            f"not a model: {error.what}",
+            where=f"model={given}",
+            got=error.got,
+            expected="a finished run of train, a folder that its export wrote, or the URL of a server",
+            hint="a server's URL ends as in http://host:8000/v1" if "/" not in given else error.hint,
+        ) from error

@@ -1,0 +1,116 @@
+"""A finished run of train, or a checkpoint of one, by its own generation engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from components.evaluate.models.model import Asked, Model, Text
+from components.evaluate.settings import Generation, Net
+from components.train import needs
+from components.train.trained import EMA, TOKENIZER, WEIGHTS, Run
+from pairmill import storage
+from pairmill.engine.manifest import content_key
+from pairmill.errors import UsageError
+from pairmill.log import event
+
+if TYPE_CHECKING:
+    from components.train.generate.prompts import Prompts
+
+
+@dataclass(frozen=True)
+class TrainedModel(Model):
+    """Args: run: URI of the run's folder; net: how it runs here; weights: those that are taken."""
+
+    kind: ClassVar[str] = "run of train"
+
+    run: str = ""
+    net: Net = field(default_factory=Net)
+    weights: Literal["ema", "current"] = "ema"
+    positions: int = 0
+    steps: int = 0
+
+    @classmethod
+    def open(cls, given: str, net: Net) -> Self:
+        """Open the folder of a run: see ``components.train.trained.Run.open``.
+
+        Raises:
+            InputError: it is not one, or is damaged.
+            UsageError: the run has not the weights that are asked for.
+        """
+        run = Run.open(given, "model")
+        weights, reason = run.which(net.weights)
+        event(f"evaluate: {weights} weights ({reason})", weights=weights)
+        digest = content_key(
+            "evaluate run", _digest_of(run, weights), net.precision, net.special_tokens, net.unknown_tags
+        )
+        return cls(digest, given, run.uri, net, weights, run.trained.positions, run.trained.steps)
+
+    def said(self) -> dict[str, Any]:
+        return {**super().said(), "weights": self.weights, "steps": self.steps, "precision": self.net.precision}
+
+    def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
+        needs.require("evaluate", "torch", "safetensors")
+        from components.train.export.convert import is_causal
+        from components.train.generate import engine
+
+        run, prompts, net = loaded(self)
+        ids = [_ids(prompts, one, self.net) for one in asked for _ in range(generation.samples)]
+        limits = engine.Limits(prompts.stop, generation.max_tokens, min(generation.max_context, self.positions))
+        made: dict[int, Text] = {}
+        for one in engine.generate(
+            net,
+            ids,
+            limits,
+            causal=is_causal(run.trained.net),
+            batch_size=self.net.batch,
+            temperature=generation.temperature,
+            seed=generation.seed,
+        ):
+            made[one.index] = Text(prompts.text(one.ids), len(one.ids), one.stopped, too_long=not one.ids)
+        many = generation.samples
+        return [[made[index * many + sample] for sample in range(many)] for index in range(len(asked))]
+
+
+@lru_cache(maxsize=1)
+def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
+    """The run, what makes its prompts, and its net on the device, ready to be called."""
+    import torch
+
+    from components.train import parallel
+    from components.train.generate.prompts import Prompts
+
+    run = Run.open(model.run, "model")
+    find = model.net.special_tokens == "tokens"
+    prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
+    device = parallel.start(model.net.device).device
+    return run, prompts, run.net(model.weights).to(device, getattr(torch, model.net.precision))
+
+
+def _ids(prompts: Prompts, asked: Asked, net: Net) -> list[int]:
+    tags = [tag for tag in asked.tags if net.unknown_tags == "refuse" or tag in prompts.conditions]
+    try:
+        return prompts.ids(asked.prompt, tags)
+    except UsageError as error:
+        if error.where != "condition":
+            raise
+        hint = "set=benchmarks.<name>.condition='' names others, set=net.unknown_tags=leave_out leaves them out"
+        raise UsageError(error.what, where="condition", got=error.got, expected=error.expected, hint=hint) from error
+
+
+def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
+    """Of the weights, and of what is needed to use them; not of how long it took to train them."""
+    if run.checkpoint is not None:
+        return content_key(run.checkpoint.digest, weights)
+    trained = run.trained
+    # An average has parameters only: buffers are those of the net.
+    names = [WEIGHTS, *([EMA] if weights == "ema" else []), TOKENIZER]
+    if run.manifest is not None:
+        known = {file.path: file.sha256 for file in run.manifest.files}
+        files = [known.get(name, "") for name in names]
+    else:
+        uris = [storage.join(run.uri, name) for name in names]
+        files = [one.sha256 for one in storage.store_for(run.uri).digested(uris)]
+    return content_key(trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files)

@@ -1,0 +1,125 @@
+"""The report of an evaluation, from its manifest alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pairmill.engine.manifest import Manifest
+from pairmill.report.charts import Bars
+from pairmill.report.model import Block, Cell, Percent, Report, Section, Table
+
+_EMPTY = 0.5
+"""From this share of invalid answers on, a figure says little of what the model knows."""
+_NOTE = (
+    "The figure is the mean over questions, its interval Wilson's at 95%. Macro is the mean over groups (subjects, "
+    "categories). Further columns score the same answers in other ways: a figure is comparable only with one that is "
+    "scored as it is."
+)
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished folder of evaluate."""
+    data = manifest.data
+    table: Mapping[str, Any] = data["benchmarks"]
+    model: Mapping[str, Any] = data["model"]
+    figures: dict[str, Cell] = {"Model": model["kind"]}
+    figures |= {name.capitalize(): model[name] for name in ("name", "revision", "weights", "steps") if name in model}
+    figures |= {"Profile": data["profile"], "Questions": manifest.ledger.rows_out, "Fingerprint": manifest.fingerprint}
+    sections: list[Block] = []
+    if table:
+        sections += [_benchmarks("Benchmarks", {name: one["all"] for name, one in table.items()}, _NOTE)]
+        shown = [(name, round(100 * one["all"]["figure"], 1)) for name, one in table.items()]
+        sections += [Bars("Figure of each benchmark", shown, "%")]
+        unseen = {name: one["unseen"] for name, one in table.items() if one["unseen"] is not None}
+        if unseen:
+            seen = sum(one["seen"] for one in table.values())
+            note = f"Without the {seen:,} questions that a training row repeats."
+            sections.append(_benchmarks("Questions that no training row has", unseen, note))
+    if data["held_out"] is not None:
+        sections.append(_held_out(data["held_out"]))
+    groups = [
+        Table(name, ("Group", "Questions", "Figure"), [(g, v["n"], Percent(v["figure"])) for g, v in found.items()])
+        for name, one in table.items()
+        if len(found := one["all"]["groups"]) > 1
+    ]
+    if groups:
+        sections.append(Section("Groups", groups, f"{len(groups)} benchmarks"))
+    if table:
+        sections.append(
+            Section("How it was asked", [_asked(table, data["model"]["kind"])], "data and generation settings")
+        )
+    return Report("evaluate", figures, sections, verdict=_verdict(data), look_at=_look_at(manifest, table))
+
+
+def _benchmarks(title: str, table: Mapping[str, Any], note: str) -> Table:
+    names = sorted({name for one in table.values() for name in one["also"]})
+    rows: list[list[Cell]] = []
+    for name, one in table.items():
+        also = [_further(one["also"].get(extra)) for extra in names]
+        low, high = _share(one["low"]), _share(one["high"])
+        cells: list[Cell] = [name, one["n"], _share(one["figure"]), f"{low} – {high}", _share(one["macro"])]
+        rows.append([*cells, _share(one["invalid"]), *also])
+    head = ["Benchmark", "Questions", "Figure", "95% interval", "Macro", "Invalid"]
+    return Table(title, [*head, *(name.replace("_", " ") for name in names)], rows, note)
+
+
+def _share(value: float | None) -> Cell:
+    return "–" if value is None else f"{100 * value:.1f}%"
+
+
+def _further(value: float | None) -> Cell:
+    """A mean: of scores from 0 to 1, or of counts."""
+    return _share(value) if value is None or value <= 1 else f"{value:.3g}"
+
+
+def _held_out(held_out: Mapping[str, Any]) -> Table:
+    rows: list[list[Cell]] = []
+    for name, one in held_out["table"].items():
+        figures = [_figure(one[key]) for key in ("loss", "loss_error", "bits_per_byte", "bits_per_byte_error")]
+        rows.append(["all sources" if name == "all" else name, one["rows"], one["tokens"], one["bytes"], *figures])
+    note = "Loss in nats a response token; ± is the standard error over rows. "
+    if held_out["exact"]:
+        note += "Bits per byte compare runs with other tokenizers."
+    else:
+        note += "The tokenizer is not byte-level, so bytes are those of its tokens' texts, and not exact."
+    head = ("Source", "Rows", "Response tokens", "Bytes", "Loss", "±", "Bits per byte", "±")
+    return Table("Held-out loss", head, rows, note)
+
+
+def _figure(value: float | None) -> Cell:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _asked(table: Mapping[str, Any], kind: str) -> Table:
+    rows: list[list[Cell]] = []
+    for name, one in table.items():
+        data, how = one["data"], one["generation"]
+        place = f"{data['place']}@{data['revision'][:12]}" if data["revision"] else data["place"]
+        condition = how["condition"] or "none"
+        rows.append(
+            [name, place, data["digest"], condition, how["samples"], f"{how['temperature']:g}", how["max_tokens"]]
+        )
+    head = ("Benchmark", "Data", "Digest", "Condition", "Texts a question", "Temperature", "Most tokens")
+    return Table("Data and generation", head, rows, "A server is sent no conditions." if kind == "server" else "")
+
+
+def _verdict(data: Mapping[str, Any]) -> str:
+    said = [f"{name} {_share(one['all']['figure'])} of {one['all']['n']:,}" for name, one in data["benchmarks"].items()]
+    if data["held_out"] is not None:
+        whole = data["held_out"]["table"]["all"]
+        said.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
+    return "; ".join(said) + "."
+
+
+def _look_at(manifest: Manifest, table: Mapping[str, Any]) -> list[str]:
+    said = []
+    for name, one in table.items():
+        if (one["all"]["invalid"] or 0) >= _EMPTY:
+            said.append(f"{name}: {_share(one['all']['invalid'])} of the answers cannot be read.")
+        if one["seen"]:
+            said.append(f"{name}: {one['seen']:,} questions are in the training rows; see the figure without them.")
+    long = manifest.ledger.notes.get("prompt_too_long", 0)
+    if long:
+        said.append(f"{long:,} prompts left no room for an answer: they count as answered with nothing.")
+    return said
