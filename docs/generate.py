@@ -25,7 +25,7 @@ from pairmill.engine.options import default_of
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import helps, to_json
 from pairmill.interface.cli import type_name
-from pipelines.stages import ALONE, EVERY
+from pipelines.stages import EVERY
 from sources.datasets import SOURCES
 
 TOP = Path(__file__).parent.parent
@@ -74,7 +74,7 @@ def settings_tables(settings: Any) -> str:
 def index_table() -> str:
     """Stages as a Markdown table."""
     lines = ["| stage | what it does |", "|---|---|"]
-    for name, stage in {**EVERY, **ALONE}.items():
+    for name, stage in EVERY.items():
         summary = (stage.config.__doc__ or "").strip().splitlines()[0]
         lines.append(f"| [`{name}`]({name}/README.md) | {summary} |")
     return "\n".join(lines)
@@ -118,7 +118,7 @@ def put(path: Path, name: str, text: str) -> None:
 def main() -> None:
     """Write all tables and the picture."""
     put(TOP / "components" / "README.md", "index", index_table())
-    for name, stage in {**EVERY, **ALONE}.items():
+    for name, stage in EVERY.items():
         put(TOP / "components" / name / "README.md", "options", options_table(stage.config))
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
     put(TOP / "docs" / "training.md", "settings", settings_tables(TrainSettings()))

@@ -59,13 +59,9 @@ LAST = {
     for stage in (
         # On a cluster a task has plans, not arrays: what trains makes these in its own pod.
         Component("train", TrainConfig, reads=("sampled", "held_out"), required=("sampled",), image="trainer"),
+        Component("evaluate", EvaluateConfig, reads=("model", "held_out", "training"), image="trainer"),
     )
 }
-"""By name, what only some pipelines end in: stages of the image ``trainer``."""
+"""By name, what only some pipelines have: stages of the image ``trainer``."""
 
 EVERY = {**STAGES, **LAST}
-
-ALONE = {
-    stage.name: stage for stage in (Component("evaluate", EvaluateConfig, reads=("model", "held_out", "training")),)
-}
-"""By name, what is run by itself, in an environment that has what its model needs: of no pipeline, in no image."""

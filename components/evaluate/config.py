@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from components.evaluate.settings import DEFAULT, EvaluateSettings
+from components.train.arrays import PLACE
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
 
@@ -30,7 +31,14 @@ class EvaluateConfig(RunConfig):
         changes_bytes=False,
     )
     held_out: str = option(
-        "", help="a held-out sampled folder, for the loss of a run of train; empty = none", changes_bytes=False
+        "",
+        help="a held-out sampled folder, or its plan, for the loss of a run of train; empty = none",
+        changes_bytes=False,
+    )
+    samples_path: str = option(
+        PLACE,
+        help="local folder beside which the arrays of a plan of held-out rows are made, as of train",
+        changes_bytes=False,
     )
     training: list[str] = option(
         [],

@@ -20,6 +20,7 @@ from components.evaluate.models.model import Model
 from components.evaluate.models.opened import open_model
 from components.evaluate.scored import Score, ScoredBenchmark
 from components.evaluate.settings import Generation
+from components.train import arrays
 from pairmill import storage
 from pairmill.engine.inputs import Inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest
@@ -169,4 +170,5 @@ def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
     if not isinstance(model, TrainedModel):
         hint = "give the run itself, or leave out held_out="
         raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)
-    return HeldOutLoss.of(model, config.held_out, config.settings.held_out)
+    folder = arrays.held_out_here(config.held_out, config.samples_path)
+    return HeldOutLoss.of(model, folder, config.settings.held_out)

@@ -25,6 +25,12 @@ class SampleConfig(NodeConfig):
         "rules only long_context applies; empty = as the rules say; not read with a plan or held_out=true",
         changes_bytes=False,  # the plan's inputs say it
     )
+    again: str = option(
+        "",
+        help="draw this plan again with another seed, as <plan>@<seed>: its rules, mixture and other options are the "
+        "plan's; empty = a plan of these options",
+        changes_bytes=False,  # the new plan is the one that its options and inputs say
+    )
     seed: int = option(0, help="seed of every random draw")
     epochs: int = option(10, help="number of epochs; not read with a mixture")
     held_out: bool = option(
@@ -50,7 +56,12 @@ class SampleConfig(NodeConfig):
                 hint="leave one of them out; python -m components.mix export writes rules that data_io's sampler reads",
             )
         require_at_least(self, seed=0, epochs=1, context_size=1, min_resp_length=0)
-        if not self.tokenized_path and not self.plan:
+        if self.again and (self.mixture or self.plan or self.held_out):
+            other = next(name for name in ("mixture", "plan", "held_out") if getattr(self, name))
+            raise UsageError(
+                "the plan that is drawn again decides this", where=other, got="again= too", expected="one of them"
+            )
+        if not self.tokenized_path and not self.plan and not self.again:
             raise UsageError("required option missing", where="tokenized_path", expected="key=value", hint="see --help")
 
     @classmethod

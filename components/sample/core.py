@@ -56,9 +56,8 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
         draft = self.draft = Draft.of(config)
-        return StagePlan(
-            inputs=draft.inputs, build_context=lambda: draft, options=byte_options(draft.config) if draft.mixed else {}
-        )
+        # Those that a mixture, or the plan that is drawn again, decides.
+        return StagePlan(inputs=draft.inputs, build_context=lambda: draft, options=byte_options(draft.config))
 
     def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
         """Return the arrays' fingerprint in the plan's format: a folder on a node is named after it."""
@@ -123,6 +122,10 @@ class Draft:
     @classmethod
     def of(cls, config: SampleConfig) -> Draft:
         """Open the inputs that the options name."""
+        if config.again:
+            from components.sample.again import drawn_again
+
+            return drawn_again(config, cls)
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
         mixed = None
         if config.held_out:
@@ -143,7 +146,7 @@ class Draft:
         if mixed is not None:
             mixed.require_same_inputs(folder, rules)
         split = any(rules.match(task.name)[0].long_context == "split" for task in folder.tasks)
-        return cls(config, folder, rules, _tokenizer_of(folder) if split else b"", mixed)
+        return cls(config, folder, rules, tokenizer_of(folder) if split else b"", mixed)
 
     @property
     def inputs(self) -> list[InputRef]:
@@ -283,7 +286,7 @@ class Draft:
         )
 
 
-def _tokenizer_of(folder: tokens.Folder) -> bytes:
+def tokenizer_of(folder: tokens.Folder) -> bytes:
     uri = storage.join(folder.uri, TOKENIZER)
     if not storage.store_for(uri).exists(uri):
         raise InputError(

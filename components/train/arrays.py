@@ -61,6 +61,15 @@ def on_this_machine(asked: Options) -> Options:
     return here
 
 
+def held_out_here(held_out: str, samples_path: str) -> str:
+    """Make the arrays of a held-out plan alone; return their folder, or what is given if it is no plan.
+
+    Raises:
+        InputError, SamplerFailure: as :func:`on_this_machine`.
+    """
+    return _folder(held_out, "held_out", lambda: apart(samples_path))
+
+
 def apart(samples_path: str) -> str:
     """Where arrays of held-out rows are: beside those for training, as sample writes them."""
     folder = samples_path.rstrip("/").removesuffix("/{fingerprint}")

@@ -6,7 +6,7 @@ from graphlib import TopologicalSorter
 
 from components.train.__main__ import COMMANDS
 from docs import imports
-from pipelines.stages import ALONE, EVERY, LAST
+from pipelines.stages import EVERY, LAST
 from tests.support.helpers import REPOSITORY, python
 
 
@@ -106,7 +106,7 @@ def test_nothing_that_a_stage_image_runs_needs_kfp() -> None:
         "stage = sys.argv.pop(1)\n"
         "runpy.run_module(stage, run_name='__main__')"
     )
-    for stage in (*EVERY, *ALONE):
+    for stage in EVERY:
         done = python("-c", code, f"components.{stage}", "--help")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"usage: python -m components.{stage}")
@@ -139,7 +139,7 @@ def test_torch_is_imported_by_what_trains_and_nowhere_else() -> None:
     apart = {f"components.evaluate.{name}" for name in ("held_out", "models.exported", "models.trained")}
     assert {name for name in users if not name.startswith("components.train.")} == {"pairmill.loader.torch", *apart}
     assert len(users) > 10
-    assert list(LAST) == ["train"]
+    assert list(LAST) == ["train", "evaluate"]
 
 
 def test_only_storage_knows_schemes() -> None:
@@ -186,7 +186,7 @@ def test_every_stage_has_the_same_four_files() -> None:
     folders = sorted(
         path.name for path in (REPOSITORY / "components").iterdir() if path.is_dir() and path.name != "__pycache__"
     )
-    assert folders == sorted([*EVERY, *ALONE])
+    assert folders == sorted(EVERY)
     for stage in folders:
         for name in ("config.py", "core.py", "__main__.py", "README.md"):
             assert (REPOSITORY / "components" / stage / name).is_file(), f"{stage}/{name}"

@@ -629,7 +629,7 @@ def training() -> dict[str, Any]:
 
 
 def test_what_trains_takes_its_options_as_parameters(training: dict[str, Any]) -> None:
-    (config,) = (stage.config for stage in LAST.values())
+    config = LAST["train"].config
     parameters = component(training, "train")["inputDefinitions"]["parameters"]
     assert set(parameters) == {item.name for item in dataclasses.fields(config)}
     required = {name for name, item in parameters.items() if not item.get("isOptional")}

@@ -10,6 +10,7 @@ import pytest
 
 from components.clean.core import Clean
 from components.curate.core import Curate
+from components.evaluate.core import Evaluate
 from components.fetch.core import Fetch
 from components.mix.core import Mix
 from components.sample.core import Sample
@@ -26,7 +27,7 @@ from tests.contract.stage_versions import RECORD, TOP, Tree
 COMMAND = "python tests/contract/stage_versions.py"
 
 
-STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train)
+STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train, Evaluate)
 
 
 def test_no_stage_changed_without_another_version() -> None:
@@ -105,11 +106,12 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
         "csv.reader(file, delimiter=between, quotechar",
     )
     # Curate reads benchmarks as fetch and clean read sources.
-    stages = ("fetch", "clean", "curate")
+    stages = ("fetch", "clean", "curate", "evaluate")
     assert tree.wrong() == [f"{name}: sources.readers changed, and its version was not" for name in stages]
     assert {line.split(":")[0] for line in tree.record()} == {*stages}  # what was not raised stays wrong
     assert tree.record("curate", "curate reads no table") != []
     assert tree.record("fetch", "fetch never parses a record") != []
+    assert tree.record("evaluate", "evaluate reads no table") != []
     core = "components/clean/core.py"
     version = f"version: ClassVar[int] = {Clean.version}\n"
     tree = edit(core, version, version.replace(str(Clean.version), str(Clean.version + 1)))
@@ -127,11 +129,11 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new", "expected"),
     [
-        ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*STAGES} - {"sample"}),
-        ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize", "train"}),
+        ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*STAGES, "evaluate"} - {"sample"}),
+        ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize", "train", "evaluate"}),
         ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
         ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY}),
-        ("components/train/nets/hrm.py", "import ", "import array\nimport ", {"train"}),
+        ("components/train/nets/hrm.py", "import ", "import array\nimport ", {"train", "evaluate"}),
         ("components/train/report/page.py", "import ", "import array\nimport ", set()),
         ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),
         ("components/curate/near/union.py", "import ", "import array\nimport ", {"curate"}),

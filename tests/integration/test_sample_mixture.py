@@ -104,3 +104,45 @@ def test_planned_and_drawn_shares_are_in_what_is_printed_and_in_both_reports(
         text = html.read_text()
         assert "Mixture: shares planned and drawn" in text
         assert f"{100 * share:.3f}%" in text
+
+
+def _plan(root: Path, **options: Any) -> Path:
+    before = set((root / "sample").glob("[0-9a-f]*"))
+    tools.ended(tools.stage("sample", root=root, output_path="", **options))
+    (plan,) = set((root / "sample").glob("[0-9a-f]*")) - before or {Path()}
+    return plan
+
+
+def test_a_plan_is_drawn_again_with_another_seed(bench: Bench, made: dict[str, Any], tmp_path: Path) -> None:
+    given = {"tokenized_path": bench.tokenized, "epochs": 2, "min_resp_length": 5}
+    rules = {"prefix_config_path": bench.folder / "rules.yaml"}
+    first, direct = (_plan(tmp_path / "a", **given, **rules, seed=seed) for seed in (4, 9))
+    assert _plan(tmp_path / "a", again=f"{first}@4", tokenized_path=bench.tokenized) == Path()
+    again = _plan(tmp_path / "b", again=f"{first}@9", tokenized_path=bench.tokenized)
+    # The rules' file is not in reach, and all that is written is as if it were.
+    wanted = tools.digests(direct)
+    assert {name: digest for name, digest in tools.digests(again).items() if name in wanted} == wanted
+    assert again.name == direct.name
+    assert len(wanted) > 5
+
+    mixed = _plan(made["root"], again=f"{made['plan']}@77", tokenized_path=bench.tokenized)
+    old, new = (json.loads((path / tools.MANIFEST).read_text()) for path in (made["plan"], mixed))
+    assert new["options"] == {**old["options"], "seed": 77}
+    drawn = [np.load(path / "plan" / "epoch_3.npy") for path in (made["plan"], mixed)]
+    assert len(drawn[0]) == len(drawn[1])
+    assert drawn[0].tolist() != drawn[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ("{plan}", "again: not a plan and a seed"),
+        ("{plan}@x", "again: not a plan and a seed"),
+        ("{sampled}@1", "not a plan of sample"),
+    ],
+)
+def test_what_cannot_be_drawn_again_is_refused(bench: Bench, made: dict[str, Any], again: str, said: str) -> None:
+    given = again.format(plan=made["plan"], sampled=bench.target)
+    done = tools.stage("sample", again=given, root=made["root"], output_path="", tokenized_path=bench.tokenized)
+    assert done.code in {2, 3}
+    assert said in done.err
