@@ -24,7 +24,7 @@ from pairmill.address import is_address
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pipelines.stages import EVERY, LAST, STAGES
+from pipelines.stages import LAST, STAGES
 
 
 def _of(config: type[Any], name: str) -> Any:
@@ -182,7 +182,8 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
             except UsageError as error:
                 raise UsageError(error.what, where=name, got=given[name], expected=error.expected) from error
     made = {}
-    for name, stage in (EVERY if "train_config" in given else STAGES).items():
+    last = {"train": LAST["train"]} if "train_config" in given else {}
+    for name, stage in {**STAGES, **last}.items():
         # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(set(stage.reads) - _NOT_ALWAYS, f"{given['root']}/{name}")
         options = {item: given[item] for item in _options(name)}
