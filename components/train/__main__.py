@@ -1,9 +1,13 @@
 """``python -m components.train``, and its commands ``generate``, ``export``, ``check`` and ``settings``."""
 
 if __name__ == "__main__":  # before the imports, which take half a second
+    import os
+
     from pairmill.interface.interrupt import quiet
 
     quiet()
+    # Threads of torch that wait for each other spin: beside other programs on two cores a step took nine times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import atexit
 import gc

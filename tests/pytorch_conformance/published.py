@@ -27,26 +27,37 @@ NAMES = {
 
 def of_hrm_text(arch: dict[str, Any]) -> ModelSettings:
     """``arch`` of HRM-Text."""
-    values = {NAMES.get(name, name): value for name, value in arch.items() if name != "name"}
+    values = ours({name: value for name, value in arch.items() if name not in ("name", "head")})
     if "H_override" in values:
-        values["H_override"] = Override(
-            **{NAMES.get(name, name): value for name, value in values["H_override"].items()}
-        )
+        values["H_override"] = Override(**ours(values["H_override"]))
     # The reference begins with two differentiated calls where nothing is said.
     return ModelSettings(net=NETS[arch["name"].rpartition("@")[2]], **{"bp_min": 2} | values)
 
 
+def ours(arch: dict[str, Any]) -> dict[str, Any]:
+    """Values of HRM-Text under our names; one that is null is ours where nothing is said."""
+    return {NAMES.get(name, name): value for name, value in arch.items() if value is not None}
+
+
+OF_KEMPNER = {
+    "n_layers": "layers",
+    "dim": "width",
+    "n_heads": "heads",
+    "n_kv_heads": "key_value_heads",
+    "ffn_dim_multiplier": "expansion",
+    "ffn_hidden_dim": "feed_width",
+    "norm_eps": "norm_eps",
+    "rope_theta": "rope_base",
+    "init_std": "init_std",
+    "qk_norm": "qk_norm",
+    "tie_embeddings": "tied",
+}
+
+
 def of_kempner(config: dict[str, Any]) -> ModelSettings:
     """``model`` of KempnerForge."""
-    return ModelSettings(
-        net="llama",
-        layers=config["n_layers"],
-        width=config["dim"],
-        heads=config["n_heads"],
-        key_value_heads=config.get("n_kv_heads", 0),
-        expansion=4 * config.get("ffn_dim_multiplier", 1.0),
-        norm_eps=1e-5,
-        attention="causal",
-        qk_norm=config.get("qk_norm", False),
-        tied=config.get("tie_embeddings", False),
-    )
+    given = {name: value for name, value in config.items() if name not in ("vocab_size", "max_seq_len")}
+    values = {OF_KEMPNER[name]: value for name, value in given.items() if value is not None}
+    if "expansion" in values:
+        values["expansion"] *= 4
+    return ModelSettings(net="llama", attention="causal", **{"norm_eps": 1e-5} | values)

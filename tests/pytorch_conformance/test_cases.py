@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-FOLDERS = {"": 11, "models": 18, "run": 5, "generate": 6, "llama": 9, "evaluate": 8}
+FOLDERS = ("", "models", "run", "run/data", "run/data/epoch_0", "generate", "llama", "evaluate")
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_folder_of_recorded_cases_has_its_files(train: Path, folder: str) -> None:
-    assert len([path for path in (train / folder).iterdir() if path.is_file()]) >= FOLDERS[folder]
+    assert any(path.is_file() for path in (train / folder).iterdir())

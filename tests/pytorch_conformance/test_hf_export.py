@@ -55,9 +55,8 @@ def test_files_and_tensors_are_the_exporters(folder: Path) -> None:
     tensors = expected["model.safetensors"]
     with safe_open(folder / "model.safetensors", "pt") as file:
         found = {name: [file.get_slice(name).get_dtype(), file.get_slice(name).get_shape()] for name in [*file.keys()]}
-    names = {"float32": "F32"}
+    names = {"float32": "F32", "bfloat16": "BF16"}
     assert found == {name: [names[dtype], shape] for name, (dtype, shape) in tensors.items()}
-    assert len(found) == 19
 
 
 def test_the_configuration_is_the_exporters_but_for_what_is_corrected(folder: Path) -> None:
@@ -84,7 +83,7 @@ def test_logits_and_greedy_tokens_are_the_recorded_ones(loaded: tuple[Any, dict[
     model, _ = loaded
     logits = load_file(FOLDER / "hf_logits.safetensors")
     expected = {one["case"]: one for one in said()["generate"]}
-    assert len(expected) >= 8
+    assert expected
     for number, one in expected.items():
         case = recorded()["cases"][number]
         prompt, answer = case["prompt_ids"], case["generated_ids"]
@@ -105,11 +104,14 @@ def test_logits_and_greedy_tokens_are_the_recorded_ones(loaded: tuple[Any, dict[
 
 def test_the_tokenizer_gives_the_recorded_ids_and_no_token_types(folder: Path) -> None:
     tokenizer, call = AutoTokenizer.from_pretrained(folder), said()["tokenizer_call"]
-    info, case = recorded()["tokenizer_info"], recorded()["cases"][0]
-    text = f"{info['boq']}{info['condition_mapping'][case['condition']]}{case['prompt']}{info['eoq']}"
-    found = tokenizer(text)
+    info, cases = recorded()["tokenizer_info"], recorded()["cases"]
+    case = next(one for one in cases if one["prompt_ids"] == call["input_ids"])
+    conditions = "".join(info["condition_mapping"][one] for one in case["condition"].split(","))
+    found = tokenizer(f"{info['boq']}{conditions}{case['prompt'].strip()}{info['eoq']}")
     assert dict(found) == {name: call.get(name, [1] * len(call["input_ids"])) for name in call["keys"]}
-    assert tokenizer.decode(recorded()["cases"][2]["generated_ids"][:-1]) == recorded()["cases"][2]["text"]
+    for one in cases:
+        if ids := one["generated_ids"]:
+            assert tokenizer.decode(ids[:-1] if one["stopped_at_eoa"] else ids) == one["text"]
     assert prompts().stop == tokenizer.eos_token_id
 
 

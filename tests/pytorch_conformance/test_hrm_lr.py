@@ -20,8 +20,8 @@ RECORDED = json.loads(PATH.read_text())
 
 
 def test_there_are_tables() -> None:
-    assert len(RECORDED["tables"]) >= 7
-    assert len(RECORDED["total_steps"]) >= 4
+    assert RECORDED["tables"]
+    assert RECORDED["total_steps"]
 
 
 @pytest.mark.parametrize("table", RECORDED["tables"], ids=lambda one: f"{one['lr_warmup_steps']}of{one['total_steps']}")
@@ -35,17 +35,21 @@ def test_rates_are_those_recorded(table: dict[str, Any]) -> None:
             f"schedule.warmup_steps={table['lr_warmup_steps']}",
         ],
     )
-    total = table["total_steps"]
-    if total == table["lr_warmup_steps"]:
-        assert {value for _, value in table["table"][-1:]} == {"ZeroDivisionError"}
+    total, warmup = table["total_steps"], table["lr_warmup_steps"]
+    runs = total > 0 and total != warmup
+    if not runs:  # no step at all, or a division by zero where the warm-up ends: such a run is not begun
         with pytest.raises(UsageError):
             Rate(settings, total)
-        with pytest.raises(ZeroDivisionError):
-            hrm_text.cosine(max(1, total), total, total, table["lr_min_ratio"])
-        return
-    rate = Rate(settings, total)
+    assert table["table"]
     for step, value in table["table"]:
-        assert rate.at(step) == pytest.approx(value, rel=1e-12), step
+        if value == "ZeroDivisionError":
+            assert not runs
+            with pytest.raises(ZeroDivisionError):
+                hrm_text.cosine(step, total, warmup, table["lr_min_ratio"])
+        else:
+            factor = hrm_text.cosine(step, total, warmup, table["lr_min_ratio"])
+            assert table["lr"] * factor == pytest.approx(value, rel=1e-12), step
+            assert not runs or Rate(settings, total).at(step) == pytest.approx(value, rel=1e-12), step
 
 
 @pytest.fixture(scope="module")
@@ -64,5 +68,7 @@ def test_planned_steps_are_missed_by_the_profile_alone(inputs: Inputs) -> None:
     said = json.loads((TRAIN / "run/runs.json").read_text())["one_rank"]
     config = said["init"]["config"]
     given = [f"batch.tokens={config['global_batch_size']}", f"training.epochs={config['epochs']}"]
-    assert scheduled_steps(inputs, TrainSettings.parse("", ["profile=hrm_text", *given]), 1) == 125
-    assert scheduled_steps(inputs, TrainSettings.parse("", given), 1) == 120
+    length, batch = config["train_metadata"]["total_length"], config["global_batch_size"]
+    estimate, real = config["epochs"] * length // batch, said["logged"][-1]["step"]
+    assert scheduled_steps(inputs, TrainSettings.parse("", ["profile=hrm_text", *given]), 1) == estimate
+    assert scheduled_steps(inputs, TrainSettings.parse("", given), 1) == real

@@ -18,7 +18,8 @@ CASES = json.loads((TRAIN / "init_statistics.json").read_text()) if TRAIN.is_dir
 
 
 def test_there_are_cases(train: Path) -> None:
-    assert {said["init_type"] for said in CASES} == {"lecun_normal", "fixed_normal", "megatron"}
+    assert CASES
+    assert all(said["params"] for said in CASES)
 
 
 @pytest.mark.parametrize("said", CASES, ids=lambda said: f"{said['init_type']}-{said['init_std']}")
@@ -27,7 +28,8 @@ def test_statistics_are_those_recorded(said: dict[str, Any]) -> None:
         "hrm",
         layers=said["n_layers"],
         width=said["hidden_size"],
-        heads=2,
+        heads=1,  # no initial weight follows from it
+        half_layers=said["half_layers"],
         init=said["init_type"],
         init_std=said["init_std"] or 0.0,
     )
@@ -45,5 +47,5 @@ def test_statistics_are_those_recorded(said: dict[str, Any]) -> None:
         assert beyond == pytest.approx(0.0460, abs=0.002), kind
     state: Tensor = net.get_buffer("model.zL_init")
     assert str(state.dtype) == said["zL_init"]["dtype"]
-    # 256 numbers: their deviation is known to some 9 %, as is the recorded one.
-    assert float(state.float().std()) == pytest.approx(1, rel=0.2)
+    # Few numbers: of n of them the deviation is known to 1 / sqrt(2 n), as is the recorded one.
+    assert float(state.float().std()) == pytest.approx(1, rel=4.5 / math.sqrt(2 * len(state)))

@@ -41,7 +41,7 @@ def test_the_recorded_steps_of_training(train: Path) -> None:
     optimizer, rate = make(settings.optimizer, net.named_parameters()), Rate(settings, schedule["max_steps"])
     assert {name for name, one in net.named_parameters() if one.ndim < 2} == set(said["no_decay"])
     batches = tensors["tokens"]
-    assert len(said["steps"]) == 12
+    assert said["steps"]
     for step in said["steps"]:
         tokens = batches[(step["step"] - 1) % len(batches)]
         batch = Packed.of_windows(tokens[:, :-1], tokens[:, 1:])
@@ -59,7 +59,8 @@ def test_the_recorded_steps_of_training(train: Path) -> None:
         if f"final.{name}" in tensors:
             torch.testing.assert_close(parameter.detach(), tensors[f"final.{name}"], rtol=0, atol=FINAL)
             compared += 1
-    assert compared == 4
+    assert compared == sum(name.startswith("final.") for name in tensors) > 0
     asked, written = said["greedy"]["prompt"], said["greedy"]["output"]
-    made = generate(net, asked, Limits(stop=-1, max_tokens=10, max_context=40), causal=True)
+    limits = Limits(stop=-1, max_tokens=len(written[0]), max_context=said["config"]["max_seq_len"])
+    made = generate(net, asked, limits, causal=True)
     assert {one.index: one.ids for one in made} == dict(enumerate(written))

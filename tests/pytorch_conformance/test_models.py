@@ -165,7 +165,7 @@ def test_the_recorded_steps_of_training(case: Case) -> None:
     )
     optimizer = make(settings.optimizer, net.named_parameters(), said["ema"])
     stepper = Stepper(net, optimizer, settings, total, parallel.start("cpu"), "rows", ("all",), case.said["vocab_size"])
-    assert len(said["steps"]) >= 8
+    assert said["steps"]
     for step in said["steps"]:
         packed = case.batch(step["batch"])
         found = stepper.step(step["step"], of_one(packed))

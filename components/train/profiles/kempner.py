@@ -33,7 +33,7 @@ DEFAULTS: Final[dict[str, Any]] = {
         "decay": "matrices",
         "clip": 1.0,
     },
-    "schedule": {"shape": "cosine", "warmup_steps": 2000, "min_ratio": 0.1},
+    "schedule": {"shape": "cosine", "warmup_steps": 2000, "min_ratio": 0.1, "wsd_decay": "cosine"},
     "training": {"ema": "off"},
     "checkpoints": {"every_steps": 1000, "every_minutes": 0.0, "keep": 3},
     "watch": {"every_steps": 10},

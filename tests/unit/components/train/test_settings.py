@@ -1,5 +1,6 @@
 """train_config.yaml: the shipped file, layers of defaults, overrides, and what is refused with which words."""
 
+import os
 import re
 import subprocess
 import sys
@@ -95,6 +96,8 @@ def test_the_last_override_counts_and_1e_3_is_a_number() -> None:
         ("", "model.half_layers=true", "this net has one stack; got transformer"),
         ("", "model.H_override.layers=2", "no H stack of its own"),
         ("model: {net: hrm}", "model.H_override.heads=3", "heads do not divide"),
+        ("model: {net: hrm}", "model.H_override.attention=causal", "unknown key 'attention'; expected layers, heads"),
+        ("model: {net: hrm}", "model.H_override.width=64", "unknown key 'width'; expected layers, heads"),
         ("", "model.key_value_heads=2", "only llama has it"),
         ("model: {net: llama}", "model.key_value_heads=3", "a divisor of heads, which is 4"),
         ("", "model.pos_emb=none", "set=model.pos_emb=none: unknown value; got 'none'; expected rope"),
@@ -183,6 +186,7 @@ def test_defaults_that_differ_from_the_references_on_purpose() -> None:
     assert (ModelSettings.of("trm").H_bp_steps, defaults("hrm_text", "trm").model.H_bp_steps) == (2, 1)
     assert (ours.optimizer.clip, defaults("kempner").optimizer.clip) == (0.0, 1.0)
     assert (ours.optimizer.name, defaults("kempner").optimizer.name) == ("adam_atan2", "adamw")
+    assert (ours.schedule.wsd_decay, defaults("kempner").schedule.wsd_decay) == ("linear", "cosine")
 
 
 def test_every_defect_has_a_line_in_the_document() -> None:
@@ -202,3 +206,16 @@ def test_every_defect_is_looked_at() -> None:
 def test_settings_are_read_without_torch() -> None:
     code = "import sys, components.train.settings, components.train.schedules; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+def test_threads_that_wait_leave_the_cores_to_others() -> None:
+    """libgomp reads the variable when torch is imported, so it has to be there before."""
+    code = """
+import contextlib, os, runpy, sys
+sys.argv = ["train", "settings"]
+with contextlib.suppress(SystemExit):
+    runpy.run_module("components.train", run_name="__main__")
+sys.exit(os.environ.get("OMP_WAIT_POLICY") != "PASSIVE" or "torch" in sys.modules)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=environment, check=True, stdout=subprocess.DEVNULL)
