@@ -1,7 +1,9 @@
 """Held-out loss of a run of train by source, also in bits per byte, so that runs with other tokenizers compare.
 
-Bits per byte is the loss of the response tokens, the one that ends the response included, over the bytes that they
-write. How many a token writes is in tokenizer.json, so no text is needed.
+Bits per byte is the loss of the response tokens, the one that ends the response included, over the bytes of the
+response's text. No text is needed: tokenize keeps how many bytes each response has, and sample hands them on with
+held-out rows. Of a response that was cut, and in folders without them, they are counted from tokenizer.json, which says
+how many a token writes.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,18 +23,21 @@ from components.evaluate.settings import HeldOutSettings
 from components.train.data.held_out import HeldOutRows, chosen
 from components.train.data.sources import RowSources
 from components.train.trained import TOKENIZER, Run
+from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters
+from pairmill.formats.tokens import BYTES, UNKNOWN_BYTES
+from pairmill.loader.arrays import MappedFiles, map_array
 from pairmill.loader.folder import SampledFolder
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 
 if TYPE_CHECKING:
     from components.train.data.feed import Microbatch
 
-VERSION: Final = 1
+VERSION: Final = 2
 ROWS: Final = "held_out/rows.npy"
 KIND: Final = np.dtype([("row", "<i8"), ("source", "<i4"), ("tokens", "<i4"), ("bytes", "<i8"), ("loss", "<f8")])
 """Of each row: its number in the folder, that of its source, response tokens, their bytes, and their summed loss."""
@@ -48,11 +54,13 @@ class HeldOutResult:
         table: ``all``, and each source by name: ``rows``, ``tokens``, ``bytes``, ``loss`` and ``loss_error`` in nats
             a token, ``bits_per_byte`` and ``bits_per_byte_error``; errors are standard ones over rows, or null.
         sources: names, by number in ``held_out/rows.npy``.
-        exact: whether bytes are exact: of a byte-level tokenizer they are.
+        kept_bytes: rows whose bytes are those that tokenize kept; of the others they are counted from tokenizer.json.
+        exact: whether counted bytes are exact: of a byte-level tokenizer they are.
     """
 
     table: dict[str, dict[str, float | None]]
     sources: list[str]
+    kept_bytes: int
     exact: bool
 
 
@@ -86,7 +94,8 @@ class HeldOutLoss(Shard[object]):
                 got=f"a row of {opened.longest:,}",
                 expected=f"at most {model.positions:,}",
             )
-        key = content_key("evaluate held out", VERSION, model.digest, folder.digest, settings.rows)
+        kept = _kept_digest(folder)
+        key = content_key("evaluate held out", VERSION, model.digest, folder.digest, kept, settings.rows)
         return cls("held-out rows", key, len(folder.tokens), model, str(folder.path), settings.rows, settings.slots)
 
     def run(self, context: object, out: Writer) -> ShardResult:
@@ -96,7 +105,8 @@ class HeldOutLoss(Shard[object]):
         from components.train.nets import attention
 
         run, _, net = loaded(self.model)
-        held = _opened(SampledFolder(self.folder, name="held_out"))
+        folder = SampledFolder(self.folder, name="held_out")
+        held = _opened(folder)
         data = run.tokenizer.encode()
         sizes, exact = characters.lengths(data, f"{run.uri}/{TOKENIZER}")
         sizes += [0] * (run.trained.vocab_size - len(sizes))
@@ -111,6 +121,8 @@ class HeldOutLoss(Shard[object]):
                 parts.append(_measured(net, sees, batch, np.array(sizes, np.int64)))
         rows = np.concatenate(parts)
         rows["row"] = np.sort(chosen(len(held), self.rows or len(held)))
+        known = _kept(folder)[rows["row"]]
+        rows["bytes"] = np.where(known >= 0, known, rows["bytes"])
         with out.create(ROWS) as local, local.open("wb") as file:
             np.save(file, rows)
         table = {"all": summary(rows)}
@@ -120,7 +132,8 @@ class HeldOutLoss(Shard[object]):
             if (rows["source"] == number).any()
         }
         measures = {"held_out_rows": len(rows), "held_out_tokens": int(rows["tokens"].sum())}
-        return ShardResult(Ledger(measures=measures), asdict(HeldOutResult(table, list(held.sources), exact)))
+        result = HeldOutResult(table, list(held.sources), int((known >= 0).sum()), exact)
+        return ShardResult(Ledger(measures=measures), asdict(result))
 
 
 def summary(rows: NDArray[Any]) -> dict[str, float | None]:
@@ -153,6 +166,40 @@ def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> tuple[floa
 
 def _opened(folder: SampledFolder) -> HeldOutRows:
     return HeldOutRows(folder, RowSources([folder], [folder.path.name]), target_only=True)
+
+
+def _kept_file(folder: SampledFolder) -> Path:
+    return folder.epochs[0].folder / f"{BYTES}.npy"
+
+
+def _kept_digest(folder: SampledFolder) -> str:
+    """Of the bytes that tokenize kept; empty if the folder has none. A run's own digests do not need them."""
+    path = _kept_file(folder)
+    if not path.exists():
+        return ""
+    name = path.relative_to(folder.path).as_posix()
+    return MappedFiles(folder.path, [name], manifests.read(str(folder.path))).digests()[name]
+
+
+def _kept(folder: SampledFolder) -> NDArray[np.int64]:
+    """Bytes of each row's response, int64 [rows]; UNKNOWN_BYTES where they were not kept.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    path, count = _kept_file(folder), folder.epochs[0].rows
+    if not path.exists():
+        return np.full(count, UNKNOWN_BYTES, np.int64)
+    found = map_array(path)
+    if len(found) != count or found.dtype.kind not in "ui":
+        raise InputError(
+            "not the bytes of these rows",
+            where=str(path),
+            got=f"{found.dtype} [{len(found)}]",
+            expected=f"integers [{count}]",
+            hint="sample again",
+        )
+    return found.astype(np.int64)
 
 
 def _alike(folder: SampledFolder, info: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pairmill.engine.manifest import MANIFEST, content_key
 from pairmill.errors import InputError
 from pairmill.formats import given, rows
 from pairmill.formats.tokenizer_file import NAME
-from pairmill.formats.tokens import ARRAYS, INFO
+from pairmill.formats.tokens import ARRAYS, BYTES, INFO
 from pairmill.log import event
 from pairmill.net import hub
 from sources.origin import Git, Hub
@@ -85,7 +85,7 @@ class GivenData(Source):
             found = [one for one in (path, f"{below}{NAME}") if one in paths]
             expected = NAME
         elif self.option == "tokenized":
-            arrays = tuple(f"/{array}.npy" for array in ARRAYS)
+            arrays = tuple(f"/{array}.npy" for array in (*ARRAYS, BYTES))
             found = [one for one in inside if one.endswith(arrays)] if INFO in names else []
             found += [one for one in inside if found and one.rsplit("/", 1)[-1] in {INFO, NAME}]
             expected = f"{INFO}, and a folder of five arrays for each data set"

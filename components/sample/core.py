@@ -193,10 +193,12 @@ class Draft:
         if ambiguous and self.config.profile == "data_io":
             log.event(f"Warning: Multiple possible prefixes for task {task.name}, pick config {reference_json(rule)}")
         numbered = self.mixed is not None and self.mixed.is_bucketed(task.name)
+        # Only rows that a loss is measured on take the bytes of their responses along.
+        index = task.index(with_bytes=self.config.held_out)
         if rule.long_context != "split":
-            return rows_of(task.name, rule, task.index(), self.config, numbered=numbered)
+            return rows_of(task.name, rule, index, self.config, numbered=numbered)
         with Cutter.open(task.array(), self.continuing) as cutter:
-            return rows_of(task.name, rule, task.index(), self.config, cutter, numbered=numbered)
+            return rows_of(task.name, rule, index, self.config, cutter, numbered=numbered)
 
     def _manifest(self, plan: SamplePlan, sampled: list[SampledRows]) -> Manifest:
         ledgers = {one.name: one.ledger for one in sampled}

@@ -21,7 +21,7 @@ from pairmill import log
 from pairmill._native import Philox
 from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import DatasetRows
-from pairmill.formats.tokens import INDEX
+from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES
 
 if TYPE_CHECKING:
     from components.sample.mixed import WantedRows
@@ -127,6 +127,14 @@ def draw_plan(
     planned = [PlannedDataset(one.name, one.length, len(one)) for one in taken]
     # Columns are freed as they are joined: two copies would be most of the memory that planning takes.
     columns = {name: np.concatenate([one.columns.pop(name) for one in taken]) for name in INDEX}
+    if any(BYTES in one.columns for one in taken):
+        # A data set without them has token files of others, say.
+        unknown = np.array([UNKNOWN_BYTES], np.int32)
+        given = [one.columns.pop(BYTES, None) for one in taken]
+        parts = [
+            unknown.repeat(one.rows) if values is None else values for one, values in zip(planned, given, strict=True)
+        ]
+        columns[BYTES] = np.concatenate(parts)
     return SamplePlan(planned, columns, epochs), taken
 
 

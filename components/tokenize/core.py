@@ -55,8 +55,11 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
     """Round 1 encodes row files, large ones in pieces; round 2 puts the arrays of pieces together."""
 
     name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 2
-    history: ClassVar[dict[int, str]] = {2: "tokens could be those of a row file that changed while it was read"}
+    version: ClassVar[int] = 3
+    history: ClassVar[dict[int, str]] = {
+        2: "tokens could be those of a row file that changed while it was read",
+        3: "the bytes of each response are kept",
+    }
     config = TokenizeConfig
 
     def given(self, config: TokenizeConfig) -> GivenResult | None:

@@ -23,6 +23,7 @@ from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from pairmill.engine.conditions import Tag
@@ -149,7 +150,12 @@ class EncodeRows(Shard[Vocabulary]):
         if config.windows:
             totals["window_tokens"] = 0
         create = partial(out.create, scratch=self.is_piece)
-        with tokens.writers(create) as arrays, flat_file(create, config.windows) as flat:
+        kept = config.profile == "pairmill"  # the reference keeps no bytes of responses
+        with (
+            tokens.writers(create) as arrays,
+            optional(create, tokens.BYTES, tokens.BYTES_DTYPE, kept) as sizes,
+            flat_file(create, config.windows) as flat,
+        ):
             for batch in rows.read(
                 uri,
                 self.part,
@@ -166,6 +172,8 @@ class EncodeRows(Shard[Vocabulary]):
                     made, dropped = _spans(encoder, layout, batch, totals["tokens"])
                 for array, values in zip(arrays.values(), made, strict=True):
                     array.append(values)
+                if sizes is not None:
+                    sizes.append(rows.text_lengths(batch.response))
                 if flat is not None:
                     values = window_files.flat(made, rows.is_empty(batch.instruction), context.eod)
                     flat.append(values)
@@ -185,13 +193,22 @@ class EncodeRows(Shard[Vocabulary]):
         return ShardResult(ledger)
 
 
-@contextmanager
-def flat_file(create: Callable[..., AbstractContextManager[Path]], wanted: bool) -> Iterator[tokens.NpyWriter | None]:
+def flat_file(
+    create: Callable[..., AbstractContextManager[Path]], wanted: bool
+) -> AbstractContextManager[tokens.NpyWriter | None]:
     """The writer of the flat file, if it is wanted."""
+    return optional(create, window_files.NAME, window_files.DTYPE, wanted)
+
+
+@contextmanager
+def optional(
+    create: Callable[..., AbstractContextManager[Path]], name: str, dtype: type[np.generic], wanted: bool
+) -> Iterator[tokens.NpyWriter | None]:
+    """The writer of an array, if it is wanted."""
     if not wanted:
         yield None
         return
-    with create(f"{window_files.NAME}.npy") as path, tokens.NpyWriter(path, window_files.DTYPE) as writer:
+    with create(f"{name}.npy") as path, tokens.NpyWriter(path, dtype) as writer:
         yield writer
 
 

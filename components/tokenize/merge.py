@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class MergeArrays(Shard[object]):
     """Makes the arrays of a task from those of its pieces, in order: (URI of the folder, tokens) of each piece.
 
-    ``window_tokens`` are those of the pieces' flat files; None if there are none.
+    ``window_tokens`` are those of the pieces' flat files; None if there are none. ``has_bytes`` says whether the pieces
+    have the bytes of responses.
 
     Pieces are scratch without digests of their own; their keys stand for what is in them.
     """
@@ -31,6 +32,7 @@ class MergeArrays(Shard[object]):
     pieces: tuple[tuple[str, int], ...]
     rows: int
     window_tokens: int | None
+    has_bytes: bool
 
     @classmethod
     def of(cls, task: str, pieces: Sequence[ShardRecord]) -> Self:
@@ -44,11 +46,14 @@ class MergeArrays(Shard[object]):
             # A sample gives several rows. Held-out rows are kept, and no later stage counts them.
             sum(piece.ledger.rows_out or piece.ledger.rows_kept for piece in pieces),
             None if None in flat else sum(filter(None, flat)),
+            all(any(file.path == f"{tokens.BYTES}.npy" for file in piece.files) for piece in pieces),
         )
 
     def run(self, context: object, out: Writer) -> ShardResult:
         lengths = dict.fromkeys(tokens.DTYPES, self.rows) | {"tokens": sum(count for _, count in self.pieces)}
         dtypes = dict(tokens.DTYPES)
+        if self.has_bytes:
+            lengths[tokens.BYTES], dtypes[tokens.BYTES] = self.rows, tokens.BYTES_DTYPE
         if self.window_tokens is not None:
             lengths[window_files.NAME], dtypes[window_files.NAME] = self.window_tokens, window_files.DTYPE
         for name, length in lengths.items():

@@ -17,7 +17,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter, SplitRows, split_rows
-from pairmill.formats.tokens import INDEX, Ints, narrowest
+from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES, Ints, narrowest
 from pairmill.report.powers import by_size
 
 REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
@@ -54,6 +54,7 @@ class DatasetRows:
 
     Attributes:
         columns: the four index arrays, int32 or int64 of shape (rows,); spans point into the data set's ``tokens.npy``.
+            With the bytes of responses, if the index had them: UNKNOWN_BYTES where a response was cut.
         ledger: what became of all rows.
         length: tokens of the data set.
         least_context: the smallest context with which a row is left whose response is long enough; NEVER if none is.
@@ -84,7 +85,7 @@ def rows_of(
     *,
     numbered: bool = False,
 ) -> DatasetRows:
-    """Filter, and truncate or split the rows of a data set, given in chunks of its four index arrays (int64).
+    """Filter, and truncate or split the rows of a data set, given in chunks of its index arrays (int64).
 
     ``cutter`` is the data set's, if the rule splits rows; with ``numbered`` the result has ``origins`` in any case.
     """
@@ -111,6 +112,8 @@ def rows_of(
                 ledger.drop(reason, int(marked.sum()))
         if cutter is None:
             taken = {name: values[keep] for name, values in {**chunk, "resp_len": cut}.items()}
+            if BYTES in chunk:
+                taken[BYTES] = np.where(cut < resp_len, UNKNOWN_BYTES, chunk[BYTES])[keep]
             if numbered:
                 origins.append((np.flatnonzero(keep) + ledger.rows_in).astype(np.uint32))
         else:
@@ -118,6 +121,9 @@ def rows_of(
             _count_split(ledger, chunk, made)
             origins.append((made.rows + ledger.rows_in).astype(np.uint32))
             keep, taken = made.keep, made.columns
+            if BYTES in chunk:
+                whole = taken["resp_len"] == resp_len[made.rows]
+                taken[BYTES] = np.where(whole, chunk[BYTES][made.rows], UNKNOWN_BYTES)
         ledger.rows_in += len(resp_len)
         length += int(inst_len.sum() + resp_len.sum())
         lost = (resp_len - cut)[keep]
@@ -128,10 +134,9 @@ def rows_of(
             cuts += by_size(lost)
         needed = inst_len + _least_response(rule, resp_len, options.min_resp_length)
         least = min(least, int(needed[~short].min(initial=NEVER)))
-        for column, parts in kept.items():
-            values = taken[column]
+        for column, values in taken.items():
             # The largest number of the data set is unknown yet; that of the chunk is enough to save memory.
-            parts.append(values.astype(narrowest(int(values.max(initial=0)))))
+            kept.setdefault(column, []).append(values.astype(narrowest(int(values.max(initial=0)))))
     columns = {column: np.concatenate(parts) if parts else np.empty(0, np.int32) for column, parts in kept.items()}
     numbers = None
     if numbered or "split" in ledger.notes:

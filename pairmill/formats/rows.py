@@ -263,6 +263,12 @@ def text_bytes(column: pa.Array) -> int:
     return int(offsets[-1]) - int(offsets[0])
 
 
+def text_lengths(column: pa.Array) -> NDArray[np.int64]:
+    """Bytes of UTF-8 of each text in a column of a batch; int64 [rows]."""
+    offsets = text_offsets(column).astype(np.int64)
+    return offsets[1:] - offsets[:-1]
+
+
 def is_empty(column: pa.Array) -> NDArray[np.bool_]:
     """Which texts of a column of a batch are empty; bool [rows]."""
     found: NDArray[np.bool_] = np.diff(text_offsets(column)) == 0

@@ -2,7 +2,8 @@
 
 The format is data_io's (docs/format.md section 4): ``tokens`` (uint32) has for each row the instruction span, directly
 followed by the response span; ``inst_start, inst_len, resp_start, resp_len`` (uint64) are their positions. Files are
-``.npy`` format 1.0, C order, little-endian (numpy.lib.format).
+``.npy`` format 1.0, C order, little-endian (numpy.lib.format). A sixth file is ours, and may be absent:
+``resp_bytes`` (uint64), the bytes of each response's text.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ INFO = "tokenizer_info.json"
 INDEX = ("inst_start", "inst_len", "resp_start", "resp_len")
 ARRAYS = ("tokens", *INDEX)
 DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDEX, np.uint64)}
+BYTES = "resp_bytes"
+"""Bytes of UTF-8 of each response, as it was before the tokenizer; folders of others, and with data_io, lack it."""
+BYTES_DTYPE = np.uint64
+UNKNOWN_BYTES = -1
+"""In samples, of a response whose text is not known: it was cut, or its data set lacks the array."""
 
 Ints = NDArray[np.int64]
 
@@ -178,28 +184,38 @@ class Dataset:
     uri: str
     contents: Mapping[str, Content] = field(default_factory=dict)
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether the bytes of its responses are known."""
+        return BYTES in self.contents
+
     def array(self, name: str = "tokens") -> Array:
-        """The array of tokens, or another of the five."""
+        """The array of tokens, or another one."""
         return Array.of(storage.join(self.uri, f"{name}.npy"), self.contents.get(name, UNKNOWN))
 
-    def index(self, size: int = 1 << 15) -> Iterator[dict[str, Ints]]:
+    def index(self, size: int = 1 << 15, *, with_bytes: bool = False) -> Iterator[dict[str, Ints]]:
         """The four index arrays as int64, ``size`` rows at a time, checked against each other and ``tokens.npy``.
+
+        ``with_bytes`` adds :data:`BYTES`, if the data set has them.
 
         Raises:
             InputError: lengths differ, a span is outside the tokens, or the spans do not have as many tokens in all.
         """
         length = self.array().length
-        raw = {name: self.array(name) for name in INDEX}
+        names = (*INDEX, BYTES) if with_bytes and self.has_bytes else INDEX
+        raw = {name: self.array(name) for name in names}
         if len({array.length for array in raw.values()}) != 1:
             raise InputError(
                 "the index arrays differ in length", where=self.uri, got=str({k: v.length for k, v in raw.items()})
             )
         first = total = 0
         for columns in zip(*(array.pieces(size) for array in raw.values()), strict=True):
-            for name, values in zip(INDEX, columns, strict=True):
-                if int(values.max()) > length or int(values.min()) < 0:
-                    raise InputError(f"{name} points outside the tokens", where=self.uri, expected=f"0 to {length}")
-            index = {name: values.astype(np.int64) for name, values in zip(INDEX, columns, strict=True)}
+            for name, values in zip(names, columns, strict=True):
+                most = 2**63 - 1 if name == BYTES else length
+                if int(values.max()) > most or int(values.min()) < 0:
+                    what = "has a wrong number" if name == BYTES else "points outside the tokens"
+                    raise InputError(f"{name} {what}", where=self.uri, expected=f"0 to {most}")
+            index = {name: values.astype(np.int64) for name, values in zip(names, columns, strict=True)}
             for part in ("inst", "resp"):
                 ends = index[f"{part}_start"] + index[f"{part}_len"]
                 if int(ends.max()) > length:
@@ -283,6 +299,7 @@ def open_folder(
     names = names_in(uri, paths, tolerate_strays=tolerate_strays)
     tasks = [Dataset(name, storage.join(uri, name)) for name in names]
     read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
+    read += [path for name in names if (path := f"{name}/{BYTES}.npy") in paths]
     found = dict(zip(read, store.digested([storage.join(uri, path) for path in read]), strict=True))
     Content(found[INFO].sha256).require(storage.join(uri, INFO), hashlib.sha256(data).hexdigest())
     contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
@@ -323,7 +340,7 @@ def _nothing_held_out(option: str, uri: str) -> InputError:
 
 def _task(name: str, uri: str, contents: Mapping[str, Content]) -> Dataset:
     """``contents``: by path below the folder."""
-    mine = {array: contents[path] for array in ARRAYS if (path := f"{name}/{array}.npy") in contents}
+    mine = {array: contents[path] for array in (*ARRAYS, BYTES) if (path := f"{name}/{array}.npy") in contents}
     return Dataset(name, uri, mine)
 
 

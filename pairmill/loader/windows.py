@@ -24,7 +24,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest, content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import window_files
-from pairmill.formats.tokens import INDEX
+from pairmill.formats.tokens import BYTES, INDEX
 from pairmill.loader import arguments
 from pairmill.loader.arguments import instances, integer, os_errors, shown, string
 from pairmill.loader.arrays import MappedFiles, map_array, numbers
@@ -37,6 +37,7 @@ Tokens = NDArray[np.integer[Any]]
 _VERSION = 1
 _RAW = ".bin"
 _INDEX = frozenset(f"{name}.npy" for name in INDEX)
+_BYTES = f"{BYTES}.npy"
 
 
 class Windows:
@@ -264,8 +265,9 @@ def fields_of(eos_id: int | None) -> tuple[str, ...]:
 
 
 def _is_index(path: Path) -> bool:
-    """Whether this is one of four index arrays in one folder."""
-    return path.name in _INDEX and all((path.parent / name).is_file() for name in _INDEX)
+    """Whether this is one of four index arrays in one folder, or the bytes of responses beside them."""
+    known = path.name in _INDEX or path.name == _BYTES
+    return known and all((path.parent / name).is_file() for name in _INDEX)
 
 
 def _token_type(dtype: DTypeLike) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ from pairmill.compat.hrm import HrmDataset
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import Slicing
-from pairmill.formats.tokens import ARRAYS, INDEX
+from pairmill.formats.tokens import ARRAYS, BYTES, INDEX
 from pairmill.loader import Loader, MixturePlan, RowPlan, Windows
 from tests.support import tools
 from tests.support.helpers import writable
@@ -101,7 +101,7 @@ def test_the_library_encodes_documents_as_the_native_encoder_does(line: Line, tm
     )
     made = Path(runner.run(Tokenize(), config).uri)
     ours = {name: path for name, path in tools.digests(line.tokenized).items() if name.endswith(".npy")}
-    assert len(ours) == len(ROWS) * (len(ARRAYS) + 1)
+    assert len(ours) == len(ROWS) * (len(ARRAYS) + 2)
     assert {name: path for name, path in tools.digests(made).items() if name.endswith(".npy")} == ours
     assert "dropped_bytes" not in tools.read_manifest(made)["ledger"]["measures"]  # the library does not tell
 
@@ -204,7 +204,7 @@ def test_pieces_other_ends_and_defaults(line: Line, tmp_path: Path, monkeypatch:
     number = line.encoder.token_to_id("<|im_end|>")
     assert np.load(other / "windows" / "chats.jsonl.npy").tolist() == flat(line, "chats.jsonl", number)
     assert Windows.of_files(other / "windows", seq_len=8).eos_id == number
-    names = [f"{name}/{array}.npy" for name in ROWS for array in ARRAYS]
+    names = [f"{name}/{array}.npy" for name in ROWS for array in (*ARRAYS, BYTES)]
     digests = [{name: tools.digests(folder)[name] for name in names} for folder in (plain, other, line.tokenized)]
     assert digests[0] == digests[1] == digests[2]
 

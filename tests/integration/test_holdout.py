@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -407,7 +408,10 @@ def test_the_held_out_folder_is_a_tokenized_folder(line: tuple[Path, tools.Done]
     ]
     (plan,) = plans
     assert tools.stage("sample", plan=plan, output_path=tmp_path / "b").code == 0
-    assert tools.digests(tmp_path / "b")["tokens.npy"] == tools.digests(top / "out-holdout")["tokens.npy"]
+    made, planned = tools.digests(tmp_path / "b"), tools.digests(top / "out-holdout")
+    names = ["tokens.npy", *(name for name in planned if name.startswith("epoch_0/"))]
+    assert len(names) == 1 + 5
+    assert [made[name] for name in names] == [planned[name] for name in names]
     none = tools.stage("sample", tokenized_path=tokenized / "holdout", output_path=tmp_path / "c", held_out=True)
     assert none.code == 3
     assert "has no held-out rows" in none.message
@@ -422,8 +426,41 @@ def test_held_out_rows_are_sampled_as_without_a_mixture(line: tuple[Path, tools.
     assert one.out == two.out
     assert "Mixture" not in two.out
     found = tools.digests(tmp_path / "one-holdout")
-    assert len(found) == 1 + 4 + 2
+    assert len(found) == 1 + 5 + 2
     assert tools.digests(tmp_path / "two-holdout") == found
+
+
+def test_held_out_rows_bring_the_bytes_of_their_responses(line: tuple[Path, tools.Done], tmp_path: Path) -> None:
+    top, _ = line
+    tokenized = finished(top, "tokenize")
+    task = tokenized / "holdout/mine__all.parquet"
+    rows = pq.read_table(next((finished(top, "clean") / "holdout").rglob("mine/all.parquet"))).to_pylist()
+    sizes = [len(row["response"].encode()) for row in rows]
+    assert np.load(task / "resp_bytes.npy").tolist() == sizes
+    lengths = np.load(task / "inst_len.npy").astype(int) + np.load(task / "resp_len.npy").astype(int)
+    whole = top / "out-holdout"
+    assert sorted(np.load(whole / "epoch_0/resp_bytes.npy").tolist()) == sorted(sizes)
+    assert not list((top / "out").rglob("resp_bytes.npy"))
+    # A row is known by its first tokens: of one that was cut, how much text is left is not.
+    context = int(np.median(lengths))
+    for kind in ("truncate", "split", "drop"):
+        rules = tools.rules(tmp_path / f"{kind}.yaml", f"- prefix: mine__\n  long_context: {kind}\n")
+        given = {"tokenized_path": tokenized, "held_out": True, "min_resp_length": 1, "context_size": context}
+        tools.ended(tools.stage("sample", **given, output_path=tmp_path / kind, prefix_config_path=rules))
+        found = np.load(tmp_path / f"{kind}-holdout/epoch_0/resp_bytes.npy").tolist()
+        kept = sorted(size for size, length in zip(sizes, lengths.tolist(), strict=True) if length <= context)
+        assert sorted(one for one in found if one >= 0) == kept
+        assert (-1 in found) == (kind != "drop")
+    # Folders without them, of older versions or of others, are sampled as before.
+    copied = tmp_path / "copied"
+    shutil.copytree(tokenized / "holdout", copied / "holdout")
+    for path in copied.rglob("resp_bytes.npy"):
+        path.unlink()
+    for name in ("tokenizer_info.json", "tokenizer.json"):
+        shutil.copy(tokenized / name, copied)
+    tools.ended(tools.stage("sample", tokenized_path=copied, held_out=True, output_path=tmp_path / "old"))
+    assert not list((tmp_path / "old-holdout").rglob("resp_bytes.npy"))
+    assert tools.digests(tmp_path / "old-holdout")["tokens.npy"] == tools.digests(whole)["tokens.npy"]
 
 
 def test_flat_token_files_of_held_out_rows_are_apart_too(line: tuple[Path, tools.Done], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InternalError
 from pairmill.formats.slices import Slicing
-from pairmill.formats.tokens import ARRAYS, INDEX
+from pairmill.formats.tokens import ARRAYS, BYTES, INDEX
 from tests.support import tools
 from tests.support.helpers import PATIENCE, python, until
 from tests.support.tools import World
@@ -43,7 +43,8 @@ def arrays(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
 def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools.write_rows(tmp_path / "rows" / "large.parquet", tools.rows(3000, seed=1), row_group_size=70)
+    large = tools.rows(3000, seed=1)
+    tools.write_rows(tmp_path / "rows" / "large.parquet", large, row_group_size=70)
     tools.write_rows(tmp_path / "rows" / "one_group.parquet", tools.rows(3000, seed=2))
     tools.write_rows(tmp_path / "rows" / "small.parquet", tools.rows(20, seed=3), row_group_size=7)
     tools.write_rows(tmp_path / "rows" / "x.jsonl", tools.rows(3000, seed=4))
@@ -64,6 +65,9 @@ def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
     made = arrays(cut / "large.parquet")
     assert len(made["inst_start"]) == 3000
     assert all(made[name].dtype == np.uint64 for name in INDEX)
+    kept = np.load(cut / "large.parquet" / f"{BYTES}.npy")
+    assert kept.dtype == np.uint64
+    assert kept.tolist() == [len(row["response"].encode()) for row in large]
 
     again, _ = tokenize(world, tmp_path / "rows", tmp_path / "two", workers=2)
     assert tools.digests(again) == tools.digests(cut)

@@ -36,7 +36,7 @@ __all__ = [
     "shown",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of all that prompts and verdicts follow from, besides rows and options."""
 
 _ALL: tuple[Benchmark, ...] = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,13 @@ class Drop(Base):
         match, f1 = scoring.score(texts[0], question.gold)
         said = texts[0].strip()
         return Verdict(said[:1000] or None, match, not said, {"em": match, "f1": f1})
+
+    def total(self, scored: Iterable[tuple[Question, Verdict]], profile: str = "pairmill") -> dict[str, Any]:
+        if profile != "hrm_text":
+            return super().total(scored)
+        extra = [verdict.extra for _, verdict in scored]
+        means = {name: sum(one[name] for one in extra) / max(1, len(extra)) for name in ("em", "f1")}
+        return {"n": len(extra), **means}
 
     def _answers(self, number: int, row: Row) -> list[list[str]]:
         """The answer and those of the validators, each a list of spans, without those that are equal."""

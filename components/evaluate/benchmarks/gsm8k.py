@@ -29,13 +29,10 @@ class Gsm8k(Base):
 
     def question(self, number: int, row: Row) -> Question:
         answer = self.row_text(number, row, "answer")
-        _, mark, last = answer.rpartition("####")
         try:
-            gold = int(last.replace(",", "").strip()) if mark else None
+            gold = int(answer.rpartition("####")[2].replace(",", "").strip())
         except ValueError:
-            gold = None
-        if gold is None:
-            raise self.wrong(number, "answer", answer[-80:], "a whole number after the last ####")
+            raise self.wrong(number, "answer", answer[-80:], "a whole number after the last ####") from None
         text = self.row_text(number, row, "question")
         return asked(self, number, text, gold, text=text)
 

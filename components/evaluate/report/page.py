@@ -78,13 +78,24 @@ def _held_out(held_out: Mapping[str, Any]) -> Table:
     for name, one in held_out["table"].items():
         figures = [_figure(one[key]) for key in ("loss", "loss_error", "bits_per_byte", "bits_per_byte_error")]
         rows.append(["all sources" if name == "all" else name, one["rows"], one["tokens"], one["bytes"], *figures])
-    note = "Loss in nats a response token; ± is the standard error over rows. "
-    if held_out["exact"]:
-        note += "Bits per byte compare runs with other tokenizers."
-    else:
-        note += "The tokenizer is not byte-level, so bytes are those of its tokens' texts, and not exact."
+    note = (
+        "Loss in nats a response token; ± is the standard error over rows. Bits per byte compare runs with other "
+        f"tokenizers. Bytes: {_bytes(held_out)}."
+    )
     head = ("Source", "Rows", "Response tokens", "Bytes", "Loss", "±", "Bits per byte", "±")
     return Table("Held-out loss", head, rows, note)
+
+
+def _bytes(held_out: Mapping[str, Any]) -> str:
+    """Where the bytes of the rows come from."""
+    kept = held_out["kept_bytes"]
+    counted = held_out["table"]["all"]["rows"] - kept
+    said = [f"those of the texts, which tokenize kept, for {kept:,} rows"] if kept else []
+    if counted:
+        said.append(f"counted from tokenizer.json for {counted:,} rows, cut ones or such as tokenize kept none of")
+        if not held_out["exact"]:
+            said.append("which is not exact, as the tokenizer is not byte-level")
+    return ", ".join(said)
 
 
 def _figure(value: float | None) -> Cell:

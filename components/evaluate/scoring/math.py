@@ -75,8 +75,10 @@ class Judge:
         self._owner = 0
         self._lock = threading.Lock()
 
-    def verdict(self, gold: str, answer: str) -> bool | None:
+    def verdict(self, gold: str, answer: str, *, as_text: bool = False) -> bool | None:
         """Whether they are equal; None if the answer is too long or a limit was met.
+
+        ``as_text`` leaves the gold answer unparsed: then it must be the text that math-verify finds in the answer.
 
         Raises:
             UsageError: math-verify is not installed.
@@ -88,7 +90,7 @@ class Judge:
             process = self._started()
             assert process.stdin is not None
             try:
-                process.stdin.write(json.dumps([gold, answer]).encode() + b"\n")
+                process.stdin.write(json.dumps([gold, answer, as_text]).encode() + b"\n")
                 process.stdin.flush()
             except BrokenPipeError:
                 line = b""
@@ -155,6 +157,6 @@ atexit.register(_JUDGE.close)
 
 
 @lru_cache(maxsize=4096)
-def equal(gold: str, answer: str) -> bool | None:
+def equal(gold: str, answer: str, as_text: bool = False) -> bool | None:
     """The verdict of this process's judge on a pair; see :meth:`Judge.verdict`."""
-    return _JUDGE.verdict(gold, answer)
+    return _JUDGE.verdict(gold, answer, as_text=as_text)

@@ -12,9 +12,10 @@ LARGEST = 999
 
 def vote(text: str) -> int | None:
     """The integer from 1 to 999 that the box, or else the whole text, is."""
-    inside = (boxed(text) or text).strip()
+    inside = boxed(text)
+    inside = (text if inside is None else inside).strip()
     try:
-        value = int(inside) if len(inside) <= 64 else 0
+        value = int(inside)  # Python refuses more than 4,300 digits itself
     except ValueError:
         return None
     return value if 1 <= value <= LARGEST else None
@@ -23,6 +24,11 @@ def vote(text: str) -> int | None:
 def chosen(votes: Sequence[int], most: int) -> list[int]:
     """The most frequent votes; of equally frequent ones that which was given first."""
     return [value for value, _ in Counter(votes).most_common(most)]
+
+
+def agreement(votes: Sequence[int]) -> int:
+    """How often the most frequent vote was given."""
+    return max(Counter(votes).values(), default=0)
 
 
 def pass_at(samples: int, correct: int, k: int) -> float:

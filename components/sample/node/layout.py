@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan
-from pairmill.formats.tokens import INDEX, Ints, narrowest
+from pairmill.formats.tokens import BYTES, INDEX, Ints, narrowest
 
 _HEADER = 128
 """Bytes of the header of a one-dimensional ``.npy``."""
@@ -61,7 +61,7 @@ class ArrayLayout:
     Attributes:
         dtype: of the tokens.
         length: number of tokens.
-        dtypes: of the four index arrays.
+        dtypes: of the index arrays, and of the bytes of responses if the plan has them.
         datasets: how many data sets have tokens in it.
     """
 
@@ -85,6 +85,8 @@ class ArrayLayout:
             self._start = np.repeat(np.cumsum([0, *lengths], dtype=np.int64)[:-1], rows)
             kinds = [np.dtype(np.int64)] * 4
         self.dtypes = dict(zip(INDEX, kinds, strict=True))
+        if BYTES in plan.rows:
+            self.dtypes[BYTES] = narrowest(int(plan.rows[BYTES].max(initial=0)))
         self.datasets = sum(count > 0 for count in (rows if self._compact else lengths))
 
     def sizes(self) -> list[int]:
@@ -94,12 +96,12 @@ class ArrayLayout:
         return [_HEADER + self.length * self.dtype.itemsize, *index]
 
     def index(self, epoch: int) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield the four index arrays of an epoch in training order, some rows at a time."""
+        """Yield the arrays of an epoch in training order, some rows at a time."""
         order, rows = self._plan.epochs[epoch], self._plan.rows
         for first in range(0, len(order), _ROWS):
             places = order[first : first + _ROWS].astype(np.intp)
             start = self._start.take(places)
-            found = {"inst_len": rows["inst_len"].take(places), "resp_len": rows["resp_len"].take(places)}
+            found = {name: rows[name].take(places) for name in ("inst_len", "resp_len", BYTES) if name in rows}
             if self._compact:
                 found |= {"inst_start": start, "resp_start": start + found["inst_len"]}
             else:

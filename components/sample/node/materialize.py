@@ -28,7 +28,7 @@ from pairmill.engine.content import pinned
 from pairmill.engine.manifest import File
 from pairmill.errors import InputError, InternalError, from_os_error
 from pairmill.formats import tokens
-from pairmill.formats.tokens import INDEX, Ints
+from pairmill.formats.tokens import Ints
 
 STEP = 1 << 17
 """Tokens per read, unless seeks of the store cost more: they stay in the processor's cache until they are used."""
@@ -144,7 +144,7 @@ class _File:
 
 def _epoch(folder: OpenFolder | None, plan: SamplePlan, layout: ArrayLayout, number: int) -> list[File]:
     with ExitStack() as stack:
-        files = {name: stack.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in INDEX}
+        files = {name: stack.enter_context(_File(folder, f"epoch_{number}/{name}.npy")) for name in layout.dtypes}
         for name, file in files.items():
             file.append(tokens.header(layout.dtypes[name], len(plan.epochs[number])))
         for columns in layout.index(number):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from components.sample.node.config import OutputFormat
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Manifest
-from pairmill.formats.tokens import INDEX
+from pairmill.formats.tokens import BYTES, INDEX
 
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
@@ -52,7 +52,7 @@ class SamplePlan:
         datasets: sorted by name.
         rows: the four index arrays of all rows that are taken, data set by data set in the order of the tokenized
             folder; int32 or int64, shape (rows,). Spans point into the data set's own ``tokens.npy``; responses are
-            already cut to the context.
+            already cut to the context. Held-out rows may have the bytes of their responses too.
         epochs: for each epoch its rows in training order, as positions in ``rows``; uint32.
     """
 
@@ -80,8 +80,10 @@ class SamplePlan:
             return array
 
         epochs = sum(file.path.startswith(f"{FOLDER}epoch_") for file in manifest.files)
-        names = [*INDEX, *(f"epoch_{number}" for number in range(epochs))]
+        known = any(file.path == f"{FOLDER}{BYTES}.npy" for file in manifest.files)
+        columns = (*INDEX, BYTES) if known else INDEX
+        names = [*columns, *(f"epoch_{number}" for number in range(epochs))]
         with ThreadPoolExecutor(workers) as pool:
             arrays = list(pool.map(column, names))
         datasets = [PlannedDataset(**one) for one in manifest.data["sources"]]
-        return cls(datasets, dict(zip(INDEX, arrays, strict=False)), arrays[len(INDEX) :])
+        return cls(datasets, dict(zip(columns, arrays, strict=False)), arrays[len(columns) :])

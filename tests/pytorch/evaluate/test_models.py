@@ -155,6 +155,26 @@ def test_held_out_loss_is_that_of_each_row_on_its_own(folder: Path, held: Path, 
     assert Evaluate().metrics(result.manifest)["held_out_loss"] == round(whole["loss"], 6)
 
 
+def test_bytes_that_tokenize_kept_count_more_than_the_tokenizers(folder: Path, held: Path, data: Path) -> None:
+    def measured() -> tuple[dict[str, Any], Any, str]:
+        result = evaluate(folder, data, benchmarks=[], data=[], held_out=str(held))
+        place = Path(result.uri.removeprefix("file://"))
+        return result.manifest.data["held_out"], np.load(place / ROWS), (place / "report.md").read_text()
+
+    counted, before, report = measured()
+    assert counted["kept_bytes"] == 0
+    assert "counted from tokenizer.json for 5 rows" in report
+    np.save(held / "epoch_0/resp_bytes.npy", np.array([100, 0, -1, 7, -1], np.int32))
+    kept, after, report = measured()
+    assert kept["kept_bytes"] == 3
+    assert after["bytes"].tolist() == [100, 0, before["bytes"][2], 7, before["bytes"][4]]
+    assert after["loss"].tolist() == before["loss"].tolist()
+    assert "which tokenize kept, for 3 rows, counted from tokenizer.json for 2 rows" in report
+    np.save(held / "epoch_0/resp_bytes.npy", np.array([100], np.int32))
+    with pytest.raises(StageFailure, match=r"not the bytes of these rows.*\[1\].*\[5\]"):
+        measured()
+
+
 def test_slots_do_not_change_the_loss_and_rows_do(folder: Path, held: Path) -> None:
     model = TrainedModel.open(str(folder), Net())
     keys = [HeldOutLoss.of(model, str(held), HeldOutSettings(rows=rows, slots=64 + rows)).key for rows in (0, 0, 2)]

@@ -162,6 +162,7 @@ class TestIndex:
     def test_of_a_sampled_folder_too(self, tmp_path: Path) -> None:
         folder = samples.sampled(tmp_path / "s", [[(3, 4)] * 5] * 2)
         assert Windows.of_files(folder, seq_len=8, pattern="**/*.npy").tokens == 2 * 5 * 7
+        np.save(folder / "epoch_0/resp_bytes.npy", np.zeros(5, np.int32))
         with pytest.raises(InputError, match=r"no token files; got only index arrays for '\*.npy'"):
             Windows.of_files(folder / "epoch_0", seq_len=8)
 

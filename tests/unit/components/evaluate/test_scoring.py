@@ -204,7 +204,25 @@ def test_votes() -> None:
         pass_at(4, 1, 5)
     verdict = REGISTRY["aime"].score(question("aime", 42), ["42", "\\boxed{42}", "7", "x"])
     assert (verdict.correct, verdict.extra["maj_pass@1"], verdict.extra["pass@1"]) == (1, 1, 0.5)
-    assert "pass@16" not in verdict.extra
+    assert "pass@10" not in verdict.extra
+
+
+def test_votes_as_the_reference_counts_them() -> None:
+    """Right for pass@k is what math-verify finds as text, whether it is a vote or not; the consensus may be wrong."""
+    asked = question("aime", 42)
+    verdict = REGISTRY["aime"].score(asked, ["42.0", "42 units", "\\boxed{41}", "41", "+42"])
+    assert (verdict.correct, verdict.extra["pass@1"], verdict.extra["valid"]) == (0, pytest.approx(0.2), 3)
+    found = REGISTRY["aime"].total([(asked, verdict)], "hrm_text")
+    assert (found["0_valid"], found["0_cons_count"]) == (3, 2)
+    assert found["pass@1"] == pytest.approx(2 / 5)
+    assert (found["maj_pass@1"], found["maj_pass@10"], found["pass@10"]) == (0, 1, 0)
+
+
+def test_the_reference_has_no_accuracy_of_drop() -> None:
+    asked = question("drop", [["Tom Brady"]])
+    scored = [(asked, REGISTRY["drop"].score(asked, [text])) for text in ("Brady", "tom brady")]
+    assert REGISTRY["drop"].total(scored, "hrm_text") == {"n": 2, "em": 0.5, "f1": pytest.approx(0.835)}
+    assert REGISTRY["drop"].total(scored)["figure"] == 0.5
 
 
 def test_intervals() -> None:
