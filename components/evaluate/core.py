@@ -50,7 +50,10 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
     """Prompts; texts, with the held-out loss and the index of questions; overlap; scores."""
 
     name: ClassVar[str] = "evaluate"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "AIME and DROP were not as the reference scores them; held-out bytes are those that tokenize kept",
+    }
     config = EvaluateConfig
 
     def plan(self, config: EvaluateConfig) -> EvaluatePlan:

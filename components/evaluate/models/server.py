@@ -183,6 +183,7 @@ class _Client:
             said = self._at_once(once, url) if self._url in _given_up else http.asked(url, once)
         except StorageError as error:
             _given_up.add(self._url)
+            _connection.cache_clear()  # a server that comes back knows none of the old connections
             raise StorageError(error.what, where=error.where, got=error.got, hint=_AGAIN) from error
         _given_up.discard(self._url)
         return said
