@@ -34,6 +34,7 @@ from components.train.watch.records import LIVE, METRICS, OfSource, Record
 from components.train.watch.watcher import About, Watcher
 from pairmill import log, storage
 from pairmill.errors import InputError, PairmillError
+from pairmill.interface.interrupt import INTERRUPTED
 
 if TYPE_CHECKING:
     from components.train.data import Inputs
@@ -142,7 +143,7 @@ def fit(job: Job, ranks: Ranks, out: Writer | None) -> Outcome:
     """Train to the end. All ranks call it; rank 0 gives ``out`` and writes the final files there.
 
     Raises:
-        SystemExit: with :data:`STOPPED`, after SIGTERM or SIGUSR1 and a checkpoint.
+        SystemExit: with :data:`STOPPED`, after SIGTERM or SIGUSR1 and a checkpoint; with 130 after Ctrl-C and one.
         InputError: a checkpoint is of another run; a batch has no label.
         StorageError: a checkpoint cannot be saved.
         Diverged: loss or gradient were not finite ten times in a row, twice.
@@ -455,6 +456,7 @@ class _Run:
 
     def _stop(self) -> None:
         self.checkpoints.wait()
+        code = INTERRUPTED if self.heard[:1] == ["SIGINT"] else STOPPED
         if self.watcher is not None:
             self.watcher.event(self.step, "stopped", signal=self.heard[0] if self.heard else "")
             self.watcher.end()
@@ -462,9 +464,9 @@ class _Run:
                 f"train: stopped after step {self.step:,} of {self.steps:,}; a checkpoint is saved, and the same "
                 "command goes on",
                 step=self.step,
-                exit_code=STOPPED,
+                exit_code=code,
             )
-        raise SystemExit(STOPPED)
+        raise SystemExit(code)
 
     def _paused(self) -> AbstractContextManager[None]:
         return self.watcher.paused() if self.watcher is not None else nullcontext()
@@ -545,16 +547,26 @@ def _differs(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
 
 @contextmanager
 def signals() -> Iterator[list[str]]:
-    """Note SIGTERM and SIGUSR1 in place of ending: the names of those that came. Only the main thread hears any."""
+    """Note SIGTERM, SIGUSR1 and Ctrl-C in place of ending: the names of those that came. Only a main thread hears them.
+
+    A second Ctrl-C ends at once. Where Ctrl-C is ignored, as in the background of a shell, it stays so.
+    """
     heard: list[str] = []
 
     def hear(number: int, _: object) -> None:
         heard.append(signal.Signals(number).name)
+        if number == signal.SIGINT:
+            signal.signal(number, before[number])
 
     if threading.current_thread() is not threading.main_thread():
         yield heard
         return
-    before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    wanted = [signal.SIGTERM, signal.SIGUSR1]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        wanted.append(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in wanted}
+    for number in wanted:
+        signal.signal(number, hear)
     try:
         yield heard
     finally:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from components.train import loop
-from components.train.loop import STOPPED, Diverged
+from components.train.loop import STOPPED, Diverged, signals
 from components.train.step import Stepped, Stepper
 from pairmill.errors import InputError
 from tests.pytorch.train import tiny
@@ -39,7 +39,7 @@ def test_every_row_is_accounted_for(sampled: Path, tmp_path: Path) -> None:
     assert (kept.rows_in, kept.rows_kept, kept.dropped) == (120, 120, {})
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 @pytest.mark.parametrize("at", [1, 5])
 def test_a_signal_saves_and_the_same_command_goes_on(
     sampled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, at: int
@@ -58,13 +58,30 @@ def test_a_signal_saves_and_the_same_command_goes_on(
         patch.setattr(Stepper, "step", interrupted)
         with pytest.raises(SystemExit) as stopped:
             tiny.train(config)
-    assert stopped.value.code == STOPPED
+    assert stopped.value.code == (130 if number == signal.SIGINT else STOPPED)
     assert signal.getsignal(number) == hear
     assert [path.name for path in tiny.checkpoints(tmp_path / "stopped")] == [f"{at:08}"]
     resumed = tiny.train(config)
     assert tiny.digest(resumed) == tiny.digest(whole)
     assert tiny.lines(resumed) == tiny.lines(whole)
     assert tiny.events(resumed) == ["begun", "stopped", "resumed", "finished"]
+
+
+def test_a_second_ctrl_c_ends_at_once_and_an_ignored_one_stays_ignored() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with signals() as heard:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert heard == ["SIGINT"]
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == before
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals() as heard:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert heard == []
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def spoil(patch: pytest.MonkeyPatch, steps: range | set[int], what: float = float("nan")) -> None:
