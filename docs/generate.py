@@ -19,6 +19,7 @@ from components.clean.config import source_options
 from components.evaluate.settings import EvaluateSettings
 from components.fetch.planned import describe
 from components.sample.preview.config import InspectConfig
+from components.search.settings import SearchSettings
 from components.tokenize import templates
 from components.train.settings import TrainSettings
 from pairmill.engine.options import default_of
@@ -123,6 +124,7 @@ def main() -> None:
     put(TOP / "components" / "sample" / "README.md", "inspect options", options_table(InspectConfig))
     put(TOP / "docs" / "training.md", "settings", settings_tables(TrainSettings()))
     put(TOP / "docs" / "evaluation.md", "settings", settings_tables(EvaluateSettings()))
+    put(TOP / "docs" / "searching.md", "settings", settings_tables(SearchSettings()))
     put(TOP / "components" / "tokenize" / "README.md", "templates", templates.table())
     put(TOP / "sources" / "README.md", "sources", sources_table())
     put(TOP / "components" / "clean" / "README.md", "source options", source_options_table())

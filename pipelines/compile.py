@@ -72,13 +72,17 @@ class CompileConfig(ImageConfig):
     )
     namespace: str = option("", help="with form=manifests, the namespace of both objects; empty = kubectl's")
     docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
+    search: bool = option(False, help="the pipeline that searches a mixture: docs/searching.md")
     component: str = option("", help=f"a component alone, one of {', '.join(EVERY)}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.component and self.component not in EVERY:
             raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(EVERY))
-        if not self.output and (self.fan_out or self.train or self.component or self.form != "ir"):
+        if self.search and (self.fan_out or self.train or self.component):
+            other = next(name for name in ("fan_out", "train", "component") if getattr(self, name))
+            raise UsageError("another pipeline", where="search", got=f"{other} too", expected="one of them")
+        if not self.output and (self.fan_out or self.train or self.search or self.component or self.form != "ir"):
             raise UsageError("is empty", where="output", expected="a file, because one of several forms is requested")
 
 
@@ -94,6 +98,7 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining.yaml")
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", fan_out=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-train.yaml", train=True)
+    yield dataclasses.replace(config, output=f"{COMPILED}/search.yaml", search=True)
     for stage in EVERY:
         yield dataclasses.replace(config, output=f"{COMPILED}/components/{stage}.yaml", component=stage)
 
@@ -105,6 +110,12 @@ def _written(target: Path, config: CompileConfig, without: Collection[str] = ())
 
         stage = EVERY[config.component]
         made = kfp.component(stage, config.trainer_image if stage.image == "trainer" else config.image)
+    elif config.search:
+        from pipelines import search
+
+        made = search.build(
+            config.placement(), image=config.image, trainer_image=config.trainer_image, docs=config.docs
+        )
     else:
         from pipelines.pretraining import build
 

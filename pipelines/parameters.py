@@ -27,7 +27,7 @@ from pairmill.interface import cli
 from pipelines.stages import LAST, STAGES
 
 
-def _of(config: type[Any], name: str) -> Any:
+def parameter(config: type[Any], name: str) -> Any:
     """The option of a stage as a parameter: the same text and default, lists joined by commas."""
     (item,) = (item for item in dataclasses.fields(config) if item.name == name)
     return option(default_of(item), help=item.metadata["help"])
@@ -37,34 +37,34 @@ def _of(config: type[Any], name: str) -> Any:
 class Parameters:
     """Every stage, from raw files to epochs."""
 
-    root: str = _of(FetchConfig, "root")
-    raw: str = _of(FetchConfig, "raw")
-    sources: str = _of(FetchConfig, "sources")
-    rows: str = _of(FetchConfig, "rows")
+    root: str = parameter(FetchConfig, "root")
+    raw: str = parameter(FetchConfig, "raw")
+    sources: str = parameter(FetchConfig, "sources")
+    rows: str = parameter(FetchConfig, "rows")
     limit: int = option(0, help="only the first this many records of each source, for a trial; 0 = all")
-    source_options: str = _of(CleanConfig, "source_options")
-    holdout: str = _of(CleanConfig, "holdout")
-    turns: str = _of(CleanConfig, "turns")
-    max_reject_fraction: float = _of(CleanConfig, "max_reject_fraction")
-    max_record_bytes: int = _of(CleanConfig, "max_record_bytes")
-    curate_config: str = _of(CurateConfig, "curate_config")
-    index: str = _of(CurateConfig, "index")
-    write_index: bool = _of(CurateConfig, "write_index")
-    select_config: str = _of(SelectConfig, "select_config")
-    tokenizer: str = _of(FetchConfig, "tokenizer")
-    tokenized: str = _of(FetchConfig, "tokenized")
-    vocab_size: int = _of(TrainTokenizerConfig, "vocab_size")
-    template: str = _of(TokenizeConfig, "template")
-    windows: bool = _of(TokenizeConfig, "windows")
-    mix_config: str = _of(MixConfig, "mix_config")
-    compare: str = _of(MixConfig, "compare")
-    prefix_config_path: str = _of(SampleConfig, "prefix_config_path")
-    epochs: int = _of(SampleConfig, "epochs")
-    context_size: int = _of(SampleConfig, "context_size")
-    min_resp_length: int = _of(SampleConfig, "min_resp_length")
-    seed: int = _of(SampleConfig, "seed")
+    source_options: str = parameter(CleanConfig, "source_options")
+    holdout: str = parameter(CleanConfig, "holdout")
+    turns: str = parameter(CleanConfig, "turns")
+    max_reject_fraction: float = parameter(CleanConfig, "max_reject_fraction")
+    max_record_bytes: int = parameter(CleanConfig, "max_record_bytes")
+    curate_config: str = parameter(CurateConfig, "curate_config")
+    index: str = parameter(CurateConfig, "index")
+    write_index: bool = parameter(CurateConfig, "write_index")
+    select_config: str = parameter(SelectConfig, "select_config")
+    tokenizer: str = parameter(FetchConfig, "tokenizer")
+    tokenized: str = parameter(FetchConfig, "tokenized")
+    vocab_size: int = parameter(TrainTokenizerConfig, "vocab_size")
+    template: str = parameter(TokenizeConfig, "template")
+    windows: bool = parameter(TokenizeConfig, "windows")
+    mix_config: str = parameter(MixConfig, "mix_config")
+    compare: str = parameter(MixConfig, "compare")
+    prefix_config_path: str = parameter(SampleConfig, "prefix_config_path")
+    epochs: int = parameter(SampleConfig, "epochs")
+    context_size: int = parameter(SampleConfig, "context_size")
+    min_resp_length: int = parameter(SampleConfig, "min_resp_length")
+    seed: int = parameter(SampleConfig, "seed")
     output_path: str = option("", help="folder for the sampled arrays; empty on a cluster, where the nodes make them")
-    profile: str = _of(CleanConfig, "profile")
+    profile: str = parameter(CleanConfig, "profile")
 
 
 @dataclass(kw_only=True)
@@ -80,8 +80,8 @@ class SharedParameters(Parameters):
 class Training:
     """Parameters of the last stage, in a pipeline that trains. Of the others it takes ``root`` alone."""
 
-    train_config: str = _of(TrainConfig, "train_config")
-    set: str = _of(TrainConfig, "set")
+    train_config: str = parameter(TrainConfig, "train_config")
+    set: str = parameter(TrainConfig, "set")
 
 
 @dataclass(kw_only=True)

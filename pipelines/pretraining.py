@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Collection
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any
 
 from kfp import dsl
 
-from pairmill.engine.options import default_of
 from pairmill.interface import kfp, launcher
 from pipelines import parameters
 from pipelines.placement import Placement
 from pipelines.stages import EVERY, LAST, STAGES
+from pipelines.tasks import documentation_of, short_stacks, signature_of
 
 NAME = "pairmill-pretraining"
 _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
@@ -74,18 +71,7 @@ def build(
     """
     train = trainer_image is not None
     given = parameters.of(fan_out, train)
-    hints = get_type_hints(given)
-    signature = inspect.Signature(
-        [
-            inspect.Parameter(
-                item.name,
-                inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                annotation=hints[item.name],
-                default=inspect.Parameter.empty if default_of(item) is dataclasses.MISSING else default_of(item),
-            )
-            for item in dataclasses.fields(given)
-        ]
-    )
+    signature = signature_of(given)
 
     def line(*values: Any) -> None:
         values_of = SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments})
@@ -93,32 +79,14 @@ def build(
 
     # kfp reads both.
     line.__signature__ = signature  # type: ignore[attr-defined]
-    line.__doc__ = _documentation(given)
+    line.__doc__ = documentation_of(given)
     name, title = NAME, "Pretraining data"
     if fan_out:
         name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
     if train:
         name, title = f"{name}-train", f"{title}, and a training"
-    with _short_stacks():
+    with short_stacks():
         return dsl.pipeline(line, name=name, display_name=title, description=_description(given, docs))
-
-
-@contextmanager
-def _short_stacks() -> Iterator[None]:
-    """kfp takes the stack at every setting of a task, only to name its caller: source lines, which take most of the
-    time, are left out.
-    """
-    whole = inspect.stack
-    inspect.stack = partial(whole, 0)
-    try:
-        yield
-    finally:
-        inspect.stack = whole
-
-
-def _documentation(given: type[Any]) -> str:
-    texts = [f"    {item.name}: {item.metadata['help']}" for item in dataclasses.fields(given)]
-    return "\n".join([f"{given.__doc__}\n", "Args:", *texts])
 
 
 def _description(given: type[Any], docs: str) -> str:

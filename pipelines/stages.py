@@ -1,6 +1,6 @@
 """The stages, in the order in which data passes through them: one entry each, and no other list of them.
 
-A line is :data:`STAGES`; what may follow, in another image, is :data:`LAST`.
+A line is :data:`STAGES`; what may follow, in another image, is :data:`LAST`; what runs are made for is :data:`BESIDE`.
 
 The compiler, the pipeline's parameters, the documents and the tests take them from here.
 """
@@ -13,6 +13,7 @@ from components.evaluate.config import EvaluateConfig
 from components.fetch.config import SHARES, FetchConfig
 from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
+from components.search.config import SearchConfig
 from components.select.config import SelectConfig
 from components.tokenize.config import TokenizeConfig
 from components.train.config import TrainConfig
@@ -64,4 +65,21 @@ LAST = {
 }
 """By name, what only some pipelines have: stages of the image ``trainer``."""
 
-EVERY = {**STAGES, **LAST}
+BESIDE = {
+    stage.name: stage
+    for stage in (
+        Component(
+            "search",
+            SearchConfig,
+            reads=("tokenized_path", "held_out"),
+            outputs={
+                "mixtures": (list, "the mixtures of the proxies, for a loop over their runs"),
+                "optimum": (str, "the best mixture with the budget of a proxy; empty before there are results"),
+            },
+            lists=("sampled", "evaluated"),
+        ),
+    )
+}
+"""By name, stages of the image ``pipeline`` that only pipelines of runs have."""
+
+EVERY = {**STAGES, **LAST, **BESIDE}

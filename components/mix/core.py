@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from components.mix.buckets import Codes, codes_of
 from components.mix.config import MixConfig
 from components.mix.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
-from components.mix.planned import mixture_of, sources_of, table_of
+from components.mix.planned import Counted, mixture_of, sources_of, table_of
 from components.mix.settings import MixSettings
 from components.mix.sources import Grouping, group
 from pairmill import storage
@@ -80,20 +80,14 @@ class Mix(Stage[MixConfig, MixPlan]):
     def rounds(
         self, config: MixConfig, plan: MixPlan
     ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], MixPlan]:
-        buckets = [asdict(one) for one in config.settings.buckets.attributes]
-        records = yield list(_shards(config, plan.tasks, buckets))
-        read = [record.read(Counts) for record in records]
-        cells = [cell_of(*cell) for one in read for cell in one.tasks]
-        counted = sources_of(plan.grouping, cells, Ledger.sum(record.ledger for record in records).dropped)
+        records = yield list(count_shards(config, plan.tasks))
+        counted = counted_sources(plan.grouping, records)
         made = mixture_of(config.settings, config, counted, plan.plan_inputs, plan.where)
         return replace(plan, made=made, build_context=lambda: plan.context)
 
     def parts(self, plan: MixPlan, rounds: Rounds) -> dict[str, Ledger]:
         """Those of the tasks."""
-        ledgers: dict[str, Ledger] = {}
-        for record in rounds[0]:
-            ledgers |= {name: Ledger(**one) for name, one in record.read(Counts).ledgers.items()}
-        return ledgers
+        return ledgers_of(rounds[0])
 
     def finish(self, config: MixConfig, plan: MixPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
@@ -231,7 +225,9 @@ def _continuing(uri: str) -> bytes:
     return characters.continuing(tokenizer_file.read(path), path)
 
 
-def _shards(config: MixConfig, tasks: Sequence[CountedTask], buckets: list[dict[str, Any]]) -> Iterator[CountTasks]:
+def count_shards(config: MixConfig, tasks: Sequence[CountedTask]) -> Iterator[CountTasks]:
+    """The shards that count these tasks."""
+    buckets = [asdict(one) for one in config.settings.buckets.attributes]
     for number, start in enumerate(range(0, len(tasks), _TASKS_AT_ONCE)):
         some = tuple(tasks[start : start + _TASKS_AT_ONCE])
         identity = [one.identity() for one in some]
@@ -239,6 +235,20 @@ def _shards(config: MixConfig, tasks: Sequence[CountedTask], buckets: list[dict[
         key = content_key(Mix.name, Mix.version, config.context_size, config.min_resp_length, asked, identity)
         name = f"{some[0].task.name} and {len(some) - 1} more" if len(some) > 1 else some[0].task.name
         yield CountTasks(f"{number:05} {name}", key, len(some), some)
+
+
+def counted_sources(grouping: Grouping, records: Sequence[ShardRecord]) -> Counted:
+    """The sources with their counts, from the records of :func:`count_shards`."""
+    cells = [cell_of(*cell) for record in records for cell in record.read(Counts).tasks]
+    return sources_of(grouping, cells, Ledger.sum(record.ledger for record in records).dropped)
+
+
+def ledgers_of(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
+    """The ledgers of tasks, from the records of :func:`count_shards`."""
+    ledgers: dict[str, Ledger] = {}
+    for record in records:
+        ledgers |= {name: Ledger(**one) for name, one in record.read(Counts).ledgers.items()}
+    return ledgers
 
 
 def _tasks_of(mixture: Mixture) -> dict[str, list[Any]]:

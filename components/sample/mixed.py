@@ -16,13 +16,13 @@ from components.sample.config import SampleConfig
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import Content
-from pairmill.engine.manifest import Manifest, content_key
+from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.eligible_rows import DatasetRows
 from pairmill.formats.prefixes import Rules
 from pairmill.mixture import capacity
-from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, long_rows_key
+from pairmill.mixture.plan import BUCKETS, NO_BUCKET, Key, Mixture, identity, long_rows_key
 
 _AGAIN = "run mix again, and give its result"
 
@@ -80,11 +80,11 @@ class OpenMixture:
     @cached_property
     def digest(self) -> str:
         """Content identity of the plan and its buckets, for fingerprints."""
-        parts = []
-        for task in sorted(self.bucketed):
+        buckets = {}
+        for task in self.bucketed:
             path = f"{BUCKETS}/{task}.npy"
-            parts.append([task, self._digests.get(path) or hashlib.sha256(self._read(path)).hexdigest()])
-        return content_key("mixture", hashlib.sha256(self.plan.dump()).hexdigest(), parts)[:16]
+            buckets[task] = self._digests.get(path) or hashlib.sha256(self._read(path)).hexdigest()
+        return identity(self.plan.dump(), buckets)
 
     @cached_property
     def bucketed(self) -> set[str]:

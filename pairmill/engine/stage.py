@@ -213,6 +213,10 @@ class Stage(ABC, Generic[C, P]):
         """Output parameters for later Kubeflow tasks, besides the folder's URI, fingerprint and rows."""
         return {}
 
+    def lists(self, manifest: Manifest, folder: str) -> Mapping[str, str | list[dict[str, str]]]:
+        """Output parameters that follow from the finished folder: lists of texts by name, for loops of a pipeline."""
+        return {}
+
     def output(self, config: C, folder: str) -> str:
         """The output parameter that later Kubeflow tasks read: by default the URI of the finished folder."""
         return list_item(folder) if self.output_in_list else folder

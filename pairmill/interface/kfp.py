@@ -48,7 +48,10 @@ def component(stage: launcher.Component, image: str = "") -> Any:
         default = default_of(item)
         if default is dataclasses.MISSING or item.name in stage.required:
             default = inspect.Parameter.empty
-        given[item.name] = (_kind(hints[item.name]), default, item.metadata["help"])
+        kind = _kind(hints[item.name])
+        if item.name in stage.lists:
+            kind, default = list, [] if default == "" else default
+        given[item.name] = (kind, default, item.metadata["help"])
     for name in stage.reads:
         text = f"manifest of the stage that made {name}, for lineage"
         given[launcher.lineage(name)] = (dsl.Input[dsl.Dataset], None, text)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FLAG = "--executor-input"
 
-Value = str | int | list[str]
+Value = str | int | list[str] | list[dict[str, str]]
 """Of an output parameter."""
 
 # The launcher copies these schemes to and from folders of the same name at the top of the file system.
@@ -45,6 +45,7 @@ class Component:
         required: options that a pipeline must give although the command line has a default.
         outputs: output parameters beside ``output`` and ``fingerprint``: type and meaning by name.
         image: which one has it.
+        lists: options of several values that come from a loop: a list there, where others are joined by commas.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Component:
     required: tuple[str, ...] = ()
     outputs: Mapping[str, tuple[type, str]] = field(default_factory=lambda: {"rows_out": (int, "rows in the result")})
     image: str = "pipeline"
+    lists: tuple[str, ...] = ()
 
 
 GIVEN = "given_manifest"

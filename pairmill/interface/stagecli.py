@@ -41,6 +41,7 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
             "fingerprint": manifest.fingerprint,
             "rows_out": stage.rows_out(manifest),
             **stage.parameters(config),
+            **({} if share else stage.lists(manifest, result.uri)),
         },
         metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
         report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),

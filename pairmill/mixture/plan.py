@@ -5,6 +5,7 @@ The stage ``mix`` writes it and the sampler executes it (docs/format.md section 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -238,6 +239,17 @@ class Mixture:
                 hint="give the folder that mix printed, or the file",
             )
         return cls.parse(manifests.read_file(uri, manifest, NAME), path)
+
+
+def identity(plan: bytes, buckets: Mapping[str, str]) -> str:
+    """What identifies a plan by content, for fingerprints.
+
+    Args:
+        plan: the bytes of :meth:`Mixture.dump`.
+        buckets: sha256 of the file of each task that is drawn by buckets.
+    """
+    parts = [[task, buckets[task]] for task in sorted(buckets)]
+    return content_key("mixture", hashlib.sha256(plan).hexdigest(), parts)[:16]
 
 
 def long_rows_key(long_context: Mapping[str, str]) -> str:

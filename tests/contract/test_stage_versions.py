@@ -15,6 +15,7 @@ from components.fetch.core import Fetch
 from components.mix.core import Mix
 from components.sample.core import Sample
 from components.sample.node.plan import VERSION
+from components.search.core import Search
 from components.select.core import Select
 from components.tokenize.core import Tokenize
 from components.train.core import Train
@@ -27,7 +28,7 @@ from tests.contract.stage_versions import RECORD, TOP, Tree
 COMMAND = "python tests/contract/stage_versions.py"
 
 
-STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train, Evaluate)
+STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train, Evaluate, Search)
 
 
 def test_no_stage_changed_without_another_version() -> None:
@@ -129,7 +130,7 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new", "expected"),
     [
-        ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*STAGES, "evaluate"} - {"sample"}),
+        ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*EVERY} - {"sample", "train"}),
         ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize", "train", "evaluate"}),
         ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
         ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY}),

@@ -1,0 +1,272 @@
+"""The report of a search: what the mixture is worth, how far it can be trusted, and what it costs in repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pairmill.engine.manifest import Manifest
+from pairmill.report.charts import Bars, Grouped
+from pairmill.report.model import Block, Cell, Report, Section, Table, describe_names
+from pairmill.report.scatter import Agreement
+
+_OFTEN: Final = 4.0
+"""Passes from which on repeated rows teach clearly less than new ones (arXiv 2305.16264)."""
+_WEAK: Final = 0.7
+"""A correlation at runs left out below which the law says little."""
+_UNITS: Final = {"bits_per_byte": "bits a byte", "loss": "nats a token"}
+_SHOWN: Final = 8
+"""Sources with a column in the table of runs."""
+_START: Final = "as it comes"
+
+
+def report_of(manifest: Manifest) -> Report:
+    """The report of a finished folder of search, from its manifest alone."""
+    data = manifest.data
+    figures: dict[str, Cell] = {
+        "Sources": len(data["sources"]),
+        "Shares searched": len(data["axes"]),
+        "Proxies": len(data["runs"]),
+        "Budget, response tokens": round(data["budget"]),
+        "Budget of a proxy": round(data["proxy_budget"]),
+        "Fingerprint": manifest.fingerprint,
+    }
+    if data["optimum"] is None:
+        verdict = f"{len(data['runs'])} mixtures of {len(data['sources'])} sources to train proxies on."
+        return Report("search", figures, [_sources(data), _runs(data)], verdict=verdict, look_at=_kept(data))
+    fit, optimum = data["fit"], data["optimum"]
+    agreement = fit["objective"]["agreement"]
+    figures |= {
+        "Correlation, left out": _correlation(agreement["pearson"]),
+        "Error, left out": f"{agreement['error']:.4f}",
+        "Most passes": f"{max(optimum['passes'].values()):.3g}",
+    }
+    sections: list[Block] = [
+        _sources(data),
+        Grouped("Shares of response tokens", ["found", _start(data)], _bars(data), "%"),
+        Bars("Passes over a source", _passes(optimum), "times"),
+        _losses(data),
+        Agreement("Fit against truth, each run left out", _points(data), _UNITS[data["measure"]]),
+        _fit(data),
+        _sensitivity(data),
+        _slopes(data),
+        Section("All runs", [_runs(data)], f"{len(data['runs'])} proxies"),
+    ]
+    return Report("search", figures, sections, verdict=_verdict(data), look_at=_look_at(data))
+
+
+def _start(data: Mapping[str, Any]) -> str:
+    return "as before" if data["earlier"] else _START
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
+
+
+def _correlation(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _sources(data: Mapping[str, Any]) -> Table:
+    whole = sum(one["tokens"] for one in data["sources"])
+    start, optimum = data["runs"][0], data["optimum"]
+    head = ["Source", "As it comes", *(["Before"] if data["earlier"] else [])]
+    head += ["Found", "Change, pp", "Passes"] if optimum else []
+    rows: list[list[Cell]] = []
+    for one in data["sources"]:
+        name = one["name"]
+        row: list[Cell] = [name, _percent(one["tokens"] / whole)]
+        if data["earlier"]:
+            row.append(_percent(start[name]))
+        if optimum:
+            share = optimum["shares"][name]
+            row += [_percent(share), f"{100 * (share - start[name]):+.2f}", f"{optimum['passes'][name]:.4g}"]
+        rows.append([*row, "none" if one["cap"] is None else f"{one['cap']:g}", one["tokens"]])
+    note = (
+        "Shares are of response tokens. Passes are those of the whole budget; the cap is of mix_config, or max_epochs."
+    )
+    if data["earlier"]:
+        kept = next((axis for axis in data["axes"] if len(axis["parts"]) > 1), None)
+        if kept is not None:
+            note += f" {len(kept['parts'])} sources keep the shares among themselves that an earlier search found."
+    return Table("Sources", [*head, "Cap", "One pass"], rows, note)
+
+
+def _bars(data: Mapping[str, Any]) -> list[tuple[str, list[float]]]:
+    shares, start = data["optimum"]["shares"], data["runs"][0]
+    order = sorted(shares, key=lambda name: (-shares[name], -start[name], name))
+    return [(name, [round(100 * shares[name], 2), round(100 * start[name], 2)]) for name in order]
+
+
+def _passes(optimum: Mapping[str, Any]) -> list[tuple[str, float]]:
+    order = sorted(optimum["passes"].items(), key=lambda item: (-item[1], item[0]))
+    return [(name, round(value, 3)) for name, value in order]
+
+
+def _losses(data: Mapping[str, Any]) -> Table:
+    """What was predicted of the optimum beside what was measured."""
+    fit, optimum, measured = data["fit"], data["optimum"], data["measured"]
+    head = ["Held-out source", f"{_start(data)}, measured".capitalize(), "Found, predicted", "± (left out)"]
+    head += ["Found, measured", "Measured − predicted", "Gain"] if measured else []
+    rows: list[list[Cell]] = []
+    lines = [
+        (name, one, optimum["predicted"][name], (measured or {}).get(name)) for name, one in fit["targets"].items()
+    ]
+    lines.append(("all, the objective", fit["objective"], optimum["objective"], _measured(data) if measured else None))
+    for name, one, said, found in lines:
+        start = one["measured"][0]
+        row: list[Cell] = [name, f"{start:.4f}", f"{said:.4f}", f"{one['agreement']['error']:.4f}"]
+        if found is not None:
+            row += [f"{found:.4f}", f"{found - said:+.4f}", f"{start - found:+.4f}"]
+        rows.append(row)
+    counted = describe_names(_weights(fit))
+    note = f"In {_UNITS[data['measure']]}, of proxies. The objective is the weighted mean of {counted}."
+    if not measured:
+        note += " The optimum was not measured."
+    return Table("The mixture found: predicted against measured", head, rows, note)
+
+
+def _weights(fit: Mapping[str, Any]) -> list[str]:
+    return [f"{name} ({weight:.2g})" for name, weight in fit["weights"].items()]
+
+
+def _measured(data: Mapping[str, Any]) -> float:
+    return float(sum(weight * data["measured"][name] for name, weight in data["fit"]["weights"].items()))
+
+
+def _points(data: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float, float]]]]:
+    one = data["fit"]["objective"]
+    pairs = zip(one["measured"], one["left_out"], strict=True)
+    runs = [(f"run {number}", measured, left_out) for number, (measured, left_out) in enumerate(pairs)]
+    if not data["measured"]:
+        return [("proxies", runs)]
+    found = ("the mixture found", _measured(data), data["optimum"]["objective"])
+    return [("proxies", runs), ("the mixture found", [found])]
+
+
+def _fit(data: Mapping[str, Any]) -> Table:
+    fit = data["fit"]
+    rows: list[list[Cell]] = []
+    lines = [(name, one, fit["weights"].get(name, 0.0)) for name, one in fit["targets"].items()]
+    for name, one, weight in [*lines, ("all, the objective", fit["objective"], 1.0)]:
+        low, high = min(one["measured"]), max(one["measured"])
+        agreement = one["agreement"]
+        rows.append(
+            [
+                name,
+                f"{weight:.3g}",
+                _correlation(agreement["pearson"]),
+                _correlation(agreement["spearman"]),
+                f"{agreement['error']:.4f}",
+                f"{low:.4f}",
+                f"{high:.4f}",
+                f"{one['floor']:.3g}" if "floor" in one else "–",
+            ]
+        )
+    note = (
+        "Each run is predicted by a law that is fitted to all others. The error is the root of the mean square, in the "
+        "unit of the losses: compare it with the range of the runs."
+    )
+    head = ("Held-out source", "Weight", "Correlation", "Of ranks", "Error", "Lowest run", "Highest run", "Floor")
+    return Table("Fit against truth", head, rows, note)
+
+
+def _sensitivity(data: Mapping[str, Any]) -> Table:
+    optimum = data["optimum"]
+    whole = optimum["objective"]
+    rows: list[list[Cell]] = []
+    for name, change in sorted(optimum["sensitivities"].items(), key=lambda item: (item[1], item[0])):
+        at = "its cap" if name in optimum["at_limit"] else "0" if not _share(data, name) else ""
+        rows.append([name, _percent(_share(data, name)), f"{change:+.5f}", f"{100 * change / whole:+.3f}%", at])
+    note = (
+        "How the objective changes, by the laws, if a source gets one point more of the budget at the cost of all "
+        "others. Where nothing holds a source, it is near 0. Below 0 a cap holds it; above 0 it is left out."
+    )
+    return Table(
+        "Sensitivity of each source", ("Source", "Share", "A point more", "Of the objective", "Held at"), rows, note
+    )
+
+
+def _share(data: Mapping[str, Any], axis: str) -> float:
+    parts = next(one["parts"] for one in data["axes"] if one["name"] == axis)
+    return float(sum(data["optimum"]["shares"][name] for name in parts))
+
+
+def _slopes(data: Mapping[str, Any]) -> Section:
+    """What each source does to each target: slopes about their mean, which alone has no meaning."""
+    names = [axis["name"] for axis in data["axes"]]
+    rows: list[list[Cell]] = []
+    for name, one in data["fit"]["targets"].items():
+        middle = sum(one["slopes"]) / len(names)
+        rows.append([name, *(f"{slope - middle:+.3f}" for slope in one["slopes"])])
+    note = "Of the law floor + exp(shares · slopes), about their mean. The lower, the more the source helps."
+    return Section("What helps what", [Table("Slopes", ("Held-out source", *names), rows, note)], "slopes of the laws")
+
+
+def _runs(data: Mapping[str, Any]) -> Table:
+    fit = data["fit"]
+    whole = {name: sum(run[name] for run in data["runs"]) for name in data["runs"][0]}
+    names = sorted(whole, key=lambda name: (-whole[name], name))[:_SHOWN]
+    head = ["Run", *(["Objective", "Left out"] if fit else []), *names]
+    rows: list[list[Cell]] = []
+    for number, run in enumerate(data["runs"]):
+        row: list[Cell] = [number]
+        if fit:
+            one = fit["objective"]
+            row += [f"{one['measured'][number]:.4f}", f"{one['left_out'][number]:.4f}"]
+        rows.append([*row, *(_percent(run[name]) for name in names)])
+    note = f"Run 0 is the mixture {_start(data)}."
+    if len(whole) > _SHOWN:
+        note += f" {len(whole) - _SHOWN} sources with less are not shown; search.json has them."
+    return Table("Runs", head, rows, note)
+
+
+def _verdict(data: Mapping[str, Any]) -> str:
+    fit, optimum = data["fit"], data["optimum"]
+    start = fit["objective"]["measured"][0]
+    said = optimum["objective"]
+    unit = _UNITS[data["measure"]]
+    if data["measured"]:
+        found = _measured(data)
+        return (
+            f"The mixture found loses {found:.4f} {unit} (predicted {said:.4f}), the one {_start(data)} {start:.4f}: "
+            f"a gain of {100 * (start - found) / start:.2f}%."
+        )
+    return f"The mixture found is predicted to lose {said:.4f} {unit}, the one {_start(data)} loses {start:.4f}."
+
+
+def _look_at(data: Mapping[str, Any]) -> Sequence[str]:
+    fit, optimum = data["fit"], data["optimum"]
+    one = fit["objective"]
+    start, error = one["measured"][0], one["agreement"]["error"]
+    said = _kept(data)
+    pearson = one["agreement"]["pearson"]
+    if pearson is None or pearson < _WEAK:
+        said.append(
+            f"The law agrees poorly with runs that it leaves out ({_correlation(pearson)}): train more, or longer."
+        )
+    predicted = start - optimum["objective"]
+    if predicted < 2 * error:
+        said.append(f"The predicted gain of {predicted:.4f} is less than twice the error of the law, {error:.4f}.")
+    if data["measured"]:
+        found = _measured(data)
+        best = min(range(len(one["measured"])), key=one["measured"].__getitem__)
+        if found > one["measured"][best]:
+            said.append(f"Run {best} lost less than the mixture found: {one['measured'][best]:.4f}, not {found:.4f}.")
+        if abs(found - optimum["objective"]) > 3 * error:
+            said.append("The mixture found was measured more than three errors away from its prediction.")
+    often = [f"{name} ({value:.3g} times)" for name, value in _passes(optimum) if value > _OFTEN]
+    if often:
+        said.append(f"Rows are seen more than {_OFTEN:g} times of {describe_names(often)}.")
+    if optimum["at_limit"]:
+        said.append(f"A cap holds {describe_names(optimum['at_limit'])}: with more rows of it the loss would be lower.")
+    never = [name for name, share in optimum["shares"].items() if not share]
+    if never:
+        said.append(f"Nothing is drawn of {describe_names(never)}.")
+    return said
+
+
+def _kept(data: Mapping[str, Any]) -> list[str]:
+    if not data["earlier"] or any(len(axis["parts"]) > 1 for axis in data["axes"]):
+        return []
+    return ["No two sources are as they were in the earlier search, so all of them are searched."]

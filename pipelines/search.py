@@ -1,0 +1,253 @@
+"""Searches a mixture: ``python -m pipelines.search tokenized=… held_out=… root=… train_config=… [option=value …]``.
+
+Mixtures are drawn, a proxy is trained and evaluated on each, a law is fitted, and its best mixture is trained and
+evaluated too. On this machine each task is a process; compiled, each is a task of Kubeflow, and proxies are a loop.
+Every task has a content key: a search that is killed and started again goes on, and ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before the imports, which take half a second
+    from pairmill.interface.interrupt import quiet
+
+    quiet()
+
+import dataclasses
+import importlib.util
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from components.evaluate.config import EvaluateConfig
+from components.search.config import SearchConfig
+from pairmill import storage
+from pairmill.engine.options import list_item, option
+from pairmill.errors import UsageError
+from pairmill.interface import cli
+from pairmill.log import event
+from pipelines.parameters import parameter
+from pipelines.placement import Placement
+from pipelines.runs import TRAINED_PLACE, Ended, Given, Here, Made, MadeRun, Task, train_and_evaluate
+
+if TYPE_CHECKING:
+    from pipelines.tasks import Tasks
+
+NAME: Final = "pairmill-search"
+_MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
+
+
+@dataclass(kw_only=True)
+class Parameters:
+    """Search the mixture of sources that loses least on held-out rows, by small trainings."""
+
+    root: str = parameter(SearchConfig, "root")
+    tokenized: str = option(help="tokenized folder or URI, whose sources are mixed")
+    held_out: str = option(help="plan or sampled folder of held-out rows, on which every proxy is evaluated")
+    train_config: str = option(help="net, optimizer, schedule and length of a proxy, as a YAML file")
+    train_set: str = option("", help="settings in place of the file's, as optimizer.lr=0.001,training.steps=200")
+    mix_config: str = parameter(SearchConfig, "mix_config")
+    search_config: str = parameter(SearchConfig, "search_config")
+    runs: int = parameter(SearchConfig, "runs")
+    set: str = parameter(SearchConfig, "set")
+    earlier: str = parameter(SearchConfig, "earlier")
+    rows: str = parameter(SearchConfig, "rows")
+    prefix_config_path: str = parameter(SearchConfig, "prefix_config_path")
+    epochs: int = parameter(SearchConfig, "epochs")
+    context_size: int = parameter(SearchConfig, "context_size")
+    min_resp_length: int = parameter(SearchConfig, "min_resp_length")
+    seed: int = parameter(SearchConfig, "seed")
+    evaluate_config: str = parameter(EvaluateConfig, "evaluate_config")
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A run of the search: its plan, training and evaluation."""
+
+    sampled: Made
+    made: MadeRun
+
+
+def stage(task: Task, given: Any, **results: Any) -> Made:
+    """The stage search, with the results that there are: see components/search/core.py."""
+    names = [item.name for item in dataclasses.fields(Parameters)]
+    own = {item.name for item in dataclasses.fields(SearchConfig)}
+    options = {name: getattr(given, name) for name in names if name in own}
+    return task("search", tokenized_path=given.tokenized, **options, **results)
+
+
+def proxy(task: Task, given: Any, mixture: Any, samples_path: Any) -> Proxy:
+    """Draw the rows of a mixture, train on them, and evaluate."""
+    sampled = task(
+        "sample",
+        root=given.root,
+        tokenized_path=given.tokenized,
+        mixture=mixture,
+        output_path="",
+        prefix_config_path=given.prefix_config_path,
+        context_size=given.context_size,
+        min_resp_length=given.min_resp_length,
+    )
+    shared = Given(
+        root=given.root,
+        held_out=given.held_out,
+        train_config=given.train_config,
+        evaluate_config=given.evaluate_config,
+        samples_path=samples_path,
+    )
+    return Proxy(sampled, train_and_evaluate(task, sampled.output, given.train_set, shared))
+
+
+def define(tasks: Tasks, given: Any) -> None:
+    """The pipeline of Kubeflow; ``given`` has its parameters."""
+    drawn = stage(tasks, given)
+    with tasks.each(drawn.outputs["mixtures"]) as run:
+        one = proxy(tasks, given, run.mixture, TRAINED_PLACE)
+
+    def results() -> dict[str, Any]:
+        # kfp 2.17 changes what is collected when it compiles the task that reads it: each task needs its own.
+        return {
+            "sampled": tasks.collected(one.sampled.output),
+            "evaluated": tasks.collected(one.made.evaluated.output),
+        }
+
+    found = stage(tasks, given, **results())
+    best = proxy(tasks, given, found.outputs["optimum"], TRAINED_PLACE)
+    stage(tasks, given, **results(), measured=best.made.evaluated.output)
+
+
+def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
+    """The pipeline as kfp knows it.
+
+    Args:
+        placement: what the cluster gives its tasks; its ``parallelism`` is that of proxies.
+        image: of search and sample; empty = that of the environment, or a placeholder.
+        trainer_image: of train and evaluate.
+        docs: address below which the repository's files can be read, for links; empty = their paths alone.
+    """
+    from pipelines.tasks import Tasks, pipeline
+
+    tasks = Tasks(placement, image, trainer_image)
+    return pipeline(
+        NAME,
+        "Search of a mixture",
+        Parameters,
+        lambda given: define(tasks, given),
+        pages={"Searching": "docs/searching.md", "Operating it": "docs/operations.md"},
+        docs=docs,
+    )
+
+
+@dataclass(kw_only=True)
+class LocalConfig(Parameters):
+    """Search the mixture of sources that loses least on held-out rows, by small trainings on this machine."""
+
+    at_once: int = option(0, help="proxies that are trained at the same time; 0 = one for each core")
+    samples_path: str = option(
+        "", help=f"folder for the arrays of proxies, which are removed; empty = one in {_MEMORY}, if it is there"
+    )
+
+    def __post_init__(self) -> None:
+        if self.at_once < 0:
+            raise UsageError("out of range", where="at_once", got=str(self.at_once), expected="0 or more")
+
+
+@dataclass
+class Found:
+    """What a search on this machine found: the folder of the stage, and every task that ended."""
+
+    folder: str
+    ended: list[Ended]
+
+
+def run(config: LocalConfig) -> Found:
+    """Search on this machine.
+
+    Raises:
+        RunFailure: a task failed. The same command goes on with what is missing.
+    """
+    given = dataclasses.replace(config, **_placed(config))
+    here = Here(given.at_once, _show)
+    with _arrays(given.samples_path) as top:
+        place = f"{top}/{{fingerprint}}"
+
+        def one(mixture: str) -> Proxy:
+            made = proxy(here, given, mixture, place)
+            shutil.rmtree(place.format(fingerprint=made.sampled.outputs["fingerprint"]), ignore_errors=True)
+            return made
+
+        drawn = stage(here, given)
+        made = here.each(one, [item["mixture"] for item in drawn.outputs["mixtures"]])
+        results = {
+            "sampled": [each.sampled.output for each in made],
+            "evaluated": [each.made.evaluated.output for each in made],
+        }
+        found = stage(here, given, **results)
+        best = one(found.outputs["optimum"])
+        last = stage(here, given, **results, measured=best.made.evaluated.output)
+    return Found(last.output, here.ended)
+
+
+_PLACES: Final = (
+    *("root", "tokenized", "held_out", "train_config", "mix_config", "search_config"),
+    *("earlier", "prefix_config_path", "evaluate_config"),
+)
+
+
+def _placed(config: LocalConfig) -> dict[str, Any]:
+    """Relative places as absolute ones. A default file may be absent, and one that is given may not: it stays."""
+    defaults = {item.name: item.default for item in dataclasses.fields(Parameters)}
+    found: dict[str, Any] = {}
+    for name in _PLACES:
+        value = getattr(config, name)
+        if value and value != defaults[name]:
+            found[name] = storage.normalise(value, name)
+    if config.rows:
+        found["rows"] = ",".join(list_item(storage.normalise(item, "rows")) for item in cli.split_list(config.rows))
+    return found
+
+
+@contextmanager
+def _arrays(given: str) -> Iterator[str]:
+    if given:
+        yield str(Path(given).absolute())
+        return
+    with tempfile.TemporaryDirectory(prefix="pairmill-search-", dir=_MEMORY if Path(_MEMORY).is_dir() else None) as top:
+        yield f"{top}/samples"
+
+
+def _show(ended: Ended) -> None:
+    state = "failed" if ended.exit_code else "reused" if ended.reused else "made"
+    level = logging.ERROR if ended.exit_code else logging.INFO
+    event(f"{ended.stage}: {state} in {ended.seconds:.1f} s {ended.folder}".rstrip(), level=level, stage=ended.stage)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+
+    def work() -> None:
+        config = cli.build(LocalConfig, cli.split(arguments))
+        if importlib.util.find_spec("torch") is None:
+            raise UsageError(
+                "cannot train here", where="train_config", got="no torch", hint="pip install 'pairmill[train]'"
+            )
+        found = run(config)
+        reused = sum(ended.reused for ended in found.ended)
+        lines = [
+            f"  {len(found.ended)} tasks, {reused} of them reused",
+            f"  mixture: {found.folder}/mixture.json",
+            f"  report: {found.folder}/report.html",
+        ]
+        sys.stdout.write("\n".join(lines) + "\n")
+
+    return cli.program("pipelines.search", "search", LocalConfig, arguments, work)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
