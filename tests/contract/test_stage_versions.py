@@ -20,7 +20,7 @@ from components.select.core import Select
 from components.tokenize.core import Tokenize
 from components.train.core import Train
 from components.train_tokenizer.core import TrainTokenizer
-from pipelines.stages import EVERY, STAGES
+from pipelines.stages import EVERY
 from sources.datasets import SOURCES
 from tests.contract import stage_versions
 from tests.contract.stage_versions import RECORD, TOP, Tree
