@@ -144,7 +144,7 @@ $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
 	@touch $@
 
 .PHONY: torch-test
-torch-test: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: training, killed and resumed, and the loader's adapter
+torch-test: develop build/torch/.installed object-stores $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: training, killed and resumed, and the loader's adapter
 	build/torch/bin/python -m pytest --confcutdir=tests/pytorch tests/pytorch
 
 # The run is below $(TRAIN)/line/train.
