@@ -675,6 +675,7 @@ class NearSettings:
         jaccard: from here on two documents are duplicates.
         containment: from here on one document is contained in another.
         keep: rows that are alike of which none is removed; from the next one on they are.
+        follow: compare a row that may be like a removed one with the row that stands for that.
 
     Raises:
         ValueError: an unknown name, or a number out of range.
@@ -694,6 +695,7 @@ class NearSettings:
         jaccard: float = 0.8,
         containment: float = 0.9,
         keep: int = 1,
+        follow: bool = True,
     ) -> NearSettings: ...
 
 def curate_bucket_counts(
@@ -1041,7 +1043,8 @@ def curate_pair_metrics(instruction: _Arrow, response: _Arrow) -> dict[str, NDAr
 
     Returns:
         `response_instruction_ratio` (tokens of the response by those of the instruction) and `copy_ratio` (share of the
-        response's 3-grams of tokens that the instruction has), float64 [rows]; `same` (equal light forms), bool [rows].
+        response's distinct 3-grams of tokens that the instruction has), float64 [rows]; `same` (equal light forms),
+        bool [rows].
     """
 
 def curate_pii(texts: _Arrow) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint8]]:

@@ -128,6 +128,8 @@ def native(settings: NearSettings) -> _native.NearSettings:
     from pairmill import _native
 
     documents = settings.documents
+    # An index has no removed rows: files one after another would not give what one run gives.
+    whole = {} if settings.refine else {"follow": False}
     return _native.NearSettings(
         fields=settings.fields,
         number_guard=settings.number_guard,
@@ -140,6 +142,7 @@ def native(settings: NearSettings) -> _native.NearSettings:
         jaccard=documents.jaccard,
         containment=documents.contained,
         keep=settings.max_similar or 1,
+        **whole,
     )
 
 

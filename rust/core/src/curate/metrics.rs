@@ -496,7 +496,7 @@ const COPIED: usize = 3;
 pub struct Pair {
     /// Tokens of the response by tokens of the instruction, or 0.
     pub response_instruction_ratio: f64,
-    /// The share of the response's 3-grams of tokens that the instruction has, or 0.
+    /// The share of the response's distinct 3-grams of tokens that the instruction has, or 0.
     pub copy_ratio: f64,
     /// Whether the light forms are equal.
     pub same: bool,
@@ -509,6 +509,7 @@ pub struct PairMeter {
     instruction: Vec<u64>,
     response: Vec<u64>,
     grams: Set,
+    seen: Set,
 }
 
 impl PairMeter {
@@ -525,7 +526,14 @@ impl PairMeter {
             self.grams.insert(gram_of(tokens));
         }
         let grams = self.response.windows(COPIED);
-        let (all, copied) = (grams.len(), grams.filter(|tokens| self.grams.has(gram_of(tokens))).count());
+        self.seen.clear(grams.len());
+        let (mut all, mut copied) = (0, 0);
+        for gram in grams.map(gram_of) {
+            if self.seen.insert(gram) {
+                all += 1;
+                copied += usize::from(self.grams.has(gram));
+            }
+        }
         let ratio = |part: usize, whole: usize| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
         let pair = Pair {
             response_instruction_ratio: ratio(self.response.len(), self.instruction.len()),
@@ -535,6 +543,7 @@ impl PairMeter {
         self.instruction.shrink_to(KEPT);
         self.response.shrink_to(KEPT);
         self.grams.shrink(2 * KEPT);
+        self.seen.shrink(2 * KEPT);
         pair
     }
 }

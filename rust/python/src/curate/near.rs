@@ -31,7 +31,7 @@ pub(crate) struct NearSettings(Settings);
 impl NearSettings {
     #[new]
     #[pyo3(signature = (*, fields="pair", number_guard="both", min_response=20, min_instruction=16, bands=32, rows=4,
-        document_bands=20, document_rows=5, jaccard=0.8, containment=0.9, keep=1))]
+        document_bands=20, document_rows=5, jaccard=0.8, containment=0.9, keep=1, follow=true))]
     // As many as there are settings, and each is given by name.
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -46,6 +46,7 @@ impl NearSettings {
         jaccard: f64,
         containment: f64,
         keep: usize,
+        follow: bool,
     ) -> PyResult<Self> {
         let fields = Fields::parse(fields).ok_or_else(|| {
             value_error(format!("fields: got {fields:?}; expected \"pair\", \"instruction\" or \"response\""))
@@ -85,6 +86,7 @@ impl NearSettings {
             jaccard,
             containment,
             keep,
+            follow,
         }))
     }
 }

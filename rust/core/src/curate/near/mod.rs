@@ -83,6 +83,8 @@ pub struct Settings {
     pub containment: f64,
     /// Rows that resemble each other of which none is removed: the next one is.
     pub keep: usize,
+    /// Whether a row that resembles a removed one is compared with the row that stands for that.
+    pub follow: bool,
 }
 
 impl Default for Settings {
@@ -99,6 +101,7 @@ impl Default for Settings {
             jaccard: 0.8,
             containment: 0.9,
             keep: 1,
+            follow: true,
         }
     }
 }

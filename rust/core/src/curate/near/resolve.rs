@@ -30,6 +30,9 @@ pub struct Resolved {
 
 /// Decide about rows that edges join: a row is removed if as many retained rows as `settings.keep` are duplicates of it.
 ///
+/// With `settings.follow`, an edge to a removed row is one to the row that stands for it: what resembles the one mostly
+/// resembles the other, and of a family with very many copies only some edges are there.
+///
 /// `order` has all rows by rank; `fixed` rows are never removed, and two of them are never compared. All indices are below
 /// the number of rows, which the caller checks.
 ///
@@ -72,59 +75,67 @@ pub fn resolve(
     }
 
     let mut held: Vec<Option<Box<Row<'_>>>> = (0..rows.len()).map(|_| None).collect();
-    let mut removed = vec![false; rows.len()];
+    // Of a removed row the rank of the retained one that it is a duplicate of.
+    let mut stand_in: Vec<Option<u32>> = vec![None; rows.len()];
     let mut found = Resolved::default();
     let mut parts: Vec<Finding> = Vec::new();
+    let mut others: Vec<u32> = Vec::new();
     let mut place = 0;
     for group in pairs.chunk_by(|left, right| left.1 == right.1) {
         let Some(&(_, later, _)) = group.first() else { continue };
         let row = by_rank(later);
         let mine = Row::new(Sketch::read(rows[row as usize])?);
+        others.clear();
+        others.extend(group.iter().filter_map(|&(_, _, earlier)| match stand_in[earlier as usize] {
+            None => Some(earlier),
+            instead => instead.filter(|_| settings.follow),
+        }));
+        others.sort_unstable();
+        others.dedup();
         parts.clear();
         let mut first = None;
         let mut duplicates = 0;
-        for &(_, _, earlier) in group {
+        for &earlier in &others {
             if !alive() {
                 return Ok(Resolved::default());
             }
-            let gone = removed[later as usize] || removed[earlier as usize];
-            let slot = &mut held[earlier as usize];
-            if !gone {
-                let other = by_rank(earlier);
-                let theirs = match slot {
-                    Some(theirs) => theirs,
-                    None => slot.insert(Box::new(Row::new(Sketch::read(rows[other as usize])?))),
-                };
-                found.verifications += 1;
-                let verdict = decide(&mine, theirs, settings);
-                let finding = |row, other| Finding {
-                    row,
-                    other,
-                    rule: verdict.rule,
-                    instruction: verdict.instruction,
-                    response: verdict.response,
-                };
-                if verdict.duplicate {
-                    duplicates += 1;
-                    let evidence = *first.get_or_insert_with(|| finding(row, other));
-                    if duplicates >= settings.keep {
-                        removed[later as usize] = true;
-                        found.findings.push(evidence);
-                    }
-                } else if verdict.rule == Rule::Contained {
-                    let smaller = mine.size() <= theirs.size();
-                    let (part, whole) = if smaller { (row, other) } else { (other, row) };
-                    if !fixed[part as usize] {
-                        parts.push(finding(part, whole));
-                    }
+            let other = by_rank(earlier);
+            let theirs = match &mut held[earlier as usize] {
+                Some(theirs) => theirs,
+                slot => slot.insert(Box::new(Row::new(Sketch::read(rows[other as usize])?))),
+            };
+            found.verifications += 1;
+            let verdict = decide(&mine, theirs, settings);
+            let finding = |row, other| Finding {
+                row,
+                other,
+                rule: verdict.rule,
+                instruction: verdict.instruction,
+                response: verdict.response,
+            };
+            if verdict.duplicate {
+                duplicates += 1;
+                let (evidence, rank) = *first.get_or_insert_with(|| (finding(row, other), earlier));
+                if duplicates >= settings.keep {
+                    stand_in[later as usize] = Some(rank);
+                    found.findings.push(evidence);
+                    break;
+                }
+            } else if verdict.rule == Rule::Contained {
+                let smaller = mine.size() <= theirs.size();
+                let (part, whole) = if smaller { (row, other) } else { (other, row) };
+                if !fixed[part as usize] {
+                    parts.push(finding(part, whole));
                 }
             }
-            if last_used[earlier as usize] == place {
-                *slot = None;
-            }
-            place += 1;
         }
-        if !removed[later as usize] {
+        place += group.len();
+        for &earlier in &others {
+            if last_used[earlier as usize] < place {
+                held[earlier as usize] = None;
+            }
+        }
+        if stand_in[later as usize].is_none() {
             found.findings.append(&mut parts);
             held[later as usize] = (last_used[later as usize] >= place).then(|| Box::new(mine));
         }
@@ -198,6 +209,23 @@ mod tests {
         let fixed = [true, true, false, false, false, false, true];
         assert_eq!(run(&rows, &[0, 1, 2, 3, 4, 5, 6], &fixed), [(2, 0), (3, 0), (4, 0), (5, 0)]);
         assert_eq!(run(&[], &[], &[]), []);
+    }
+
+    #[test]
+    fn an_edge_to_a_removed_row_leads_to_the_row_that_stands_for_it() {
+        let sketches = made(&edits(7));
+        let bytes: Vec<&[u8]> = sketches.iter().map(Vec::as_slice).collect();
+        let order: Vec<u32> = (0..7).collect();
+        let chain: Vec<(u32, u32)> = (1..7).map(|row| (row - 1, row)).collect();
+        let removed = |follow| {
+            let settings = Settings { follow, ..Settings::default() };
+            let found = resolve(&bytes, &order, &[false; 7], &chain, &settings, &mut || true).unwrap();
+            let rows: Vec<(u32, u32)> = found.findings.iter().map(|finding| (finding.row, finding.other)).collect();
+            (rows, found.verifications)
+        };
+        // The last one is like the row before it alone, which is gone.
+        assert_eq!(removed(true), (vec![(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)], 6));
+        assert_eq!(removed(false), (vec![(1, 0), (3, 2), (5, 4)], 3));
     }
 
     #[test]
