@@ -2,10 +2,12 @@
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from pairmill import log
+from tests.support import tools
 
 pytest_plugins = ["tests.support.objectstores.fixtures"]
 
@@ -26,3 +28,10 @@ def _quiet_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     log.logger().handlers.clear()
     log.logger().propagate = True
+
+
+@pytest.fixture
+def shm() -> Iterator[Path]:
+    """A folder of its own in /dev/shm."""
+    with tools.shm_folder() as path:
+        yield path

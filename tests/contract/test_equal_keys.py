@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import mixing, selecting, tools
+from tests.support import curating, mixing, selecting, tools
 
 BY = {"score": [{"attribute": "quality.score"}]}
 TWO = {"group_by": "topic.name", **BY}
@@ -97,6 +97,44 @@ def test_settings_of_select(given: Path, tmp_path: Path) -> None:
                 shared += before != number
     assert shared > len(variants), "settings had no shard in common"
     assert len(seen) > 4 * len(variants)
+
+
+def test_settings_of_curate(tmp_path: Path) -> None:
+    one, two = ("", curating.text(1), curating.text(2)), ("", curating.text(3), curating.text(4) * 2)
+    files = {
+        "a.jsonl": [one, one, two, ("", two[1], f"{two[2]} and some more words"), ("", "", curating.text(9))],
+        "b.parquet": [one, ("", curating.text(5), "yes"), ("", curating.text(5), "no"), ("x", *two[1:])],
+    }
+    rows = curating.write(tmp_path / "rows", files)
+    variants = [
+        "",
+        "prefer: longest_response",
+        "same_condition_only: true",
+        "source_priority: [b]",
+        "exact: {form: raw}",
+        "exact: {mode: report}",
+        "exact: {response: drop}",
+        "exact: {max_responses_per_instruction: 1}",
+        "near: {bands: 20}",
+        "near: {number_guard: instruction}",
+        "near: {refine: false}",
+        "near: {mode: report}",
+        "near: {fields: instruction, max_similar: 2, mode: drop}",
+        "heuristics: {mode: drop, profile: none, rules: [{name: long, metric: words, field: response, max: 60}]}",
+        "pii: {mode: redact}",
+        "overrides: [{prefix: b, near: off}]",
+    ]
+    seen: dict[str, tuple[str, str]] = {}
+    shared = 0
+    for number, said in enumerate(variants):
+        root = tmp_path / str(number)
+        curating.curate(root, rows, said)
+        for key, digest in shards_of(root, "curate"):
+            other, before = seen.setdefault(key, (digest, said))
+            assert other == digest, f"shard {key} of {said!r}: other bytes than of {before!r}"
+            shared += before != said
+    assert shared > 5 * len(variants)
+    assert len(seen) > 5 * len(variants)
 
 
 def test_settings_and_options_of_mix(mixed: Path, tmp_path: Path) -> None:

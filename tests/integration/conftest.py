@@ -41,10 +41,3 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], tools.Disk]]:
     yield make
     for disk in disks:
         disk.remove()
-
-
-@pytest.fixture
-def shm() -> Iterator[Path]:
-    """A folder of its own in /dev/shm."""
-    with tools.shm_folder() as path:
-        yield path

@@ -33,6 +33,7 @@ class Case:
     name: str
     options: dict[str, object]
     readers: tuple[Callable[[Path, Path], tools.Done], ...]
+    shards: int = 6
 
     def command(self, root: Path, workers: int) -> list[str]:
         return tools.command(self.name, **self.options, root=root, workers=workers)
@@ -173,8 +174,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     many = base / "many"
     arguments = [str(many), "sources=SYNTH,ampsmathematica,flan,openmathinstruct2,tasksource", "scale=8"]
     subprocess.run([sys.executable, tools.REPOSITORY / "examples/make_raw.py", *arguments], check=True)
+    (base / "curate.yaml").write_text(
+        "filter: {mode: drop, rules: [{name: long, attribute: heuristics.r_words, max: 40}]}\n"
+    )
+    (base / "select.yaml").write_text(
+        f"method: dsir\nshare: 0.5\ndsir: {{targets: [{{name: all, rows: {cleaned}}}], buckets: 1000}}\n"
+    )
+    (base / "mix.yaml").write_text("method: unimax\nmax_epochs: 2\nallow_unfilled: true\nbudget: 900_000\n")
     found = {"raw": base / "raw", "rules": rules, "clean": cleaned, "tokenizer": tokenizer, "tokenized": tokenized}
-    return {**found, "many": many}
+    settings = {name: base / f"{name}.yaml" for name in ("curate", "select", "mix")}
+    return {**found, "many": many, **settings}
 
 
 def case(name: str, inputs: dict[str, Path]) -> Case:
@@ -192,7 +201,16 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
     def sample(folder: Path, root: Path) -> tools.Done:
         return tools.stage("sample", tokenized_path=folder, root=root, output_path=root / "arrays", **rules)
 
+    def sample_mixture(folder: Path, root: Path) -> tools.Done:
+        given = {"tokenized_path": inputs["tokenized"], "mixture": folder, "output_path": root / "arrays", **rules}
+        return tools.stage("sample", **given, root=root)
+
+    rows = {"rows": inputs["clean"]}
+    mixed = {"tokenized_path": inputs["tokenized"], "mix_config": inputs["mix"], "epochs": 3, **rules}
     return {
+        "curate": Case("curate", {**rows, "curate_config": inputs["curate"]}, (train, tokenize)),
+        "select": Case("select", {**rows, "select_config": inputs["select"]}, (train, tokenize)),
+        "mix": Case("mix", mixed, (sample_mixture,), 1),
         "clean": Case("clean", {"raw": inputs["raw"]}, (train, tokenize)),
         "clean to many outputs": Case("clean", {"raw": inputs["many"], "max_reject_fraction": 0.5}, (train, tokenize)),
         "train_tokenizer": Case(
@@ -202,7 +220,9 @@ def case(name: str, inputs: dict[str, Path]) -> Case:
     }[name]
 
 
-@pytest.mark.parametrize("name", ["clean", "clean to many outputs", "train_tokenizer", "tokenize"])
+@pytest.mark.parametrize(
+    "name", ["clean", "clean to many outputs", "curate", "select", "train_tokenizer", "tokenize", "mix"]
+)
 def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> None:
     this = case(name, inputs)
     rng = random.Random(name)
@@ -214,7 +234,7 @@ def test_sharded_stage(name: str, inputs: dict[str, Path], tmp_path: Path) -> No
         found = this.results(root)
         assert wanted in ({}, found), "the result depends on the number of workers"
         wanted = found
-    assert len(tools.records(tmp_path / "reference1", this.name)) >= 6
+    assert len(tools.records(tmp_path / "reference1", this.name)) >= this.shards
 
     hits: Counter[int] = Counter()
     pace = Pace()
@@ -305,12 +325,22 @@ def whole(target: Path) -> str:
     return str(manifest["fingerprint"])
 
 
-def test_sample(inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
-    rng = random.Random("sample")
+@pytest.mark.parametrize("mixed", [False, True])
+def test_sample(mixed: bool, inputs: dict[str, Path], tmp_path: Path, shm: Path) -> None:
+    rng = random.Random(f"sample {mixed}")
     fixed = {"tokenized_path": inputs["tokenized"], "prefix_config_path": inputs["rules"], "epochs": 40}
+    # A mixture has its own seed.
+    mixtures = [
+        {
+            "mixture": tools.folder(
+                tools.stage("mix", **fixed, mix_config=inputs["mix"], seed=seed, root=tmp_path / "mixed")
+            )
+        }
+        for seed in ((0, 1) if mixed else ())
+    ] or [{}, {}]
 
     def arguments(root: Path, target: Path, seed: int = 0) -> list[str]:
-        return tools.command("sample", **fixed, root=root, output_path=target, seed=seed)
+        return tools.command("sample", **fixed, **mixtures[seed], root=root, output_path=target, seed=seed)
 
     root, target = tmp_path / "reference", shm / "reference"
     usual = timeline(arguments(root, target), lambda: sample_phase(root, target))
