@@ -147,6 +147,16 @@ $(TRAIN)/sampled/_MANIFEST.json: $(VENV)/.built
 torch-test: develop build/torch/.installed object-stores $(TRAIN)/sampled/_MANIFEST.json ## what needs torch: training, killed and resumed, and the loader's adapter
 	build/torch/bin/python -m pytest --confcutdir=tests/pytorch tests/pytorch
 
+# A hundred packages beside torch's, at the same versions.
+build/harness/.installed: requirements/harness.txt $(VENV)/.installed
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(@D) -r requirements/harness.txt
+	@touch $@
+
+.PHONY: harness-test
+harness-test: develop build/torch/.installed build/harness/.installed ## evaluate's tasks of lm-evaluation-harness, against the harness itself
+	PYTHONPATH=.:build/harness OMP_NUM_THREADS=1 build/torch/bin/python -m pytest --confcutdir=tests/harness tests/harness
+
 # The run is below $(TRAIN)/line/train.
 .PHONY: train
 train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a small model on example data; stopped and started again, it goes on. OPTIONS='set=optimizer.lr=0.001'
@@ -252,6 +262,8 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(LOCK) --universal -o requirements/numpy-oldest.txt requirements/numpy-oldest.in
 	$(LOCK) --universal --constraints requirements/dev.txt --no-emit-package triton --no-emit-package nvidia-cusolver \
 	  --extra train -o requirements/torch.txt pyproject.toml requirements/torch.in
+	$(LOCK) --universal --constraints requirements/dev.txt --constraints requirements/torch.txt --extra harness \
+	  -o requirements/harness.txt pyproject.toml
 	$(LOCK) --universal -o requirements/kenlm.txt requirements/kenlm.in
 	$(LOCK) --universal -o requirements/kenlm-build.txt requirements/kenlm-build.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml

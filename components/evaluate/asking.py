@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Final
 
 from components.evaluate import benchmarks
+from components.evaluate.benchmarks.drop import Drop
 from components.evaluate.benchmarks.question import Question, digest_of
 from components.evaluate.given import Given
-from components.evaluate.models.model import Asked, Model
+from components.evaluate.models.model import Asked, Model, Text
 from components.evaluate.settings import EvaluateSettings, Generation
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
@@ -19,7 +20,7 @@ from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 
-PROMPTS_VERSION: Final = 1
+PROMPTS_VERSION: Final = 2
 TEXTS_VERSION: Final = 1
 PIECE: Final = 64
 """Questions whose texts are stored together: what a killed run, or a server that dies, loses at most."""
@@ -54,30 +55,41 @@ class MakePrompts(Shard[object]):
 
     def run(self, context: object, out: Writer) -> ShardResult:
         benchmark = benchmarks.REGISTRY[self.given.name]
+        if isinstance(benchmark, Drop):
+            benchmark = replace(benchmark, shots_file=self.given.shots)
         rows = benchmarks.load(self.given.name, self.given.place, self.given.revision)
         settings = EvaluateSettings(prompt_template=self.template)
-        ledger = Ledger()
-        digests: list[str] = []
-        groups: set[str] = set()
-        with out.create(QUESTIONS) as local, local.open("w", encoding="utf-8") as file:
+
+        def made() -> Iterator[Question]:
             for question in benchmark.questions(rows):
-                ledger.rows_in += 1
-                if self.limit and len(digests) == self.limit:
-                    ledger.drop("beyond_limit")
-                    continue
                 prompt = settings.prompt(question.prompt)
-                made = replace(
+                yield replace(
                     question, prompt=prompt, condition=self.condition, digest=digest_of(prompt, self.condition)
                 )
-                file.write(json.dumps(asdict(made), ensure_ascii=False) + "\n")
-                digests.append(made.digest)
-                groups.add(made.group)
-        if not digests:
-            raise InputError("the benchmark has no question", where=f"{self.given.name}: {self.given.place}")
-        ledger.rows_kept = ledger.rows_out = len(digests)
-        pieces = [digests[at : at + PIECE] for at in range(0, len(digests), PIECE)]
-        data = Prompted([(content_key(piece), len(piece)) for piece in pieces], len(groups))
-        return ShardResult(ledger, asdict(data))
+
+        return write_prompts(f"{self.given.name}: {self.given.place}", made(), self.limit, out)
+
+
+def write_prompts(where: str, made: Iterable[Question], limit: int, out: Writer) -> ShardResult:
+    """Write questions, the first ``limit`` of them if it is not 0. Raises InputError if there are none."""
+    ledger = Ledger()
+    digests: list[str] = []
+    groups: set[str] = set()
+    with out.create(QUESTIONS) as local, local.open("w", encoding="utf-8") as file:
+        for question in made:
+            ledger.rows_in += 1
+            if limit and len(digests) == limit:
+                ledger.drop("beyond_limit")
+                continue
+            file.write(json.dumps(asdict(question), ensure_ascii=False) + "\n")
+            digests.append(question.digest)
+            groups.add(question.group)
+    if not digests:
+        raise InputError("the benchmark has no question", where=where)
+    ledger.rows_kept = ledger.rows_out = len(digests)
+    pieces = [digests[at : at + PIECE] for at in range(0, len(digests), PIECE)]
+    data = Prompted([(content_key(piece), len(piece)) for piece in pieces], len(groups))
+    return ShardResult(ledger, asdict(data))
 
 
 def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Question]:
@@ -85,7 +97,7 @@ def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Que
     with storage.store_for(uri).open(uri) as file:
         for line in islice(file, start, stop):
             said = json.loads(line)
-            yield Question(**{**said, "choices": tuple(said["choices"])})
+            yield Question(**{**said, "choices": tuple(said["choices"]), "until": tuple(said["until"])})
 
 
 @dataclass(frozen=True)
@@ -111,19 +123,39 @@ class Ask(Shard[object]):
         return made
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        asked = [
-            Asked(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else ())
-            for one in questions(self.uri, self.start, self.stop)
-        ]
-        ledger = Ledger(len(asked), len(asked), len(asked))
-        found = self.model.answers(asked, self.generation)
-        lines = []
-        for one, texts in zip(asked, found, strict=True):
+        every = list(questions(self.uri, self.start, self.stop))
+        ledger = Ledger(len(every), len(every), len(every))
+        lines: list[dict[str, Any]] = []
+        # What a task of the harness asks is all of one kind, and of one length.
+        for (likely, most), some in groupby(every, key=lambda one: (one.ending is not None, one.max_tokens)):
+            found = list(some)
+            lines += self._likelihoods(found, ledger) if likely else self._texts(found, most, ledger)
+        out.write(TEXTS, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+        return ShardResult(ledger)
+
+    def _texts(self, some: Sequence[Question], most: int, ledger: Ledger) -> Iterator[dict[str, Any]]:
+        most = min(most or self.generation.max_tokens, self.generation.max_tokens)
+        made = self.model.answers([_asked(one) for one in some], replace(self.generation, max_tokens=most))
+        for one, texts in zip(some, made, strict=True):
             if any(text.too_long for text in texts):
                 ledger.note("prompt_too_long")
             known = [text.tokens for text in texts if text.tokens >= 0]
             ledger.measures["generated_tokens"] = ledger.measures.get("generated_tokens", 0) + sum(known)
-            said: dict[str, Any] = {"digest": one.digest, "texts": [asdict(text) for text in texts]}
-            lines.append(json.dumps(said, ensure_ascii=False) + "\n")
-        out.write(TEXTS, "".join(lines).encode())
-        return ShardResult(ledger)
+            yield {"digest": one.digest, "texts": [asdict(_cut(text, one.until)) for text in texts]}
+
+    def _likelihoods(self, some: Sequence[Question], ledger: Ledger) -> Iterator[dict[str, Any]]:
+        made = self.model.likelihoods([_asked(one) for one in some], [one.ending or "" for one in some])
+        for one, found in zip(some, made, strict=True):
+            if found.log is None:
+                ledger.note("prompt_too_long")
+            yield {"digest": one.digest, "likelihood": asdict(found)}
+
+
+def _asked(one: Question) -> Asked:
+    return Asked(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else ())
+
+
+def _cut(text: Text, until: Sequence[str]) -> Text:
+    """The text before the first of these."""
+    places = [place for mark in until if mark and (place := text.text.find(mark)) >= 0]
+    return replace(text, text=text.text[: min(places)], stopped=True) if places else text

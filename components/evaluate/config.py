@@ -23,7 +23,9 @@ class EvaluateConfig(RunConfig):
         help="a finished run of train, a folder that its export wrote, or the URL of a server of OpenAI's protocol",
         changes_bytes=False,  # models and data are inputs, by content
     )
-    benchmarks: list[str] = option([], help="names of benchmarks, joined by commas; empty = held-out loss alone")
+    benchmarks: list[str] = option(
+        [], help="names of benchmarks, or lm_eval/<task>, joined by commas; empty = held-out loss alone"
+    )
     data: list[str] = option(
         [],
         help="where data of benchmarks are, as gsm8k=<a file, a folder, or owner/name@revision of the Hub>; others are "

@@ -12,10 +12,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from components.evaluate import benchmarks, given
+from components.evaluate import benchmarks, given, harness
 from components.evaluate.asking import Ask, MakePrompts
+from components.evaluate.benchmarks import REGISTRY
 from components.evaluate.config import EvaluateConfig
 from components.evaluate.given import Given
+from components.evaluate.harness import ScoreAnswers, WriteRequests
 from components.evaluate.models.model import Model
 from components.evaluate.models.opened import open_model
 from components.evaluate.scored import Score, ScoredBenchmark
@@ -59,11 +61,15 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
     def plan(self, config: EvaluateConfig) -> EvaluatePlan:
         settings = config.settings
         for name in (*settings.benchmarks, *config.places):
-            benchmarks.named(name)
-        for name in config.asked:
-            benchmarks.named(name).check()  # before anything is looked for on the Hub
-        found = given.found(config.asked, config.places, config.root)
-        asked = [(one, settings.generation_of(one.name, benchmarks.REGISTRY[one.name].settings)) for one in found]
+            if not harness.is_task(name):
+                benchmarks.named(name)
+        for name in config.asked:  # before anything is looked for on the Hub
+            harness.check() if harness.is_task(name) else benchmarks.named(name).check()
+        found = given.found(config.asked, config.places, config.root, settings)
+        asked = [
+            (one, settings.generation_of(one.name, {} if harness.is_task(one.name) else REGISTRY[one.name].settings))
+            for one in found
+        ]
         model = open_model(config.model, settings)
         held_out = _held_out(config, model) if config.held_out else None
         training = None
@@ -89,7 +95,11 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         self, config: EvaluateConfig, plan: EvaluatePlan
     ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
         settings = config.settings
-        prompts = yield [MakePrompts.of(one, settings, generation) for one, generation in plan.asked]
+        first: list[MakePrompts | WriteRequests] = [
+            (WriteRequests if harness.is_task(one.name) else MakePrompts).of(one, settings, generation)
+            for one, generation in plan.asked
+        ]
+        prompts = yield first
         pieces = [
             Ask.all_of(plan.model, generation, record)
             for (_, generation), record in zip(plan.asked, prompts, strict=True)
@@ -97,16 +107,22 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         texts: list[Shard[Any]] = [one for some in pieces for one in some]
         beside: list[Shard[Any]] = [] if plan.held_out is None else [plan.held_out]
         overlap = None
-        if plan.training is not None and prompts:
+        ours = [record for record in prompts if not harness.is_task(record.name)]
+        if plan.training is not None and ours:
             from components.evaluate.overlap import BuildIndex, Overlap, scoring
 
-            made = yield [*texts, *beside, BuildIndex.of(prompts)]
+            made = yield [*texts, *beside, BuildIndex.of(ours)]
             overlap = Overlap.of((yield scoring(plan.training, made[-1])))
         else:
             made = yield [*texts, *beside]
-        shards, at = [], 0
-        for some, record in zip(pieces, prompts, strict=True):
-            shards.append(Score.of(settings.profile, record, made[at : at + len(some)], overlap))
+        shards: list[Score | ScoreAnswers] = []
+        at = 0
+        for shard, some, record in zip(first, pieces, prompts, strict=True):
+            answers = made[at : at + len(some)]
+            if isinstance(shard, WriteRequests):
+                shards.append(ScoreAnswers.of(shard, record, answers))
+            else:
+                shards.append(Score.of(settings.profile, record, answers, overlap))
             at += len(some)
         yield shards
 
@@ -131,6 +147,8 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             # A path is not content: the same questions give the same result on any machine.
             place = one.place if one.revision else storage.name_of(one.place)
             data = {"place": place, "revision": one.revision, "digest": one.digest[:16]}
+            if harness.is_task(one.name):
+                data |= {"place": one.revision, "revision": ""}
             table[one.name] = {**asdict(record.read(ScoredBenchmark)), "data": data, "generation": asdict(generation)}
         held_out = None
         if plan.held_out is not None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from components.evaluate import benchmarks
+from components.evaluate.settings import EvaluateSettings
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, canonical, content_key
 from pairmill.errors import InputError, UsageError
 from pairmill.log import event
 from pairmill.net import hub
 
+DROP: Final = "drop"
 _READ: Final = (".jsonl", ".parquet")
 _LOCKS: Final = ("evaluate", "benchmarks")
 
@@ -28,6 +31,7 @@ class Given:
         revision: its commit there; empty for files.
         digest: of the files, or of what names them.
         size: bytes, where that is known.
+        shots: URI of the examples for DROP.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Given:
     revision: str
     digest: str
     size: int = 0
+    shots: str = ""
 
     @property
     def ref(self) -> InputRef:
@@ -42,13 +47,14 @@ class Given:
         return InputRef(f"benchmark {self.name}", self.digest[:16])
 
 
-def found(names: Sequence[str], places: Mapping[str, str], root: str) -> list[Given]:
+def found(names: Sequence[str], places: Mapping[str, str], root: str, settings: EvaluateSettings) -> list[Given]:
     """The data of these benchmarks.
 
     Args:
         names: of benchmarks in the registry.
         places: where their data are, by name; a benchmark that is not among them is read from the Hub.
         root: of the project, below which the commits of data sets are kept.
+        settings: name the files of the harness's tasks, and the examples for DROP.
 
     Raises:
         UsageError: a benchmark occurs twice, or has data and is not asked.
@@ -62,7 +68,25 @@ def found(names: Sequence[str], places: Mapping[str, str], root: str) -> list[Gi
         raise UsageError(
             "data of a benchmark that is not asked", where="data", got=unused[0], expected=", ".join(names)
         )
-    return [_found(name, places.get(name, ""), root) for name in names]
+    from components.evaluate import harness  # it gives Given itself
+
+    asked = [name for name in places if harness.is_task(name)]
+    if asked:
+        hint = "set=harness.tasks=<a folder with its task file and data>"
+        raise UsageError("the harness reads its own data", where="data", got=asked[0], hint=hint)
+    if settings.drop_shots and DROP not in names:
+        raise UsageError("examples for a benchmark that is not asked", where="drop_shots", expected="benchmarks=drop")
+    made = [
+        harness.given(name, settings.harness) if harness.is_task(name) else _found(name, places.get(name, ""), root)
+        for name in names
+    ]
+    return [_with_shots(one, settings.drop_shots) if one.name == DROP and settings.drop_shots else one for one in made]
+
+
+def _with_shots(one: Given, shots: str) -> Given:
+    uri = storage.normalise(shots, "drop_shots")
+    digest = content_key("shots", one.digest, hashlib.sha256(storage.store_for(uri).read(uri)).hexdigest())
+    return replace(one, digest=digest, shots=uri)
 
 
 def _found(name: str, place: str, root: str) -> Given:

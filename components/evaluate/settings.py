@@ -157,6 +157,22 @@ class HeldOutSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Harness:
+    """Tasks of lm-evaluation-harness, which are named as lm_eval/arc_easy.
+
+    Args:
+        tasks: a folder of this machine with task files of your own, and their data.
+        shots: questions with answers before each question; null = what the task says.
+    """
+
+    tasks: str = ""
+    shots: int | None = None
+
+    def __post_init__(self) -> None:
+        _least(self, 0, "shots")
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
     """All settings.
 
@@ -169,6 +185,8 @@ class EvaluateSettings:
         net: a model that runs here.
         server: a model that a server runs.
         held_out: loss on held-out rows.
+        harness: tasks of lm-evaluation-harness.
+        drop_shots: a file with examples for DROP, as text, which go before each of its questions; empty = none.
     """
 
     profile: ProfileName = "pairmill"
@@ -179,6 +197,8 @@ class EvaluateSettings:
     net: Net = field(default_factory=Net)
     server: Server = field(default_factory=Server)
     held_out: HeldOutSettings = field(default_factory=HeldOutSettings)
+    harness: Harness = field(default_factory=Harness)
+    drop_shots: str = ""
 
     def __post_init__(self) -> None:
         _least(self, 0, "limit")
@@ -204,6 +224,7 @@ class EvaluateSettings:
         """JSON-like: what a result follows from."""
         found: dict[str, Any] = to_json(self)
         del found["held_out"]["slots"]
+        del found["harness"]["tasks"], found["drop_shots"]  # by content among the inputs
         for section, names in (("net", ("batch", "device")), ("server", ("at_once", "key_variable", "seconds"))):
             for name in names:
                 del found[section][name]

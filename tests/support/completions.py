@@ -10,7 +10,8 @@ from typing import Any, Self
 
 
 class Completions:
-    """Args: answer: from a request's body to a text; models: their names; dies_after: answers until it stops."""
+    """Args: answer: from a request's body to a text; models: their names; dies_after: answers until it stops; broken:
+    where the answer is None, what is said is none of the protocol."""
 
     def __init__(
         self,
@@ -20,6 +21,7 @@ class Completions:
         dies_after: int = 0,
         failing: tuple[int, ...] = (),
         key: str = "",
+        broken: bool = False,
         port: int = 0,
     ) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -60,6 +62,8 @@ class Completions:
                         return self.say(outer.failing.pop(), {})
                     outer.asked.append(body)
                 text = answer(body)
+                if broken and text is None:
+                    return self.say(200, {"choices": []})
                 choice = {"text": text, "finish_reason": "stop"}
                 return self.say(200, {"choices": [choice], "usage": {"completion_tokens": len(text.split())}})
 

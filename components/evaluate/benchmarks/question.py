@@ -29,6 +29,9 @@ class Question:
         choices: letters of the choices; empty if it is not multiple choice.
         digest: over prompt and condition.
         text: the question alone, without shots and choices.
+        until: an answer is cut before the first of these.
+        ending: not an answer is asked for, but how likely this one is, which begins as the harness writes it.
+        max_tokens: most tokens of the answer, if it asks for fewer than the settings do; 0 = those of the settings.
     """
 
     benchmark: str
@@ -40,6 +43,9 @@ class Question:
     choices: tuple[str, ...]
     digest: str
     text: str = ""
+    until: tuple[str, ...] = ()
+    ending: str | None = None
+    max_tokens: int = 0
 
 
 @dataclass(frozen=True)

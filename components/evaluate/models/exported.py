@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from components.evaluate.models.files import digest_of_folder
-from components.evaluate.models.model import Asked, Model, Text
+from components.evaluate.models.model import Asked, Likelihood, Model, Text
 from components.evaluate.settings import Generation, Net
 from pairmill import storage
 from pairmill.engine.manifest import content_key
@@ -63,6 +63,32 @@ class ExportedModel(Model):
                     torch.manual_seed(int(digest[:15], 16))
                 texts.append(_written(model, tokenizer, layout, ids, room, generation))
             found.append(texts)
+        return found
+
+    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+        import torch
+
+        model, tokenizer, layout = _loaded(self.folder, self.net)
+        found = []
+        for one, ending in zip(asked, endings, strict=True):
+            ids = _ids(tokenizer, layout, one, self.net)
+            text = ending.strip() if layout["end"] else ending
+            rest = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            if len(ids) + len(rest) - 1 > int(model.config.max_position_embeddings):
+                found.append(Likelihood(None, greedy=False))
+                continue
+            if not rest:
+                found.append(Likelihood(0.0, greedy=True))
+                continue
+            given = torch.tensor([[*ids, *rest[:-1]]], device=model.device)
+            inputs = {"input_ids": given, "attention_mask": torch.ones_like(given)}
+            if layout["token_type_ids"]:
+                inputs["token_type_ids"] = (torch.arange(given.shape[1], device=model.device) < len(ids)).long()[None]
+            with torch.inference_mode():
+                logits = model(**inputs).logits[0, len(ids) - 1 :].float().cpu()
+            wanted = torch.tensor(rest)
+            log = logits.double().log_softmax(-1).gather(1, wanted[:, None]).sum()
+            found.append(Likelihood(float(log), bool((logits.argmax(-1) == wanted).all())))
         return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from components.evaluate.settings import Generation
+from pairmill.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,19 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Likelihood:
+    """How likely an ending is.
+
+    Attributes:
+        log: natural logarithm of its probability; None: there was no room for it.
+        greedy: whether each of its tokens is the likeliest one.
+    """
+
+    log: float | None
+    greedy: bool
+
+
+@dataclass(frozen=True)
 class Model(ABC):
     """A model, not loaded yet: picklable.
 
@@ -57,6 +71,20 @@ class Model(ABC):
 
         It loads the model on its first call in a process, and keeps it.
         """
+
+    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+        """How likely each prompt is answered by a text that begins with its ending.
+
+        Raises:
+            UsageError: a model of this kind does not tell.
+        """
+        raise UsageError(
+            "tells no likelihoods, which this task asks for",
+            where=f"model={self.where}",
+            got=f"a {self.kind}",
+            expected="a run of train, or a folder that its export wrote",
+            hint="take a task that generates, or the harness's own local-completions",
+        )
 
     def said(self) -> dict[str, Any]:
         """What a report says of it, JSON-like."""

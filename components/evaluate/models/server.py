@@ -77,11 +77,13 @@ class ServedModel(Model):
         # One request for each text: its seed follows from the question, and a lost answer is asked for alone.
         todo = [(one, sample) for one in asked for sample in range(generation.samples)]
         stop = threading.Event()
+        failed: list[BaseException] = []
 
         def work(item: tuple[Asked, int]) -> Text:
             try:
                 return client.text(*item, generation, stop)
-            except BaseException:
+            except BaseException as error:
+                failed.append(error)
                 stop.set()
                 raise
 
@@ -90,10 +92,10 @@ class ServedModel(Model):
             for job in jobs:
                 try:
                     job.result()
-                except BaseException:
+                except BaseException as error:
                     stop.set()
                     pool.shutdown(wait=True, cancel_futures=True)
-                    raise
+                    raise (failed[0] if failed else error) from None  # the others were stopped by the first
         many = generation.samples
         texts = [job.result() for job in jobs]
         return [texts[at : at + many] for at in range(0, len(texts), many)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from components.evaluate.models.model import Asked, Model, Text
+from components.evaluate.models.model import Asked, Likelihood, Model, Text
 from components.evaluate.settings import Generation, Net
 from components.train import needs
 from components.train.trained import EMA, TOKENIZER, WEIGHTS, Run
@@ -72,6 +72,41 @@ class TrainedModel(Model):
             made[one.index] = Text(prompts.text(one.ids), len(one.ids), one.stopped, too_long=not one.ids)
         many = generation.samples
         return [[made[index * many + sample] for sample in range(many)] for index in range(len(asked))]
+
+    def likelihoods(self, asked: Sequence[Asked], endings: Sequence[str]) -> list[Likelihood]:
+        needs.require("evaluate", "torch", "safetensors")
+        from components.train.export.convert import is_causal
+
+        run, prompts, net = loaded(self)
+        causal = is_causal(run.trained.net)
+        found = []
+        for one, ending in zip(asked, endings, strict=True):
+            ids, rest = _ids(prompts, one, self.net), prompts.answer_ids(ending)
+            if len(ids) + len(rest) - 1 > self.positions:
+                found.append(Likelihood(None, greedy=False))
+            else:
+                found.append(_likelihood(net, ids, rest, causal=causal))
+        return found
+
+
+def _likelihood(net: Any, ids: Sequence[int], rest: Sequence[int], *, causal: bool) -> Likelihood:
+    import torch
+
+    from components.train.batch import Packed
+    from components.train.nets import attention
+
+    if not rest:
+        return Likelihood(0.0, greedy=True)
+    given = torch.tensor([*ids, *rest[:-1]])
+    none = torch.full_like(given, -100)
+    device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
+    batch = Packed(given, torch.arange(len(given)), none, (0, len(given)), (len(ids),)).to(device)
+    with torch.inference_mode():
+        sees = attention.sees(batch, causal=causal, path=attention.choose("auto", device, dtype))
+        logits = net.logits(net(batch, sees)[len(ids) - 1 :]).float().cpu()
+    wanted = torch.tensor(rest)
+    log = logits.double().log_softmax(-1).gather(1, wanted[:, None]).sum()
+    return Likelihood(float(log), bool((logits.argmax(-1) == wanted).all()))
 
 
 @lru_cache(maxsize=1)

@@ -91,6 +91,14 @@ class Prompts:
             raise UsageError("is empty", where="prompt", expected="a text")
         return made
 
+    def answer_ids(self, text: str) -> list[int]:
+        """The token ids of what an answer begins with.
+
+        After a prompt that a token ends, an answer begins without a space, as in training; else the text goes on.
+        """
+        made: list[int] = self._encoder.encode([text.strip() if self._end else text]).ids.tolist()
+        return made
+
     def _text_ids(self, text: str) -> list[int]:
         if self._find_specials:
             found: list[int] = self._library.encode(text, add_special_tokens=False).ids

@@ -192,6 +192,37 @@ def test_a_benchmark_without_its_column_is_refused(run: Run, data: Path) -> None
         run(completions.url)
 
 
+def test_examples_for_drop_are_the_users_and_count(run: Run, tmp_path: Path) -> None:
+    row = {"passage": "P.", "question": "Who?", "answer": {"number": "3", "date": {}, "spans": []}}
+    (tmp_path / "drop.jsonl").write_text(json.dumps(row) + "\n")
+    given = {"benchmarks": ["drop"], "data": [f"drop={tmp_path / 'drop.jsonl'}"]}
+    shots = tmp_path / "shots.txt"
+    keys = []
+    for text in ("A passage.\nQ: How many?\nA: 2\n", "Another.\n"):
+        shots.write_text(text)
+        with Completions(lambda body: " 3") as completions:
+            result = run(completions.url, "server.model=tiny", f"drop_shots={shots}", **given)
+        (asked,) = completions.asked
+        assert asked["prompt"] == f"{text}\nP.\nQ: Who?\nA:"
+        assert result.manifest.data["benchmarks"]["drop"]["all"]["also"]["f1"] == 1
+        assert str(tmp_path) not in json.dumps(result.manifest.data)
+        keys.append(result.uri)
+    assert keys[0] != keys[1]
+    with pytest.raises(UsageError, match=r"drop_shots.*benchmarks=drop"):
+        run("http://127.0.0.1:1/v1", "server.model=x", f"drop_shots={shots}")
+
+
+def test_what_failed_first_is_said(run: Run) -> None:
+    def answered(body: dict[str, Any]) -> str:
+        return None if "What is 9 plus" in body["prompt"] else "1"  # type: ignore[return-value]
+
+    with (
+        Completions(answered, broken=True) as completions,
+        pytest.raises(StageFailure, match=r"not an answer of the completions protocol"),
+    ):
+        run(completions.url, "server.model=tiny", "server.at_once=8", workers=1)
+
+
 def test_several_benchmarks_have_groups_shots_and_votes(run: Run, tmp_path: Path) -> None:
     subjects = [("physics", 1), ("physics", 2), ("law", 0)]
     for split, count in (("test", 4), ("dev", 6)):
