@@ -382,23 +382,16 @@ def test_tokenize(what: str, world: World, tmp_path: Path) -> None:
     assert shards == ([1, 6 if FULL else 9] if "2000" in what else [1, 1])
 
 
-ROWS: dict[str, tuple[str, int, Callable[[Path, int], None]]] = {
-    "rows parquet, row groups of 2000": ("x.parquet", 100 * MB, lambda path, size: rows_parquet(path, size, 2000)),
-    "rows jsonl": ("x.jsonl", 100 * MB, rows_jsonl),
-}
-
-
-@pytest.mark.parametrize("what", ROWS)
-def test_select(what: str, tmp_path: Path) -> None:
-    name, size, make = ROWS[what]
+def test_select(tmp_path: Path) -> None:
+    """Of lines: a slice of Parquet is cut, and a file of lines is one. tests/long/test_rows.py has ten million."""
     rows_jsonl(tmp_path / "target" / "x.jsonl", 1 * MB)
     said = f"method: dsir\nshare: 0.5\ndsir: {{targets: [{{name: some, rows: {tmp_path / 'target'}}}]}}\n"
     (tmp_path / "select.yaml").write_text(said)
     compare(
-        f"select {what}",
-        make,
-        name,
-        size,
+        "select rows jsonl",
+        rows_jsonl,
+        "x.jsonl",
+        100 * MB,
         tmp_path,
         lambda rows, root: command("select", rows=rows, root=root, select_config=tmp_path / "select.yaml"),
     )
