@@ -268,7 +268,7 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml with hashes, 
 	$(LOCK) --universal -o requirements/kenlm-build.txt requirements/kenlm-build.in
 	$(IMAGE_LOCK) --extra sampler -o requirements/sampler.txt pyproject.toml
 	$(IMAGE_LOCK) --extra stages --extra curate -o requirements/pipeline.txt pyproject.toml
-	$(IMAGE_LOCK) --constraints requirements/torch.txt --extra train -o requirements/trainer.txt pyproject.toml
+	$(IMAGE_LOCK) --constraints requirements/torch.txt --extra train --extra evaluate --extra stages -o requirements/trainer.txt pyproject.toml
 	$(IMAGE_LOCK) -o requirements/images.txt requirements/images.in
 
 # For the images' Python, whatever this machine's is; without --no-deps pip would ask this machine's for the markers.
@@ -302,7 +302,7 @@ images: $(if $(WHEEL),dist/ours/.built,dist/vendor) dist/wheels/images dist/whee
 
 # Its wheels are 3 GB, most of it CUDA's libraries: neither built in CI nor with the other images.
 .PHONY: images-train
-images-train: $(if $(WHEEL),dist/ours/.built,dist/vendor) dist/wheels/images dist/wheels/trainer ## the image that trains, 7 GB; ENGINE= BASE_IMAGE= RUST_IMAGE=
+images-train: $(if $(WHEEL),dist/ours/.built,dist/vendor) dist/wheels/images dist/wheels/trainer ## the image that trains and evaluates, 7 GB; ENGINE= BASE_IMAGE= RUST_IMAGE=
 	@ENGINE='$(ENGINE)' BASE_IMAGE='$(BASE_IMAGE)' RUST_IMAGE='$(RUST_IMAGE)' TARGETS=trainer WHEEL=$(if $(WHEEL),"$$(ls dist/ours/*.whl)") images/build.sh
 
 # Podman alone plays a pod without a cluster; its images are not those of a docker engine on the same machine.
