@@ -561,10 +561,10 @@ def signals() -> Iterator[list[str]]:
     if threading.current_thread() is not threading.main_thread():
         yield heard
         return
-    wanted = [signal.SIGTERM, signal.SIGUSR1]
+    wanted: list[int] = [signal.SIGTERM, signal.SIGUSR1]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         wanted.append(signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in wanted}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in wanted}
     for number in wanted:
         signal.signal(number, hear)
     try:
