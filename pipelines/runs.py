@@ -85,6 +85,7 @@ class Given:
         evaluate_config: of every evaluation.
         evaluate_set: settings of it, in place of the file's.
         samples_path: where a run makes its arrays.
+        tokenizer: tokenizer.json of the data; empty = that of the project's tokenized folder.
     """
 
     root: Any
@@ -96,6 +97,7 @@ class Given:
     evaluate_config: Any = "evaluate_config.yaml"
     evaluate_set: Any = "net.weights=ema"
     samples_path: Any = TRAINED_PLACE
+    tokenizer: Any = ""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def train_and_evaluate(task: Task, sampled: Any, settings: Any, given: Given) ->
         held_out=given.held_out,
         train_config=given.train_config,
         set=settings,
+        tokenizer=given.tokenizer,
         samples_path=given.samples_path,
     )
     evaluated = task(

@@ -29,11 +29,12 @@ from components.search.config import SearchConfig
 from pairmill import storage
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
+from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.interface import cli
 from pairmill.log import event
 from pipelines.parameters import parameter
 from pipelines.placement import Placement
-from pipelines.runs import TRAINED_PLACE, Ended, Given, Here, Made, MadeRun, Task, train_and_evaluate
+from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, train_and_evaluate
 
 if TYPE_CHECKING:
     from pipelines.tasks import Tasks
@@ -63,6 +64,9 @@ class Parameters:
     min_resp_length: int = parameter(SearchConfig, "min_resp_length")
     seed: int = parameter(SearchConfig, "seed")
     evaluate_config: str = parameter(EvaluateConfig, "evaluate_config")
+    evaluate_set: str = option(
+        "net.weights=ema", help="settings in place of that file's; all proxies by the same weights, the average or not"
+    )
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,22 @@ def stage(task: Task, given: Any, **results: Any) -> Made:
     return task("search", tokenized_path=given.tokenized, **options, **results)
 
 
-def proxy(task: Task, given: Any, mixture: Any, samples_path: Any) -> Proxy:
-    """Draw the rows of a mixture, train on them, and evaluate."""
+def proxy(task: Task, given: Any, mixture: Any, output_path: str = "", tokenizer: str = "") -> Proxy:
+    """Draw the rows of a mixture, train on them, and evaluate.
+
+    Args:
+        task: executes stages.
+        given: parameters.
+        mixture: of the proxy.
+        output_path: folder of this machine for the arrays; empty = what trains makes them of the plan, for itself.
+        tokenizer: of the tokens; empty = they are of the project, whose folder has it.
+    """
     sampled = task(
         "sample",
         root=given.root,
         tokenized_path=given.tokenized,
         mixture=mixture,
-        output_path="",
+        output_path=output_path,
         prefix_config_path=given.prefix_config_path,
         context_size=given.context_size,
         min_resp_length=given.min_resp_length,
@@ -98,16 +110,18 @@ def proxy(task: Task, given: Any, mixture: Any, samples_path: Any) -> Proxy:
         held_out=given.held_out,
         train_config=given.train_config,
         evaluate_config=given.evaluate_config,
-        samples_path=samples_path,
+        evaluate_set=given.evaluate_set,
+        tokenizer=tokenizer,
     )
-    return Proxy(sampled, train_and_evaluate(task, sampled.output, given.train_set, shared))
+    data = output_path.format(fingerprint=sampled.outputs["fingerprint"]) if output_path else sampled.output
+    return Proxy(sampled, train_and_evaluate(task, data, given.train_set, shared))
 
 
 def define(tasks: Tasks, given: Any) -> None:
     """The pipeline of Kubeflow; ``given`` has its parameters."""
     drawn = stage(tasks, given)
     with tasks.each(drawn.outputs["mixtures"]) as run:
-        one = proxy(tasks, given, run.mixture, TRAINED_PLACE)
+        one = proxy(tasks, given, run.mixture)
 
     def results() -> dict[str, Any]:
         # kfp 2.17 changes what is collected when it compiles the task that reads it: each task needs its own.
@@ -117,7 +131,7 @@ def define(tasks: Tasks, given: Any) -> None:
         }
 
     found = stage(tasks, given, **results())
-    best = proxy(tasks, given, found.outputs["optimum"], TRAINED_PLACE)
+    best = proxy(tasks, given, found.outputs["optimum"])
     stage(tasks, given, **results(), measured=best.made.evaluated.output)
 
 
@@ -165,19 +179,25 @@ class Found:
     ended: list[Ended]
 
 
-def run(config: LocalConfig) -> Found:
+def run(config: LocalConfig, here: Here | None = None) -> Found:
     """Search on this machine.
+
+    Args:
+        config: options.
+        here: executes the tasks; None = processes.
 
     Raises:
         RunFailure: a task failed. The same command goes on with what is missing.
     """
     given = dataclasses.replace(config, **_placed(config))
-    here = Here(given.at_once, _show)
+    here = here or Here(given.at_once, _show)
+    tokenizer = storage.join(storage.normalise(given.tokenized, "tokenized"), TOKENIZER)
+    tokenizer = tokenizer if storage.store_for(tokenizer).exists(tokenizer) else ""
     with _arrays(given.samples_path) as top:
         place = f"{top}/{{fingerprint}}"
 
         def one(mixture: str) -> Proxy:
-            made = proxy(here, given, mixture, place)
+            made = proxy(here, given, mixture, place, tokenizer)
             shutil.rmtree(place.format(fingerprint=made.sampled.outputs["fingerprint"]), ignore_errors=True)
             return made
 

@@ -1,0 +1,41 @@
+"""The compiled search under the emulator of Kubeflow: a search on this machine finds all of it done."""
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines import search
+from tests.support import nursery
+from tests.support.emulator import Backend, Folder, Forked, load
+from tests.support.mixture_task import Inside, held_out_plan, in_project, options
+
+ROOT = Path(__file__).resolve().parents[3]
+IMPORTED = (*nursery.STAGES, "components.train.loop", "components.evaluate.held_out", "components.search.core")
+
+
+def test_the_compiled_pipeline_finds_the_same(tmp_path: Path) -> None:
+    assert os.geteuid() == 0, "mounts of a pod's own need root"
+    project = tmp_path / "project"
+    # A task has plans: the tokens are in the project, and the held-out rows are a plan of it.
+    fast = {"runs": 5, "train_set": "training.steps=12"}
+    made = options(tmp_path / "task", project, **fast)
+    config = replace(made, tokenized=str(in_project(Path(made.tokenized), project)))
+    programs = Forked(IMPORTED, env={"OMP_NUM_THREADS": "1"})
+    backend = Backend(Folder(tmp_path / "objects"), programs, tmp_path / "pods", second=0.01)
+    compiled = tmp_path / "search.yaml"
+    command = [ROOT / ".venv/bin/python", "-m", "pipelines.compile", "search=true", f"output={compiled}"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    given = {name: value for name, value in vars(config).items() if name not in {"at_once", "samples_path"}}
+    run = backend.run(load(compiled), {**given, "held_out": held_out_plan(project, Path(config.tokenized))})
+    assert run.state == "SUCCEEDED", run.failures()
+    stages = [one.task.rstrip("-23") for one in run.attempts]
+    assert {name: stages.count(name) for name in stages} == {"search": 3, "sample": 6, "train": 6, "evaluate": 6}
+    (last,) = (one for one in run.executions if one.task == "search-3")
+    folder = Path(last.outputs.parameters["output"])
+    assert json.loads((folder / "search.json").read_text())["measured"]
+    # On this machine the same project has nothing left to do.
+    here = Inside()
+    assert search.run(config, here).folder == str(folder)
+    assert [one.stage for one in here.ended if not one.reused and one.stage != "sample"] == []
