@@ -165,7 +165,7 @@ train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a
 	  printf '%s\n' "$$run" "report: $$run/report.html"
 
 .PHONY: test-long
-test-long: develop object-stores ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
+test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py
