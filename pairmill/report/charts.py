@@ -34,6 +34,7 @@ class Bars(Block):
         unit: written after the values.
         colour: 0 = the usual one; others as for the parts of :class:`Stacked`.
         tabled: also show the bars as a table in text; False if a table beside them has the numbers.
+        most: value of a bar of full length; None = the largest of them.
     """
 
     title: str
@@ -41,9 +42,10 @@ class Bars(Block):
     unit: str = ""
     colour: int = 0
     tabled: bool = True
+    most: float | None = None
 
     def html(self, level: int) -> Html:
-        most = max((value for _, value in self.bars[:_MAX_BARS]), default=0) or 1
+        most = self.most or max((value for _, value in self.bars[:_MAX_BARS]), default=0) or 1
         rows = [
             (label, label, [_bar(self.colour, f"width:{100 * value / most:.1f}%")] if value else [], value)
             for label, value in self.bars

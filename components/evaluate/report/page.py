@@ -28,14 +28,15 @@ def report_of(manifest: Manifest) -> Report:
     figures |= {"Profile": data["profile"], "Questions": manifest.ledger.rows_out, "Fingerprint": manifest.fingerprint}
     sections: list[Block] = []
     if table:
-        sections += [_benchmarks("Benchmarks", {name: one["all"] for name, one in table.items()}, _NOTE)]
+        apart = {name: one["unseen"] for name, one in table.items() if one["unseen"] is not None}
+        seen = sum(one["seen"] for one in table.values())
+        none = " No training row repeats a question." if apart and not seen else ""
+        sections += [_benchmarks("Benchmarks", {name: one["all"] for name, one in table.items()}, _NOTE + none)]
         shown = [(name, round(100 * one["all"]["figure"], 1)) for name, one in table.items()]
-        sections += [Bars("Figure of each benchmark", shown, "%")]
-        unseen = {name: one["unseen"] for name, one in table.items() if one["unseen"] is not None}
-        if unseen:
-            seen = sum(one["seen"] for one in table.values())
+        sections += [Bars("Figure of each benchmark", shown, "%", tabled=False, most=100)]
+        if seen:
             note = f"Without the {seen:,} questions that a training row repeats."
-            sections.append(_benchmarks("Questions that no training row has", unseen, note))
+            sections.append(_benchmarks("Questions that no training row has", apart, note))
     if data["held_out"] is not None:
         sections.append(_held_out(data["held_out"]))
     groups = [
@@ -44,7 +45,7 @@ def report_of(manifest: Manifest) -> Report:
         if len(found := one["all"]["groups"]) > 1
     ]
     if groups:
-        sections.append(Section("Groups", groups, f"{len(groups)} benchmarks"))
+        sections.append(Section("Groups", groups, f"{len(groups)} benchmark{'s' * (len(groups) > 1)}"))
     if table:
         sections.append(
             Section("How it was asked", [_asked(table, data["model"]["kind"])], "data and generation settings")
@@ -75,7 +76,8 @@ def _further(value: float | None) -> Cell:
 
 def _held_out(held_out: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = []
-    for name, one in held_out["table"].items():
+    # A manifest keeps no order of keys.
+    for name, one in sorted(held_out["table"].items(), key=lambda item: (item[0] != "all", item[0])):
         figures = [_figure(one[key]) for key in ("loss", "loss_error", "bits_per_byte", "bits_per_byte_error")]
         rows.append(["all sources" if name == "all" else name, one["rows"], one["tokens"], one["bytes"], *figures])
     note = (
