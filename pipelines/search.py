@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "pairmill-search"
 _MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
+_ALL: Final = 1_000_000
+"""Older samples that stay: those beside a proxy's are other proxies', which are training on them."""
 
 
 @dataclass(kw_only=True)
@@ -101,6 +103,7 @@ def proxy(task: Task, given: Any, mixture: Any, output_path: str = "", tokenizer
         tokenized_path=given.tokenized,
         mixture=mixture,
         output_path=output_path,
+        keep=_ALL,
         prefix_config_path=given.prefix_config_path,
         context_size=given.context_size,
         min_resp_length=given.min_resp_length,

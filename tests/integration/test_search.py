@@ -15,7 +15,7 @@ from components.search.space import KEPT
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.mixture.plan import NAME, Mixture
-from tests.support import curating, mixing, searching, tools
+from tests.support import curating, mixing, mixture_task, searching, tools
 from tests.support.helpers import contents
 from tests.support.mixed import Bench
 from tests.support.searching import evaluated, log_linear, power, proxies, runs_of, sampled, search, shares_of
@@ -287,3 +287,24 @@ def test_outputs_are_what_a_pipeline_loops_over(bench: Bench, tmp_path: Path) ->
     assert found["mixtures"] == [{"mixture": run} for run in runs_of(drawn)]
     made = fitted(tmp_path, bench, log_linear(SLOPES))
     assert Search().lists(made.manifest, made.uri)["optimum"] == f"{made.uri}/{OPTIMUM}"
+
+
+def test_held_out_rows_are_checked_before_anything_is_trained(tmp_path: Path) -> None:
+    config = mixture_task.options(tmp_path / "task", tmp_path / "root")
+    tokens = Path(config.tokenized)
+    said = {"context_size": 64, "epochs": 1, "held_out": config.held_out}
+    weighted = {"set": ["objective.weights={left: 1, right: 1}"]}
+    assert len(search(tmp_path, tokens, "", **said, **weighted).manifest.data["runs"]) == 12
+    with pytest.raises(InputError, match=r"a source has no held-out rows.*none of 'noise'; some of left, right"):
+        search(tmp_path, tokens, "", **said)
+    with pytest.raises(UsageError, match=r"the held-out rows have no source 'noise'; got left, right"):
+        search(tmp_path, tokens, "", **said, set=["objective.weights={noise: 1}"])
+    plan = mixture_task.held_out_plan(tmp_path / "plans", tokens)
+    assert search(tmp_path, tokens, "", **{**said, "held_out": plan}, **weighted).reused
+    trained_on = sampled(tmp_path, tokens, "", context_size=64, epochs=1)
+    with pytest.raises(InputError, match="these rows are trained on"):
+        search(tmp_path, tokens, "", **{**said, "held_out": trained_on}, **weighted)
+    # Another tokenizer: one more token, and so another digest.
+    other = mixture_task.options(tmp_path / "other", tmp_path / "root", more="\n")
+    with pytest.raises(InputError, match="made with different tokenizers"):
+        search(tmp_path, tokens, "", **{**said, "held_out": other.held_out}, **weighted)

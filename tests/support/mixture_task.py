@@ -62,9 +62,9 @@ def rows(source: str, count: int, seed: int) -> tuple[Any, Any]:
     return questions, np.hstack([questions * 5 + 1, questions * 7 + 2]) % SYMBOLS
 
 
-def tokenized(folder: Path) -> Path:
+def tokenized(folder: Path, more: str = "") -> Path:
     """A finished tokenized folder with a task of each source, and held-out rows of left and right."""
-    text = tokenizer()
+    text = tokenizer() + more
     tasks = {path: name for name in ROWS for path in (name, f"holdout/{name}")}
     info = {"boq": "<b>", "eoq": "<q>", "eoa": "<a>", "condition_mapping": {}, "vocab_size": IDS}
     for top, counts, seed in (
@@ -139,12 +139,15 @@ def held_out_plan(root: Path, tokens: Path) -> str:
     return str(sample(config).metadata["data"])
 
 
-def options(folder: Path, root: Path, **values: Any) -> LocalConfig:
-    """A search below ``root`` of the task in ``folder``, which is made first if it is not there."""
+def options(folder: Path, root: Path, more: str = "", **values: Any) -> LocalConfig:
+    """A search below ``root`` of the task in ``folder``, which is made first if it is not there.
+
+    ``more`` is white space at the end of tokenizer.json: that of another tokenizer has another digest.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tokens = folder / "tokenized"
     if not tokens.exists():
-        tokenized(tokens)
+        tokenized(tokens, more)
         held_out(folder, folder / "made", tokens)
         (folder / "proxy.yaml").write_text(PROXY)
         (folder / "mix.yaml").write_text(MIX)
