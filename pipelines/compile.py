@@ -1,8 +1,8 @@
 """Compiles the pipeline: ``python -m pipelines.compile [image=<name>@sha256:…] [output=<file>]``.
 
 Without options it makes everything below ``pipelines/compiled``, which CI diffs: the pipeline of one pod a stage, the
-one whose stages are shared out over pods, the one that ends in a training, and every component by itself for those who
-compose their own.
+one whose stages are shared out over pods, the one that ends in a training, the comparison of plans, and every component
+by itself for those who compose their own.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class CompileConfig(ImageConfig):
     )
     namespace: str = option("", help="with form=manifests, the namespace of both objects; empty = kubectl's")
     docs: str = option("", help="address below which this repository's files can be read, for links in descriptions")
+    compare: bool = option(False, help="the pipeline that compares plans: docs/comparing.md")
     search: bool = option(False, help="the pipeline that searches a mixture: docs/searching.md")
     component: str = option("", help=f"a component alone, one of {', '.join(EVERY)}")
 
@@ -79,10 +80,10 @@ class CompileConfig(ImageConfig):
         super().__post_init__()
         if self.component and self.component not in EVERY:
             raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(EVERY))
-        if self.search and (self.fan_out or self.train or self.component):
-            other = next(name for name in ("fan_out", "train", "component") if getattr(self, name))
-            raise UsageError("another pipeline", where="search", got=f"{other} too", expected="one of them")
-        if not self.output and (self.fan_out or self.train or self.search or self.component or self.form != "ir"):
+        asked = [name for name in ("search", "compare", "fan_out", "train", "component") if getattr(self, name)]
+        if len(asked) > 1 and asked[0] in ("search", "compare"):
+            raise UsageError("another pipeline", where=asked[0], got=f"{asked[1]} too", expected="one of them")
+        if not self.output and (asked or self.form != "ir"):
             raise UsageError("is empty", where="output", expected="a file, because one of several forms is requested")
 
 
@@ -99,6 +100,7 @@ def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", fan_out=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-train.yaml", train=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/search.yaml", search=True)
+    yield dataclasses.replace(config, output=f"{COMPILED}/compare.yaml", compare=True)
     for stage in EVERY:
         yield dataclasses.replace(config, output=f"{COMPILED}/components/{stage}.yaml", component=stage)
 
@@ -110,6 +112,12 @@ def _written(target: Path, config: CompileConfig, without: Collection[str] = ())
 
         stage = EVERY[config.component]
         made = kfp.component(stage, config.trainer_image if stage.image == "trainer" else config.image)
+    elif config.compare:
+        from pipelines import compare
+
+        made = compare.build(
+            config.placement(), image=config.image, trainer_image=config.trainer_image, docs=config.docs
+        )
     elif config.search:
         from pipelines import search
 

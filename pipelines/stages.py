@@ -8,6 +8,7 @@ The compiler, the pipeline's parameters, the documents and the tests take them f
 from __future__ import annotations
 
 from components.clean.config import CleanConfig
+from components.compare.config import CompareConfig
 from components.curate.config import CurateConfig
 from components.evaluate.config import EvaluateConfig
 from components.fetch.config import SHARES, FetchConfig
@@ -68,6 +69,12 @@ LAST = {
 BESIDE = {
     stage.name: stage
     for stage in (
+        Component(
+            "compare",
+            CompareConfig,
+            outputs={"runs": (list, "the runs that the comparison needs: plan, seed, again and set of each")},
+            lists=("trained", "evaluated"),
+        ),
         Component(
             "search",
             SearchConfig,

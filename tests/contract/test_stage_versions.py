@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from components.clean.core import Clean
+from components.compare.core import Compare
 from components.curate.core import Curate
 from components.evaluate.core import Evaluate
 from components.fetch.core import Fetch
@@ -28,7 +29,7 @@ from tests.contract.stage_versions import RECORD, TOP, Tree
 COMMAND = "python tests/contract/stage_versions.py"
 
 
-STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train, Evaluate, Search)
+STAGE_CLASSES = (Fetch, Clean, Curate, Select, TrainTokenizer, Tokenize, Mix, Sample, Train, Evaluate, Compare, Search)
 
 
 def test_no_stage_changed_without_another_version() -> None:
@@ -130,10 +131,15 @@ def test_a_change_of_a_reader_needs_a_version_or_a_reason(edit: Edit) -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new", "expected"),
     [
-        ("pairmill/formats/jsonstream.py", "import ", "import array\nimport ", {*EVERY} - {"sample", "train"}),
+        (
+            "pairmill/formats/jsonstream.py",
+            "import ",
+            "import array\nimport ",
+            {*EVERY} - {"sample", "train", "compare"},
+        ),
         ("pairmill/encoder.py", r"\p{N}| ?", r"\p{N}{1,3}| ?", {"train_tokenizer", "tokenize", "train", "evaluate"}),
         ("sources/datasets/arb.py", "class ", "OTHER = 1\n\n\nclass ", {"source arb"}),
-        ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY}),
+        ("rust/core/src/bpe/merges.rs", "fn ", "fn other() {}\nfn ", {*EVERY} - {"compare"}),
         ("components/train/nets/hrm.py", "import ", "import array\nimport ", {"train", "evaluate"}),
         ("components/train/report/page.py", "import ", "import array\nimport ", set()),
         ("rust/core/src/loader/pack.rs", "fn ", "fn other() {}\nfn ", set()),

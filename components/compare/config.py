@@ -1,0 +1,68 @@
+"""Options of the compare stage."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Final, Literal
+
+from pairmill.engine.options import RunConfig, option
+from pairmill.errors import UsageError
+
+BudgetOf = Literal["response", "all"]
+LONGEST: Final = 40
+_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(kw_only=True)
+class CompareConfig(RunConfig):
+    """Compare plans of sample: what differs between them, and which one trains the better net."""
+
+    shared_rounds: ClassVar[tuple[int, ...]] = ()
+
+    plans: list[str] = option(
+        help="plans of sample, the base first, as <plan> or name=<plan>; joined by commas",
+        changes_bytes=False,  # they are inputs, by content
+    )
+    seeds: int = option(4, help="runs of each plan; a seed draws first weights, rows and their order")
+    first_seed: int = option(0, help="the first seed; others follow it")
+    budget: int = option(0, help="tokens that every run reads; 0 = nine tenths of what the smallest plan has")
+    budget_of: BudgetOf = option("response", help="which tokens the budget counts: response, or all")
+    set: list[str] = option(
+        [], help="settings of every training, in place of the file's, as optimizer.lr=0.001", changes_bytes=False
+    )
+    trained: list[str] = option(
+        [],
+        help="finished runs of train, in the order of the output runs; empty = what differs alone",
+        changes_bytes=False,
+    )
+    evaluated: list[str] = option([], help="their evaluations, in the same order", changes_bytes=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("seeds", 0), ("first_seed", 0), ("budget", 0)):
+            if getattr(self, name) < least:
+                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+        if len(self.named) < 2:
+            raise UsageError("takes two plans or more", where="plans", got=str(len(self.named)), expected="A=…,B=…")
+        if len(self.trained) != len(self.evaluated):
+            got = f"{len(self.trained)} trained, {len(self.evaluated)} evaluated"
+            raise UsageError("each run has an evaluation", where="evaluated", got=got, expected="as many of both")
+        lengths = [item for item in self.set if re.match(r"training\.(seed|steps|tokens|epochs)\b", item)]
+        if lengths:
+            hint = "seeds= and budget= decide it for all runs alike"
+            raise UsageError("not a setting of a compared run", where="set", got=lengths[0], hint=hint)
+
+    @cached_property
+    def named(self) -> dict[str, str]:
+        """The plans by name: of one without a name it is a letter."""
+        found: dict[str, str] = {}
+        for number, item in enumerate(self.plans):
+            match = re.fullmatch(r"([\w. -]+)=(.+)", item)
+            name, place = (match[1], match[2]) if match else (_LETTERS[number % len(_LETTERS)], item)
+            if name in found or len(name) > LONGEST:
+                what = "names must be distinct" if name in found else "the name is too long"
+                raise UsageError(what, where="plans", got=name, expected=f"at most {LONGEST} characters, once each")
+            found[name] = place
+        return found

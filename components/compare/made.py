@@ -1,0 +1,215 @@
+"""What the runs made: losses of held-out rows, scores, compute; read, and checked to be paired."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from components.compare.measures import mean_loss
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
+from pairmill.errors import InputError
+
+_ROWS, _RESULTS, _METRICS = "held_out/rows.npy", "results.json", "metrics.jsonl"
+_POINTS = 60
+
+
+@dataclass(frozen=True)
+class Point:
+    """The held-out loss while a run trained, with its averaged weights where it has some."""
+
+    step: int
+    tokens: int
+    flops: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training and its evaluation.
+
+    Attributes:
+        plan: name of it.
+        settings: of the training, without its seed and length.
+        flops, tokens, labels, steps, parameters: of the training.
+        curve: while it trained.
+        sources: of held-out rows, by their numbers.
+        rows: of them (``components.evaluate.held_out.KIND``).
+        exact: whether bytes of responses are exact.
+        benchmarks: verdict of each question by benchmark: right, and whether a plan's rows have it.
+        figures: of each benchmark.
+        digests: of both results.
+    """
+
+    plan: str
+    seed: int
+    settings: Mapping[str, Any]
+    flops: float
+    tokens: int
+    labels: int
+    steps: int
+    parameters: int
+    curve: Sequence[Point]
+    sources: Sequence[str]
+    rows: NDArray[Any]
+    exact: bool
+    benchmarks: Mapping[str, float]
+    unseen: Mapping[str, float]
+    questions: Mapping[str, int]
+    weights: str
+    digests: tuple[str, str]
+
+    @classmethod
+    def read(cls, asked: Mapping[str, str], trained: str, evaluated: str) -> Run:
+        """The run that was asked for, from the folders of both stages.
+
+        Raises:
+            InputError: one is missing, damaged or of another run.
+        """
+        run, evaluation = _finished(trained, "train", "trained"), _finished(evaluated, "evaluate", "evaluated")
+        settings = json.loads(json.dumps(run.data["settings"]))
+        seed = settings["training"].pop("seed")
+        for name in ("tokens", "steps", "epochs"):
+            settings["training"].pop(name)
+        if seed != int(asked["seed"]):
+            raise InputError(
+                "another run than the one that is compared",
+                where=f"trained: {trained}",
+                got=f"seed {seed}",
+                expected=f"plan {asked['plan']}, seed {asked['seed']}",
+                hint="give trained= and evaluated= in the order of the output runs",
+            )
+        if not any(file.path == _ROWS for file in evaluation.files):
+            hint = "evaluate with held_out="
+            raise InputError("no loss of held-out rows", where=f"evaluated: {evaluated}", expected=_ROWS, hint=hint)
+        rows = np.load(io.BytesIO(manifests.read_file(evaluated, evaluation, _ROWS)), allow_pickle=False)
+        results = json.loads(manifests.read_file(evaluated, evaluation, _RESULTS))
+        tables = results["benchmarks"]
+        last = run.data["last"]
+        return cls(
+            plan=asked["plan"],
+            seed=seed,
+            settings=settings,
+            flops=float(last["flops"]),
+            tokens=int(last["tokens"]),
+            labels=int(last["labels"]),
+            steps=int(run.data["steps"]),
+            parameters=int(run.data["parameters"]),
+            curve=_curve(manifests.read_file(trained, run, _METRICS)),
+            sources=results["held_out"]["sources"],
+            rows=rows,
+            exact=bool(results["held_out"]["exact"]),
+            benchmarks={name: float(one["all"]["figure"]) for name, one in tables.items()},
+            unseen={name: float(one["unseen"]["figure"]) for name, one in tables.items() if one["unseen"]},
+            questions={name: int(one["all"]["n"]) for name, one in tables.items()},
+            weights=str(results["model"].get("weights", "")),
+            digests=(run.fingerprint, evaluation.fingerprint),
+        )
+
+    def loss(self, sources: Sequence[str] | None = None, *, by_bytes: bool = False) -> float:
+        """Of the held-out rows of these sources; None = all."""
+        numbers = None if sources is None else [at for at, name in enumerate(self.sources) if name in sources]
+        return mean_loss(self.rows, numbers, by_bytes=by_bytes)
+
+    def said(self) -> dict[str, Any]:
+        """JSON-like: the figures, without rows."""
+        return {
+            "plan": self.plan,
+            "seed": self.seed,
+            "train": self.digests[0],
+            "evaluate": self.digests[1],
+            "flops": self.flops,
+            "tokens": self.tokens,
+            "response_tokens": self.labels,
+            "steps": self.steps,
+            "curve": [asdict(point) for point in self.curve],
+        }
+
+
+def _finished(uri: str, stage: str, option: str) -> Manifest:
+    found = manifests.read_intact(uri)
+    if found is None or found.stage != stage:
+        got = found.stage if found is not None else "a folder without a manifest"
+        raise InputError(f"not a result of {stage}", where=f"{option}: {uri}", got=got)
+    return found
+
+
+def _curve(metrics: bytes) -> list[Point]:
+    """Tokens and FLOPs of a step are those of the line before the held-out loss, or of the step itself."""
+    found: list[Point] = []
+    tokens, flops = 0, 0.0
+    for line in map(json.loads, metrics.splitlines()):
+        if line["kind"] == "step":
+            tokens, flops = line["tokens"], line["flops"]
+        elif line["kind"] == "heldout":
+            loss = line.get("heldout_ema_loss", line["heldout_loss"])
+            if loss is not None:
+                found.append(Point(line["step"], tokens, flops, loss))
+    every = -(-len(found) // _POINTS) or 1
+    return found[:-1][::every] + found[-1:]
+
+
+def read_all(
+    asked: Sequence[Mapping[str, str]], trained: Sequence[str], evaluated: Sequence[str], *, tokenizers: int
+) -> list[Run]:
+    """All runs, which are then known to be paired.
+
+    Args:
+        asked: the runs that there should be.
+        trained, evaluated: URIs, in their order.
+        tokenizers: how many the plans have: of several, rows are not compared one by one.
+
+    Raises:
+        InputError: there are others than were asked for, or they cannot be compared.
+    """
+    if len(trained) != len(asked):
+        raise InputError(
+            "not the runs that are compared",
+            where="trained",
+            got=f"{len(trained)} runs",
+            expected=f"{len(asked)}, in the order of the output runs",
+        )
+    trained, evaluated = ([storage.normalise(one, "trained") for one in some] for some in (trained, evaluated))
+    runs = [Run.read(one, *pair) for one, *pair in zip(asked, trained, evaluated, strict=True)]
+    first = runs[0]
+    for run in runs[1:]:
+        where = f"plan {run.plan}, seed {run.seed}"
+        if run.settings != first.settings:
+            names = _differences(first.settings, run.settings)
+            raise InputError("trained with other settings", where=where, got=names, expected="one configuration")
+        if run.weights != first.weights:
+            raise InputError("evaluated with other weights", where=where, got=run.weights, expected=first.weights)
+        same = [run.rows[name].sum() == first.rows[name].sum() for name in ("bytes",)]
+        if tokenizers == 1:
+            same = [np.array_equal(run.rows[name], first.rows[name]) for name in ("row", "source", "tokens", "bytes")]
+        if not all(same) or len(run.rows) != len(first.rows) or list(run.sources) != list(first.sources):
+            raise InputError(
+                "evaluated on other held-out rows",
+                where=where,
+                got=f"{len(run.rows):,} rows of {', '.join(run.sources)}",
+                expected=f"those of plan {first.plan}, seed {first.seed}: {len(first.rows):,}",
+                hint="give all runs one held_out=",
+            )
+        if run.questions != first.questions:
+            got, expected = (", ".join(f"{name} {n}" for name, n in one.questions.items()) for one in (run, first))
+            raise InputError("asked other questions", where=where, got=got, expected=expected)
+    return runs
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], above: str = "") -> str:
+    found = []
+    for name in sorted(ours.keys() | theirs.keys()):
+        left, right = ours.get(name), theirs.get(name)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            if inner := _differences(left, right, f"{above}{name}."):
+                found.append(inner)
+        elif left != right:
+            found.append(f"{above}{name} {right} (else {left})")
+    return ", ".join(found)

@@ -1,0 +1,205 @@
+"""Plans to compare: what each has, what differs, and the runs that they are compared by. From manifests alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from components.compare.config import CompareConfig
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest, content_key
+from pairmill.engine.options import list_item
+from pairmill.errors import InputError, UsageError
+from pairmill.formats.source_names import source_of
+
+DEFAULT_SHARE: Final = 0.9
+"""Of the smallest plan: redrawn with another seed it may have a little less, and a last batch is not always full."""
+_SAMPLE: Final = "sample"
+_APART: Final = "held_out"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What is drawn of a source over all epochs.
+
+    Attributes:
+        rows: drawn.
+        unique: rows of the source that are drawn at least once.
+        tokens: that a net reads: all of a row but its last.
+        responses: response tokens.
+    """
+
+    rows: int
+    unique: int
+    tokens: int
+    responses: int
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(*(ours + theirs for ours, theirs in zip(self.values, other.values, strict=True)))
+
+    @property
+    def values(self) -> tuple[int, int, int, int]:
+        return self.rows, self.unique, self.tokens, self.responses
+
+
+NOTHING: Final = Amount(0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of sample.
+
+    Attributes:
+        name: in this comparison.
+        uri: of its folder.
+        manifest: of it.
+        sources: what is drawn of each.
+    """
+
+    name: str
+    uri: str
+    manifest: Manifest
+    sources: Mapping[str, Amount]
+
+    @classmethod
+    def open(cls, name: str, given: str) -> Plan:
+        """Open a plan.
+
+        Raises:
+            InputError: it is none.
+            UsageError: its rows are held out.
+        """
+        uri = storage.normalise(given, "plans")
+        manifest = manifests.read(uri)
+        planned = any(file.path.startswith("plan/") for file in manifest.files) if manifest is not None else False
+        if manifest is None or manifest.stage != _SAMPLE or not planned:
+            hint = "give <root>/sample/<fingerprint>, which can be drawn again with other seeds; arrays cannot"
+            raise InputError("not a plan of sample", where=f"plans: {name}={uri}", expected="its folder", hint=hint)
+        if any(ref.role == _APART for ref in manifest.inputs):
+            raise UsageError("its rows are held out", where=f"plans: {name}={uri}", expected="a plan to train on")
+        of_task = {
+            task: source
+            for source, tasks in manifest.data.get("mixture", {}).get("sources", {}).items()
+            for task in tasks
+        }
+        sources: dict[str, Amount] = {}
+        for task, one in manifest.data["stats"].items():
+            source = of_task.get(task) or source_of(task)
+            tokens = one["cov_itoks"] + one["cov_rtoks"] - one["cov_rows"]
+            amount = Amount(one["cov_rows"], one["unique_rows"], tokens, one["cov_rtoks"])
+            sources[source] = sources.get(source, NOTHING) + amount
+        return cls(name, uri, manifest, dict(sorted(sources.items())))
+
+    @property
+    def whole(self) -> Amount:
+        """All sources."""
+        total = NOTHING
+        for one in self.sources.values():
+            total += one
+        return total
+
+    @property
+    def tokenizer(self) -> str:
+        """Its digest; empty if it is not known."""
+        return str(self.manifest.data.get("tokenizer", ""))
+
+    def said(self) -> dict[str, Any]:
+        """JSON-like."""
+        names = ("rows", "unique_rows", "tokens", "response_tokens")
+        whole = self.whole
+        return {
+            "name": self.name,
+            "fingerprint": self.manifest.fingerprint,
+            "tokenizer": self.tokenizer,
+            "epochs": self.manifest.options["epochs"],
+            "seed": self.manifest.options["seed"],
+            **dict(zip(names, whole.values, strict=True)),
+            "sources": {
+                source: {
+                    **dict(zip(names, one.values, strict=True)),
+                    "response_share": one.responses / whole.responses if whole.responses else 0.0,
+                }
+                for source, one in self.sources.items()
+            },
+        }
+
+
+def read_all(config: CompareConfig) -> list[Plan]:
+    """Open the plans, the base first."""
+    return [Plan.open(name, place) for name, place in config.named.items()]
+
+
+def common(plans: Sequence[Plan]) -> list[str]:
+    """The sources that all plans have, sorted.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = set(plans[0].sources).intersection(*(plan.sources for plan in plans))
+    if not found:
+        got = "; ".join(f"{plan.name}: {', '.join(plan.sources)}" for plan in plans)
+        raise UsageError("the plans have no source in common", where="plans", got=got, expected="one or more")
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every run reads.
+
+    Attributes:
+        of: which tokens are counted: response, or all.
+        tokens: of that kind.
+        read: by plan, all tokens that a run reads (``training.tokens``).
+    """
+
+    of: str
+    tokens: int
+    read: Mapping[str, int]
+
+    @classmethod
+    def of_plans(cls, config: CompareConfig, plans: Sequence[Plan]) -> Budget:
+        """The budget that is asked for.
+
+        Raises:
+            UsageError: it is more than a plan has.
+        """
+        counted = "responses" if config.budget_of == "response" else "tokens"
+        there = {plan.name: int(getattr(plan.whole, counted)) for plan in plans}
+        least = min(there, key=lambda name: there[name])
+        tokens = config.budget or int(DEFAULT_SHARE * there[least])
+        for name, most in there.items():
+            if tokens > most:
+                raise UsageError(
+                    "more than the plan has",
+                    where="budget",
+                    got=f"{tokens:,} {config.budget_of} tokens",
+                    expected=f"at most {there[least]:,}, of plan {least}" if name == least else f"at most {most:,}",
+                    hint="sample more epochs, or lower it",
+                )
+        read = {plan.name: -(-tokens * plan.whole.tokens // there[plan.name]) for plan in plans}
+        return cls(config.budget_of, tokens, read)
+
+
+def draw_of(plan: Plan, seed: int) -> int:
+    """The seed of a draw. Plans of one seed get one seed, so that what they have in common keeps its order."""
+    return int(content_key("compare draw", plan.manifest.options["seed"], seed)[:12], 16)
+
+
+def runs(config: CompareConfig, plans: Sequence[Plan], budget: Budget) -> list[dict[str, str]]:
+    """The runs to make, seed by seed: plan, seed, what sample draws again, and settings of the training."""
+    found = []
+    for seed in range(config.first_seed, config.first_seed + config.seeds):
+        for plan in plans:
+            length = {"seed": seed, "tokens": budget.read[plan.name], "epochs": 0, "steps": 0}
+            settings = [*config.set, *(f"training.{name}={value}" for name, value in length.items())]
+            found.append(
+                {
+                    "plan": plan.name,
+                    "seed": str(seed),
+                    "again": f"{plan.uri}@{draw_of(plan, seed)}",
+                    "set": ",".join(map(list_item, settings)),
+                }
+            )
+    return found

@@ -1,0 +1,59 @@
+"""The table for a pull request: Markdown of a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pairmill.report.markdown import plain
+
+
+def table_of(result: Mapping[str, Any]) -> str:
+    """Verdicts, a row for each plan, and differences by source and benchmark."""
+    lines: list[str] = []
+    if result["pairs"]:
+        lines += [f"**{plain(pair['sentence'])}**\n" for pair in result["pairs"]]
+        unit = result["unit"]
+        lines += [f"| plan | runs | FLOPs each | held-out loss, {unit} | spread of seeds |", "|---|---|---|---|---|"]
+        for one in result["frontier"]:
+            runs = [run for run in result["runs"] if run["plan"] == one["plan"]]
+            spread = f"{one['low']:.4f} to {one['high']:.4f}"
+            lines.append(f"| {plain(one['plan'])} | {len(runs)} | {one['flops']:.3g} | {one['loss']:.4f} | {spread} |")
+        for pair in result["pairs"]:
+            lines += ["", f"| {plain(pair['change'])} less {plain(pair['base'])} | difference | 99 % interval | p |"]
+            lines.append("|---|---|---|---|")
+            rows = {"all sources": pair["all"], **pair["by_source"]}
+            rows |= {f"{name} (not in all plans)": one for name, one in pair["apart"].items()}
+            rows |= {f"{name} (score)": one for name, one in pair["benchmarks"].items()}
+            lines += [
+                f"| {plain(name)} | {one['mean']:+.4f} | {interval(one)} | {chance(one)} |"
+                for name, one in rows.items()
+            ]
+    for change in result["changes"]:
+        lines += ["", f"What differs in the data, {plain(change['change'])} against {plain(change['base'])}:", ""]
+        if not change["sources"]:
+            lines.append("no source has other rows or tokens.")
+            continue
+        lines += ["| source | rows | tokens | response tokens | share of responses |", "|---|---|---|---|---|"]
+        for row in change["sources"]:
+            cells = [moved(row, name) for name in ("rows", "tokens", "response_tokens")]
+            shares = [one["response_share"] if one else 0.0 for one in (row["base"], row["change"])]
+            cells.append(f"{shares[0]:.1%} → {shares[1]:.1%}")
+            lines.append(f"| {plain(row['source'])} | " + " | ".join(cells) + " |")
+    return "\n".join(lines).strip() + "\n"
+
+
+def moved(row: Mapping[str, Any], name: str) -> str:
+    """A number of both plans."""
+    before, after = (one[name] if one else 0 for one in (row["base"], row["change"]))
+    return f"{before:,} → {after:,}" if before != after else f"{before:,}"
+
+
+def interval(one: Mapping[str, Any]) -> str:
+    """Of a mean difference; a dash of one seed."""
+    return "–" if one["low"] is None else f"{one['low']:+.4f} to {one['high']:+.4f}"
+
+
+def chance(one: Mapping[str, Any]) -> str:
+    """How likely chance alone is."""
+    return "–" if one["p"] is None else f"{one['p']:.2g}"

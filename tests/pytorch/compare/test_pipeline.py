@@ -1,0 +1,106 @@
+"""The comparison as a pipeline: compiled, in pods of Kubeflow's emulator; by the command the same, all of it reused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipelines.compare import ComparisonHere, compare, placed
+from pipelines.runs import Here
+from tests.support.emulator import Backend, Folder, Process, load
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tmp_path: Path) -> None:
+    assert os.geteuid() == 0, "mounts of a pod's own need root"
+    root, plans, held_out = project
+    options = {
+        "root": str(root),
+        "plans": ",".join(f"{name}={path}" for name, path in zip(("base", "change"), plans, strict=True)),
+        "held_out": str(held_out),
+        "seeds": 1,
+        "budget": 900,
+        "train_config": str(root / "train.yaml"),
+    }
+    programs = Process(programs={"python": sys.executable}, folder=ROOT)
+    backend = Backend(Folder(tmp_path / "objects"), programs, tmp_path / "pods", second=0.01)
+    run = backend.run(load(ROOT / "pipelines/compiled/compare.yaml"), options)
+    assert run.state == "SUCCEEDED", run.failures()
+    tasks = [one.task for one in run.attempts]
+    assert sorted(tasks) == ["compare", "compare-2", *["evaluate"] * 2, *["sample"] * 2, *["train"] * 2]
+    assert (tasks[0], tasks[-1]) == ("compare", "compare-2")
+    (execution,) = (one for one in run.executions if one.task == "compare-2")
+    folder = Path(execution.outputs.parameters["output"])
+    assert {"compare.json", "table.md", "report.html"} <= {path.name for path in folder.iterdir()}
+    assert "One seed gives no verdict" in (folder / "report.html").read_text()
+    # Arrays were in memory of the pods, and are gone with them.
+    assert not list(tmp_path.rglob("epoch_0"))
+
+    # Processes of this machine find it all, and give the same bytes.
+    values = ComparisonHere(**options, samples_path=str(tmp_path / "arrays" / "{fingerprint}"))  # type: ignore[arg-type]
+    placed(values)
+    here = Here(2)
+    assert compare(values, here).output == str(folder)
+    assert [one.stage for one in here.ended if not one.reused] == []
+    assert len(here.ended) == 8
+
+
+def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
+    project: tuple[Path, list[Path], Path], tmp_path: Path
+) -> None:
+    root, plans, held_out = project
+
+    def command(*named: Path, out: Path | None = None) -> list[str]:
+        options = {
+            "root": root,
+            "plans": ",".join(map(str, named)),
+            "held_out": held_out,
+            "seeds": 2,
+            "budget": 900,
+            "train_config": root / "train.yaml",
+            "samples_path": tmp_path / "arrays" / "{fingerprint}",
+            **({"out": out} if out else {}),
+        }
+        return [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+
+    def ended(done: str) -> list[tuple[str, str]]:
+        lines = [line.split() for line in done.splitlines() if line.startswith("  ")]
+        return [(line[0], line[1]) for line in lines if line[0] in {"sample", "train", "evaluate", "compare"}]
+
+    # Killed when half of it is done, and begun again.
+    process = subprocess.Popen(command(*plans), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("  evaluate"):
+            process.kill()
+            break
+    process.wait()
+    proof = tmp_path / "proof"
+    done = subprocess.run(command(*plans, out=proof), cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ("evaluate", "reused") in ended(done.stderr)
+    folder = Path(done.stdout.splitlines()[0])
+    names = {"README.md", "analytics-after.md", "analytics-before.md", "compare.json", "report.html", "runs.json"}
+    assert {path.name for path in proof.iterdir()} == {*names, "table.md"}
+    assert (proof / "README.md").read_text().startswith("# [Major] change against base\n")
+    assert (proof / "compare.json").read_bytes() == (folder / "compare.json").read_bytes()
+
+    other = comparing_plan(root, plans[0])
+    done = subprocess.run(command(plans[0], other), cwd=ROOT, capture_output=True, text=True, check=True)
+    found = ended(done.stderr)
+    assert (
+        sorted(stage for stage, state in found if state == "reused")
+        == ["evaluate"] * 2 + ["sample"] * 2 + ["train"] * 2
+    )
+    assert sorted(stage for stage, state in found if state == "made" and stage != "compare") == sorted(
+        ["evaluate"] * 2 + ["sample"] * 2 + ["train"] * 2
+    )
+
+
+def comparing_plan(root: Path, plan: Path) -> Path:
+    """The same rows by another seed."""
+    from components.sample.config import SampleConfig
+    from components.sample.run import run
+
+    made = run(SampleConfig(root=str(root), output_path="", again=f"{plan}@5", workers=1))
+    return root / "sample" / str(made.parameters["fingerprint"])
