@@ -164,6 +164,13 @@ train: develop build/torch/.installed $(TRAIN)/sampled/_MANIFEST.json ## train a
 	  held_out=$(TRAIN)/sampled-holdout root=$(TRAIN)/line train_config=examples/train_config.yaml $(OPTIONS)) && \
 	  printf '%s\n' "$$run" "report: $$run/report.html"
 
+# Results are below $(COMPARED); the chart is that of the README.
+COMPARED := build/compare
+.PHONY: compare
+compare: develop build/torch/.installed ## natural shares of the example data against a mixture: 8 trainings, a verdict, docs/frontier.svg
+	@$(BIN)/python examples/make_raw.py build/raw target=problems
+	@PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python examples/compare.py build/raw $(COMPARED) build/torch/bin/python docs/frontier.svg
+
 .PHONY: test-long
 test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
@@ -171,6 +178,7 @@ test-long: develop object-stores build/torch/.installed ## 10,000 random runs of
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py
 	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/components/curate/test_many_tasks.py
 	$(BIN)/pytest -s tests/long
+	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py
 	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py tests/integration/test_curate_memory.py
 
 # Says which variables are missing: of a cluster with one node that nobody works on, or with KFP= of a Kubeflow Pipelines.

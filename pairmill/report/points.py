@@ -16,6 +16,13 @@ from pairmill.report.series import _number, _steps
 _RIGHT: Final = 446.0
 _MAX_NAME: Final = 24
 _ROW: Final = 26
+_SVG: Final = "http://www.w3.org/2000/svg"
+_STYLE: Final = """
+svg { background: #ffffff; font: 12px system-ui, sans-serif } text { fill: #57606a } line { stroke: #d8dee4 }
+.c0 { fill: #3c6fd1 } .c1 { fill: #e0a526 } .c2 { fill: #c2402b } .c3 { fill: #2b8a78 } .c4 { fill: #7d55b8 }
+.bound { stroke: #c2402b; stroke-width: 2; stroke-dasharray: 5 3 }
+@media (prefers-color-scheme: dark) { svg { background: #0d1117 } text { fill: #8b949e } line { stroke: #30363d } }
+"""
 _NAMES: Final = 170.0
 """Room for the names of differences."""
 
@@ -127,6 +134,18 @@ class Pareto(Block):
                 said = f"{name}, {spot.x:.3g} {self.axis}: {format_cell(float(spot.y))} {self.unit}"
                 parts.append(tag("circle", tag("title", said), class_=colour, cx=x, cy=y, r=5 if spot.end else 2))
         return parts
+
+    def svg(self) -> str:
+        """The chart as a file of its own, by day and by night."""
+        names = [tag("text", name, x=_LEFT + 24 + 110 * at, y=10, class_="axis") for at, name in enumerate(self._names)]
+        dots = [tag("circle", class_=f"c{at}", cx=_LEFT + 16 + 110 * at, cy=6, r=4) for at, _ in enumerate(self._names)]
+        below = _axis(self.axis, (_LEFT + _RIGHT) / 2, _BOTTOM + 34)
+        moved = tag("g", *self.parts(), below, transform="translate(0 22)")
+        size = f"0 0 {_WIDTH} {_BOTTOM + 62:g}"
+        made = tag(
+            "svg", tag("title", self.title), tag("style", _STYLE), *dots, *names, moved, xmlns=_SVG, viewBox=size
+        )
+        return f"{made}\n"
 
     def markdown(self, level: int) -> list[str]:
         """A table of what each came to."""

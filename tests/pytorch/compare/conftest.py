@@ -9,7 +9,7 @@ from tests.support import comparing
 SETTINGS = (
     comparing.SETTINGS.replace("every_steps: 0, rows: 64", "every_steps: 2, rows: 20")
     .replace("warmup_steps: 5", "warmup_steps: 1")
-    .replace("tokens: 960", "tokens: 256")
+    .replace("tokens: 640", "tokens: 256")
 )
 
 

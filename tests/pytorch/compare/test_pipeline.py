@@ -1,5 +1,6 @@
 """The comparison as a pipeline: compiled, in pods of Kubeflow's emulator; by the command the same, all of it reused."""
 
+import json
 import os
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tm
     assert not list(tmp_path.rglob("epoch_0"))
 
     # Processes of this machine find it all, and give the same bytes.
-    values = ComparisonHere(**options, samples_path=str(tmp_path / "arrays" / "{fingerprint}"))  # type: ignore[arg-type]
+    values = ComparisonHere(**options)  # type: ignore[arg-type]
     placed(values)
     here = Here(2)
     assert compare(values, here).output == str(folder)
@@ -59,7 +60,6 @@ def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
             "seeds": 2,
             "budget": 900,
             "train_config": root / "train.yaml",
-            "samples_path": tmp_path / "arrays" / "{fingerprint}",
             **({"out": out} if out else {}),
         }
         return [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
@@ -104,3 +104,26 @@ def comparing_plan(root: Path, plan: Path) -> Path:
 
     made = run(SampleConfig(root=str(root), output_path="", again=f"{plan}@5", workers=1))
     return root / "sample" / str(made.parameters["fingerprint"])
+
+
+def test_a_change_of_no_array_shows_checksums_time_and_memory(
+    project: tuple[Path, list[Path], Path], tmp_path: Path
+) -> None:
+    root, plans, _ = project
+    options = {"root": root, "plans": f"old={plans[0]},new={plans[0]}", "runs": 0, "out": tmp_path / "proof"}
+    command = [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "proof")
+    assert {path.name for path in (tmp_path / "proof").iterdir()} == {"README.md", "SHA256SUMS", "measured.json"}
+    text = (tmp_path / "proof" / "README.md").read_text()
+    assert text.startswith("# [Opt] new against old\n")
+    middle = json.loads((tmp_path / "proof" / "measured.json").read_text())["middle"]
+    assert middle["old"]["seconds"] > 0
+    assert 20 < middle["new"]["peak_mb"] < 2000
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "out: exists already" in again.stderr
+    options |= {"plans": ",".join(map(str, plans)), "out": tmp_path / "other"}
+    command = [sys.executable, "-m", "pipelines.compare", *(f"{name}={value}" for name, value in options.items())]
+    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "out: the arrays differ, and there are no runs" in refused.stderr
