@@ -1,4 +1,4 @@
-"""A Pareto chart and differences with intervals: points are where their numbers are; the frontier is what none beats."""
+"""Pareto charts, and differences with intervals: points are where their numbers are, and a frontier is one."""
 
 import random
 import re
