@@ -57,7 +57,7 @@ def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
             "root": root,
             "plans": ",".join(map(str, named)),
             "held_out": held_out,
-            "seeds": 2,
+            "seeds": 1,
             "budget": 900,
             "train_config": root / "train.yaml",
             **({"out": out} if out else {}),
@@ -88,13 +88,9 @@ def test_a_third_plan_costs_its_own_runs_and_a_kill_changes_nothing(
     other = comparing_plan(root, plans[0])
     done = subprocess.run(command(plans[0], other), cwd=ROOT, capture_output=True, text=True, check=True)
     found = ended(done.stderr)
-    assert (
-        sorted(stage for stage, state in found if state == "reused")
-        == ["evaluate"] * 2 + ["sample"] * 2 + ["train"] * 2
-    )
-    assert sorted(stage for stage, state in found if state == "made" and stage != "compare") == sorted(
-        ["evaluate"] * 2 + ["sample"] * 2 + ["train"] * 2
-    )
+    for wanted in ("reused", "made"):
+        stages = sorted(stage for stage, state in found if state == wanted and stage != "compare")
+        assert stages == ["evaluate", "sample", "train"]
 
 
 def comparing_plan(root: Path, plan: Path) -> Path:
