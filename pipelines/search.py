@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from components.evaluate.config import EvaluateConfig
 from components.search.config import SearchConfig
 from pairmill import storage
+from pairmill.engine.manifest import content_key
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
@@ -196,7 +197,7 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
     here = here or Here(given.at_once, _show)
     tokenizer = storage.join(storage.normalise(given.tokenized, "tokenized"), TOKENIZER)
     tokenizer = tokenizer if storage.store_for(tokenizer).exists(tokenizer) else ""
-    with _arrays(given.samples_path) as top:
+    with _arrays(given.samples_path, given.root) as top:
         place = f"{top}/{{fingerprint}}"
 
         def one(mixture: str) -> Proxy:
@@ -236,12 +237,17 @@ def _placed(config: LocalConfig) -> dict[str, Any]:
 
 
 @contextmanager
-def _arrays(given: str) -> Iterator[str]:
+def _arrays(given: str, root: str) -> Iterator[str]:
     if given:
         yield str(Path(given).absolute())
         return
-    with tempfile.TemporaryDirectory(prefix="pairmill-search-", dir=_MEMORY if Path(_MEMORY).is_dir() else None) as top:
-        yield f"{top}/samples"
+    # Of the project, so that what a killed search leaves in memory is found by the one that goes on, and removed.
+    place = Path(_MEMORY if Path(_MEMORY).is_dir() else tempfile.gettempdir())
+    top = place / f"pairmill-search-{content_key(root)[:16]}"
+    try:
+        yield str(top)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
 
 
 def _show(ended: Ended) -> None:

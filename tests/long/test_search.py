@@ -22,6 +22,7 @@ from components.search.draw import Draw, mixtures
 from components.search.findings import Measured
 from components.search.optimum import Objective, minimise
 from components.search.space import Source, Space
+from pairmill.engine.manifest import content_key
 from pairmill.mixture.plan import NAME
 from tests.support.crash_points import crashes
 from tests.support.helpers import REPOSITORY
@@ -108,7 +109,7 @@ def test_the_command_searches_by_processes(tmp_path: Path) -> None:
     assert set(said["measured"]) == {"left", "right"}
     assert said["optimum"]["shares"].keys() == BEST.keys()
     assert Path(made["report"]).exists()
-    assert not list(Path("/dev/shm").glob("pairmill-search-*"))
+    assert not Path(f"/dev/shm/pairmill-search-{content_key(str(project))[:16]}").exists()
     assert run() == made
 
 
