@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from components.curate.near import core, resolve, sign
+from components.curate.near import components, core, resolve, sign
 from components.curate.near.core import NearInput, NearSlice
 from components.curate.near.index import INDEX, Indexed
 from components.curate.near.settings import NearSettings
@@ -50,6 +50,16 @@ def all_slices(files: list[Path], group_bytes: int = 0) -> list[NearSlice]:
 
 def bytes_of(found: Found) -> dict[str, bytes]:
     return {task: table_bytes(table) for task, table in found.tasks.items()}
+
+
+def test_components_from_files_make_the_same_decisions(
+    files: list[Path], once: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(components, "_HELD", 0)
+    monkeypatch.setattr(components, "_RANGE", 100)
+    found = run(NearInput(NearSettings(), all_slices(files)), str(tmp_path))
+    assert bytes_of(found) == bytes_of(once)
+    assert found.costs == once.costs
 
 
 def test_rows_are_found_in_every_file_and_families_are_refined(once: Found) -> None:

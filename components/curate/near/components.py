@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.curate.near import ranks
+from components.curate.near.ranges import Ranges
 from components.curate.near.sign import ROW
 from components.curate.near.stored import Range, RunWriter
 from components.curate.near.union import Components, Marked
@@ -23,6 +24,8 @@ MEMBER = np.dtype([("at", "<u4"), ("group", "<u4")])
 """A row of a component: its place among the signed rows of its slice, and its group."""
 EDGE = np.dtype([("low", "<u8"), ("high", "<u8")])
 """Two ranks."""
+# Rows with an edge of which all arrays are in memory: 2 GiB. Of more, those of a range are: 0.5 GiB.
+_HELD, _RANGE = 50 << 20, 8 << 20
 # Edges that are looked at together, and rows of a slice.
 _EDGES = 1 << 20
 _ROWS = 1 << 20
@@ -57,7 +60,8 @@ class Grouped:
 class Join(Shard[object]):
     """Finds the components, and deals them into groups.
 
-    Memory: a bit for every row, and some 30 bytes for each row that has an edge.
+    Memory: two bits for every row, and some 40 bytes for each row that has an edge, but 2 GiB at most. Of more such
+    rows there are files: 8 bytes an edge and 20 such a row, on the disk of this process.
 
     Args:
         edges: of all partitions.
@@ -78,26 +82,23 @@ class Join(Shard[object]):
         for edge in self._all():
             marked.add(ranks.numbers(edge["low"]))
             marked.add(ranks.numbers(edge["high"]))
-        joined = Components(len(marked))
-        weights = np.zeros(len(marked), np.int64)
-        for edge in self._all():
-            low, high = (marked.rank(ranks.numbers(edge[name])) for name in ("low", "high"))
-            joined.join(low, high)
-            np.add.at(weights, low, EDGE.itemsize)
-        labels = joined.labels()
-        made, group_of = self._members(marked, labels, weights, out)
-        made.edges = self._deal(EDGES, self.edges, made.groups, marked, group_of, out)
-        made.families = self._deal(FAMILIES, self.families, made.groups, marked, group_of, out)
-        return ShardResult(Ledger(), asdict(made))
+        if len(marked) > _HELD:
+            with Ranges(len(marked), _RANGE) as ranges:
+                return self._written(marked, self._far(marked, ranges), out)
+        return self._written(marked, self._near(marked), out)
 
     def _all(self) -> Iterator[NDArray[Any]]:
         yield from _blocks(self.edges)
         yield from _blocks(self.families)
 
-    def _members(
-        self, marked: Marked, labels: NDArray[np.uint32], weights: NDArray[np.int64], out: Writer
-    ) -> tuple[Grouped, NDArray[np.uint32]]:
-        """Write MEMBERS; return the facts so far, and the group of each member, uint32 [members]."""
+    def _near(self, marked: Marked) -> _Groups:
+        """The groups, from arrays in memory."""
+        joined = Components(len(marked))
+        weights = np.zeros(len(marked), np.int64)
+        for low, high in self._ends(marked):
+            joined.join(low, high)
+            np.add.at(weights, low, EDGE.itemsize)
+        labels = joined.labels()
         sizes = np.empty(len(labels), np.uint32)
         for _, first, places, rows in self._slices(marked):
             sizes[first : first + len(places)] = rows["size"]
@@ -112,17 +113,47 @@ class Join(Shard[object]):
         group_of = group.astype(np.uint32)[component]
         group_sizes = np.zeros(len(names), np.int64)
         np.add.at(group_sizes, group_of, sizes.astype(np.int64))
+        return _Groups(
+            sizes=group_sizes,
+            components=len(roots),
+            largest=int(np.bincount(component).max(initial=0)) if len(component) else 0,
+            between=lambda start, stop: group_of[start:stop],
+            next=lambda edge: group_of[marked.rank(ranks.numbers(edge["low"]))],
+        )
+
+    def _far(self, marked: Marked, ranges: Ranges) -> _Groups:
+        """The same groups, from files."""
+        for _, _, _, rows in self._slices(marked):
+            ranges.add_sizes(rows["size"])
+        for low, high in self._ends(marked):
+            ranges.add(low, high)
+        ranges.group(EDGE.itemsize, self.group_size)
+        return _Groups(
+            sizes=ranges.group_sizes,
+            components=ranges.components,
+            largest=ranges.largest,
+            between=ranges.between,
+            next=lambda edge: ranges.next(*_members(marked, edge)),
+        )
+
+    def _ends(self, marked: Marked) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        for edge in self._all():
+            yield _members(marked, edge)
+
+    def _written(self, marked: Marked, groups: _Groups, out: Writer) -> ShardResult:
         slices: list[tuple[int, int, int, str]] = []
         with out.create(MEMBERS, scratch=True) as local, local.open("wb") as file:
             for owner, first, places, _ in self._slices(marked, read=False):
                 members = np.empty(len(places), MEMBER)
-                members["at"], members["group"] = places, group_of[first : first + len(places)]
+                members["at"], members["group"] = places, groups.between(first, first + len(places))
                 data = members.view(np.uint8).data
                 file.write(data)
                 slices.append((owner, first, len(places), hashlib.sha256(data).hexdigest()[:32]))
-        largest = int(np.bincount(component).max(initial=0)) if len(component) else 0
-        found = Grouped(len(names), group_sizes.tolist(), slices, [], [], len(labels), len(roots), largest)
-        return found, group_of
+        edges = self._deal(EDGES, self.edges, marked, groups, out)
+        families = self._deal(FAMILIES, self.families, marked, groups, out)
+        count, sizes = len(groups.sizes), groups.sizes.tolist()
+        made = Grouped(count, sizes, slices, edges, families, len(marked), groups.components, groups.largest)
+        return ShardResult(Ledger(), asdict(made))
 
     def _slices(
         self, marked: Marked, *, read: bool = True
@@ -136,21 +167,37 @@ class Join(Shard[object]):
                 yield owner, first, places, rows
                 first += len(places)
 
-    def _deal(
-        self,
-        path: str,
-        pairs: tuple[Range, ...],
-        groups: int,
-        marked: Marked,
-        group_of: NDArray[np.uint32],
-        out: Writer,
-    ) -> list[int]:
+    def _deal(self, path: str, pairs: tuple[Range, ...], marked: Marked, groups: _Groups, out: Writer) -> list[int]:
         """Write pairs by group; return where each run begins."""
         with out.create(path, scratch=True) as local, local.open("wb") as file:
-            runs = RunWriter(file, groups)
+            runs = RunWriter(file, len(groups.sizes))
             for block in _blocks(pairs):
-                runs.write(group_of[marked.rank(ranks.numbers(block["low"]))], block)
+                runs.write(groups.next(block), block)
         return runs.starts
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Where members are.
+
+    Args:
+        sizes: bytes of the sketches of each group, int64 [groups].
+        components: how many.
+        largest: rows of the largest component.
+        between: the groups of some members, by the first and one past the last.
+        next: the groups of some edges; all are given once, in the order of :meth:`Join._all`.
+    """
+
+    sizes: NDArray[np.int64]
+    components: int
+    largest: int
+    between: Callable[[int, int], NDArray[np.uint32]]
+    next: Callable[[NDArray[Any]], NDArray[np.uint32]]
+
+
+def _members(marked: Marked, edge: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ends of edges, as places among the rows that have one."""
+    return marked.rank(ranks.numbers(edge["low"])), marked.rank(ranks.numbers(edge["high"]))
 
 
 def _blocks(pairs: tuple[Range, ...]) -> Iterator[NDArray[Any]]:
