@@ -54,7 +54,9 @@ class Comparison:
     root: str = _of(CompareConfig, "root")
     plans: str = _of(CompareConfig, "plans")
     held_out: str = option(
-        "", help="held-out plan or sampled folder, of which every run has the loss; required with runs"
+        "",
+        help="held-out plan or sampled folder, of which every run has the loss; of plans with two tokenizers one for "
+        "each, joined by commas; required with runs",
     )
     seeds: int = _of(CompareConfig, "seeds")
     budget: int = _of(CompareConfig, "budget")
@@ -98,11 +100,11 @@ class ComparisonHere(Comparison):
             raise UsageError("required option missing", where="held_out", expected="rows set apart", hint=hint)
 
 
-def given_of(values: Any) -> Given:
-    """What all runs share; ``values`` has the parameters."""
+def given_of(values: Any, held_out: Any) -> Given:
+    """What all runs share, but for held-out rows of another tokenizer; ``values`` has the parameters."""
     return Given(
         root=values.root,
-        held_out=values.held_out,
+        held_out=held_out,
         train_config=values.train_config,
         benchmarks=values.benchmarks,
         data=values.data,
@@ -145,7 +147,7 @@ def build(placement: Placement, *, image: str = "", trainer_image: str = "", doc
 
 def compare_task(task: Task, values: Any, **results: Any) -> Made:
     """The stage that reads: at first the plans alone, in the end what the runs made."""
-    names = ("root", "plans", "seeds", "budget", "budget_of", "set")
+    names = ("root", "plans", "held_out", "seeds", "budget", "budget_of", "set")
     return task("compare", **{name: getattr(values, name) for name in names}, **results)
 
 
@@ -153,10 +155,10 @@ def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:
     """A run: its plan is drawn again with the run's own seed, trained on, and evaluated.
 
     Args:
-        run: has ``again`` and ``set`` (:func:`components.compare.plans.runs`).
+        run: has ``again``, ``held_out`` and ``set`` (:func:`components.compare.plans.runs`).
     """
     drawn = task("sample", root=values.root, again=run.again, tokenized_path="", output_path="")
-    return drawn, train_and_evaluate(task, drawn.output, run.set, given_of(values))
+    return drawn, train_and_evaluate(task, drawn.output, run.set, given_of(values, run.held_out))
 
 
 def compare(values: ComparisonHere, task: Here) -> Made:
@@ -196,8 +198,8 @@ def placed(values: ComparisonHere) -> None:
         UsageError: no storage serves one.
     """
     values.root = storage.normalise(values.root, "root")
-    if values.held_out:
-        values.held_out = storage.normalise(values.held_out, "held_out")
+    apart = [storage.normalise(item, "held_out") for item in cli.split_list(values.held_out) if item]
+    values.held_out = ",".join(map(list_item, apart))
     items = []
     for item in cli.split_list(values.plans):
         name, found, place = item.rpartition("=")

@@ -72,7 +72,7 @@ BESIDE = {
         Component(
             "compare",
             CompareConfig,
-            outputs={"runs": (list, "the runs that the comparison needs: plan, seed, again and set of each")},
+            outputs={"runs": (list, "the runs that the comparison needs: plan, seed, again, held_out and set of each")},
             lists=("trained", "evaluated"),
         ),
         Component(

@@ -25,6 +25,11 @@ class CompareConfig(RunConfig):
         help="plans of sample, the base first, as <plan> or name=<plan>; joined by commas",
         changes_bytes=False,  # they are inputs, by content
     )
+    held_out: list[str] = option(
+        [],
+        help="held-out plan that all runs are evaluated on; of two tokenizers one for each, joined by commas",
+        changes_bytes=False,
+    )
     seeds: int = option(4, help="runs of each plan; a seed draws first weights, rows and their order")
     first_seed: int = option(0, help="the first seed; others follow it")
     budget: int = option(0, help="tokens that every run reads; 0 = nine tenths of what the smallest plan has")

@@ -182,14 +182,40 @@ class Budget:
         return cls(config.budget_of, tokens, read)
 
 
+def held_out_of(config: CompareConfig, plans: Sequence[Plan]) -> dict[str, str]:
+    """By plan, the held-out rows that its runs are evaluated on: those with its tokenizer.
+
+    Raises:
+        UsageError: the plans have two tokenizers, and there are not held-out rows for each.
+    """
+    places = [storage.normalise(one, "held_out") for one in config.held_out]
+    if len(places) < 2 and len({plan.tokenizer for plan in plans}) < 2:
+        return dict.fromkeys((plan.name for plan in plans), places[0] if places else "")
+    by_tokenizer: dict[str, str] = {}
+    for place in places:
+        manifest = manifests.read(place)
+        by_tokenizer[str(manifest.data.get("tokenizer", "")) if manifest is not None else ""] = place
+    for plan in plans:
+        if places and plan.tokenizer not in by_tokenizer:
+            raise UsageError(
+                "no held-out rows with the tokenizer of a plan",
+                where="held_out",
+                got=f"plan {plan.name} has tokenizer {plan.tokenizer or 'unknown'}",
+                expected=f"a held-out plan for each tokenizer; there are {', '.join(by_tokenizer)}",
+                hint="sample held_out=true of each line, and give both: they are compared by bits a byte",
+            )
+    return {plan.name: by_tokenizer.get(plan.tokenizer, "") for plan in plans}
+
+
 def draw_of(plan: Plan, seed: int) -> int:
     """The seed of a draw. Plans of one seed get one seed, so that what they have in common keeps its order."""
     return int(content_key("compare draw", plan.manifest.options["seed"], seed)[:12], 16)
 
 
 def runs(config: CompareConfig, plans: Sequence[Plan], budget: Budget) -> list[dict[str, str]]:
-    """The runs to make, seed by seed: plan, seed, what sample draws again, and settings of the training."""
+    """The runs to make, seed by seed: plan, seed, what is drawn again and held out, and the training's settings."""
     found = []
+    apart = held_out_of(config, plans)
     for seed in range(config.first_seed, config.first_seed + config.seeds):
         for plan in plans:
             length = {"seed": seed, "tokens": budget.read[plan.name], "epochs": 0, "steps": 0}
@@ -199,6 +225,7 @@ def runs(config: CompareConfig, plans: Sequence[Plan], budget: Budget) -> list[d
                     "plan": plan.name,
                     "seed": str(seed),
                     "again": f"{plan.uri}@{draw_of(plan, seed)}",
+                    "held_out": apart[plan.name],
                     "set": ",".join(map(list_item, settings)),
                 }
             )

@@ -102,6 +102,17 @@ def test_two_tokenizers_are_compared_by_bytes(tmp_path: Path) -> None:
     assert "several tokenizers" in (found["folder"] / "report.html").read_text()
 
 
+def test_each_tokenizer_has_held_out_rows_of_its_own(tmp_path: Path) -> None:
+    plans = [str(plan(tmp_path / "a", TASKS, "aa", epochs=3)), str(plan(tmp_path / "b", TASKS, "bb", epochs=3, seed=2))]
+    apart = [str(plan(tmp_path / name, TASKS, name, epochs=1)) for name in ("aa", "bb")]
+    _, runs, _ = asked(tmp_path, plans, held_out=apart[::-1], seeds=1)
+    assert [run["held_out"] for run in runs] == apart
+    with pytest.raises(UsageError, match="no held-out rows with the tokenizer of a plan; got plan B has tokenizer bb"):
+        asked(tmp_path, plans, held_out=apart[:1])
+    _, runs, _ = asked(tmp_path, [plans[0], plans[0]], held_out=apart[1:], seeds=1)
+    assert {run["held_out"] for run in runs} == {apart[1]}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
