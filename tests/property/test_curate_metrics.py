@@ -1,5 +1,7 @@
 """Metrics of any text are those of plain definitions, and redaction replaces exactly what is found."""
 
+import random
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from components.curate.scores.pii import KINDS
 from pairmill import _native
+from tests.support import pii_definition
 from tests.support.text_metrics import metrics
 
 # Few words and much white space, so that words, lines and paragraphs repeat; a final sigma follows its neighbours.
@@ -147,3 +150,23 @@ def test_redaction_replaces_exactly_what_is_found(texts: list[str]) -> None:
     redacted, counts = _native.curate_redact(column)
     assert pa.array(redacted).to_pylist() == expected
     assert counts.tolist() == replaced
+
+
+# Whole ones, and what they are made of; digits and letters of other scripts are neither.
+_PERSONAL = [
+    *["a@b.cd", "@", ".", ",", "+", "-", " ", "(", ")", "(0)", "_", "%", "\n", "x", "org", "b.org", "é", "\u200b"],
+    *["1", "0", "01", "٣", "２", "\u212a", "8.8", "255", "+44", "+12345678", "20 7946 0958", "+1 (555) 123-4567"],
+    *["4111", "1111 ", "-1111", "4111 1111 1111 1111", "378282246310005", "8.8.8.8", "192.168.", "172.16.0."],
+    *["100.64.", "203.0.113.9", "198.51.", "224.0.0.1", "240."],
+]
+
+
+def test_personal_data_is_that_of_the_plain_definition() -> None:
+    draw = random.Random("pii")
+    texts = ["".join(draw.choices(_PERSONAL, k=draw.randint(1, 14))) for _ in range(6_000)]
+    found: list[list[pii_definition.Span]] = [[] for _ in texts]
+    for row, start, stop, kind in zip(*(one.tolist() for one in _native.curate_pii(pa.array(texts))), strict=True):
+        found[row].append((start, stop, KINDS[kind]))
+    expected = [pii_definition.spans(text) for text in texts]
+    assert found == expected
+    assert all(sum(kind == name for some in expected for *_, kind in some) > 100 for name in KINDS)
