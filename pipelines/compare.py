@@ -28,6 +28,7 @@ from components.evaluate.config import EvaluateConfig
 from components.train.config import TrainConfig
 from pairmill import storage
 from pairmill.address import is_address
+from pairmill.engine.manifest import content_key
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
@@ -166,7 +167,7 @@ def compare(values: ComparisonHere, task: Here) -> Made:
     if not values.runs:
         return compare_task(task, SimpleNamespace(**{**vars(values), "seeds": 0}))
     checked = compare_task(task, values)
-    with _arrays(values.samples_path) as top:
+    with _arrays(values) as top:
         given = SimpleNamespace(**{**vars(values), "samples_path": f"{top}/{{fingerprint}}"})
 
         def body(run: Mapping[str, str]) -> MadeRun:
@@ -181,14 +182,17 @@ def compare(values: ComparisonHere, task: Here) -> Made:
 
 
 @contextmanager
-def _arrays(given: str) -> Iterator[str]:
-    if given:
-        yield str(Path(given).absolute())
+def _arrays(values: ComparisonHere) -> Iterator[str]:
+    if values.samples_path:
+        yield str(Path(values.samples_path).absolute())
         return
-    with tempfile.TemporaryDirectory(
-        prefix="pairmill-compare-", dir=_MEMORY if Path(_MEMORY).is_dir() else None
-    ) as top:
+    # Of these plans, so that what a killed comparison leaves in memory is found by the one that goes on, and removed.
+    place = Path(_MEMORY if Path(_MEMORY).is_dir() else tempfile.gettempdir())
+    top = place / f"pairmill-compare-{content_key(values.root, values.plans)[:16]}"
+    try:
         yield f"{top}/samples"
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
 
 
 def placed(values: ComparisonHere) -> None:
