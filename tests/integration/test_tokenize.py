@@ -67,7 +67,7 @@ def test_a_file_in_pieces_gives_the_task_of_the_whole_file(
     assert all(made[name].dtype == np.uint64 for name in INDEX)
     kept = np.load(cut / "large.parquet" / f"{BYTES}.npy")
     assert kept.dtype == np.uint64
-    assert kept.tolist() == [len(row["response"].encode()) for row in large]
+    assert kept.tolist() == [len(response.encode()) for _, _, response in large]
 
     again, _ = tokenize(world, tmp_path / "rows", tmp_path / "two", workers=2)
     assert tools.digests(again) == tools.digests(cut)
