@@ -175,7 +175,7 @@ compare: develop build/torch/.installed ## natural shares of the example data ag
 test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
-	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py
+	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py tests/integration/test_select.py
 	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/components/curate/test_many_tasks.py
 	$(BIN)/pytest -s tests/long
 	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py

@@ -52,7 +52,7 @@ def manifest(project: Path, stage: str) -> dict[str, Any]:
     return found
 
 
-def test_nothing_is_switched_off_and_each_rule_finds_what_it_is_for(project: Path) -> None:
+def nothing_is_switched_off_and_each_rule_finds_what_it_is_for(project: Path) -> None:
     made = manifest(project, "curate")
     said = made["data"]["settings"]
     modes = {name: said[name]["mode"] for name in ("exact", "near", "decontaminate", "heuristics", "perplexity")}
@@ -72,7 +72,7 @@ def test_nothing_is_switched_off_and_each_rule_finds_what_it_is_for(project: Pat
     assert max(value for name, value in perplexity.items() if name != "the_stack") < 5000 < perplexity["the_stack"]
 
 
-def test_hybrid_selection_keeps_the_share_of_each_domain_and_prefers_quality(project: Path) -> None:
+def hybrid_selection_keeps_the_share_of_each_domain_and_prefers_quality(project: Path) -> None:
     made = manifest(project, "select")
     assert made["data"]["method"] == "hybrid"
     rows = sum(one["rows"] for one in made["data"]["sources"].values())
@@ -87,7 +87,7 @@ def test_hybrid_selection_keeps_the_share_of_each_domain_and_prefers_quality(pro
         assert good / kept > whole / rows + 0.01, name
 
 
-def test_the_shares_that_are_drawn_are_those_that_were_planned(project: Path) -> None:
+def the_shares_that_are_drawn_are_those_that_were_planned(project: Path) -> None:
     plan = Mixture.load(str(manifest(project, "mix")["folder"]))
     assert set(plan.source_of.values()) == ENGLISH | CODE
     english, code = plan.by_phase["english"], plan.by_phase["code"]
@@ -121,7 +121,7 @@ def test_the_shares_that_are_drawn_are_those_that_were_planned(project: Path) ->
     assert sampled["ledger"]["measures"]["response_tokens_sampled"] == sum(phases.values())
 
 
-def test_a_loader_reads_the_sample(project: Path) -> None:
+def a_loader_reads_the_sample(project: Path) -> None:
     folder = project / "sampled"
     metadata = json.loads((folder / "metadata.json").read_text())
     with Loader(RowPlan(folder, tail="keep"), batch_tokens=2052, threads=0) as loader:
@@ -136,10 +136,19 @@ def test_a_loader_reads_the_sample(project: Path) -> None:
     assert metadata["max_seq_len"] == 513
 
 
-def test_the_page_over_the_line_has_every_stage_and_domain(project: Path) -> None:
+def the_page_over_the_line_has_every_stage_and_domain(project: Path) -> None:
     (page,) = (project / "line").iterdir()
     text = page.read_text(encoding="utf-8")
     for word in ("cleaned", "curated", "selected", "tokenized", "planned", "sampled", "not selected hybrid"):
         assert word in text
     for name in SOURCES | ENGLISH | CODE:
         assert name in text
+
+
+def test_the_commands_of_the_page(project: Path) -> None:
+    """One test: of several, each worker that got one would run the commands."""
+    nothing_is_switched_off_and_each_rule_finds_what_it_is_for(project)
+    hybrid_selection_keeps_the_share_of_each_domain_and_prefers_quality(project)
+    the_shares_that_are_drawn_are_those_that_were_planned(project)
+    a_loader_reads_the_sample(project)
+    the_page_over_the_line_has_every_stage_and_domain(project)

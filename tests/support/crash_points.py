@@ -17,6 +17,7 @@ from typing import Any
 
 from pairmill import storage
 from pairmill.storage.base import Store
+from tests.support.kill_points import EVERY
 
 DONE = 0
 FAILED = 1
@@ -78,8 +79,11 @@ class _Creation:
         return result
 
 
-def crashes(work: Callable[[], object], root: Path) -> Iterator[int]:
+def crashes(work: Callable[[], object], root: Path, *, stride: int = 1) -> Iterator[int]:
     """Do ``work`` in a forked child that is killed at instant 1, then in one that is killed at 2, until one is not.
+
+    With ``stride`` only each so many-th instant, for stages whose rounds the engine's own test kills at every one;
+    `make test-long` (``PAIRMILL_EVERY_KILL=1``) takes them all.
 
     Yields the number of the instant after each kill: the caller looks at what was left, and makes room for the next.
     ``work`` may not start processes of its own, which would not be killed.
@@ -88,9 +92,9 @@ def crashes(work: Callable[[], object], root: Path) -> Iterator[int]:
         AssertionError: the child failed by itself.
     """
     kind = type(storage.store_for(str(root)))
-    number = 0
+    number = 1 - (stride := 1 if EVERY else stride)
     while True:
-        number += 1
+        number += stride
         child = os.fork()
         if not child:
             try:
