@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ def test_every_row_is_accounted_for(sampled: Path, tmp_path: Path) -> None:
     assert (kept.rows_in, kept.rows_kept, kept.dropped) == (120, 120, {})
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: what a script starts in its background, CI's tests of torch too, ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 @pytest.mark.parametrize("at", [1, 5])
 def test_a_signal_saves_and_the_same_command_goes_on(
@@ -67,6 +77,7 @@ def test_a_signal_saves_and_the_same_command_goes_on(
     assert tiny.events(resumed) == ["begun", "stopped", "resumed", "finished"]
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_ends_at_once_and_an_ignored_one_stays_ignored() -> None:
     before = signal.getsignal(signal.SIGINT)
     with signals() as heard:
