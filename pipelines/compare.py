@@ -13,7 +13,6 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 import importlib.util
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines import proof
-from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, train_and_evaluate
+from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, remove, train_and_evaluate
 
 if TYPE_CHECKING:
     from pipelines.placement import Placement
@@ -172,7 +171,7 @@ def compare(values: ComparisonHere, task: Here) -> Made:
 
         def body(run: Mapping[str, str]) -> MadeRun:
             drawn, made = one_run(task, SimpleNamespace(**run), given)
-            shutil.rmtree(f"{top}/{drawn.outputs['fingerprint']}", ignore_errors=True)
+            remove(f"{top}/{drawn.outputs['fingerprint']}")
             return made
 
         runs = task.each(body, checked.outputs["runs"])
@@ -192,7 +191,7 @@ def _arrays(values: ComparisonHere) -> Iterator[str]:
     try:
         yield f"{top}/samples"
     finally:
-        shutil.rmtree(top, ignore_errors=True)
+        remove(top)
 
 
 def placed(values: ComparisonHere) -> None:

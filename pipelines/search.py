@@ -15,7 +15,6 @@ if __name__ == "__main__":  # before the imports, which take half a second
 import dataclasses
 import importlib.util
 import logging
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ from pairmill.interface import cli
 from pairmill.log import event
 from pipelines.parameters import parameter
 from pipelines.placement import Placement
-from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, train_and_evaluate
+from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, remove, train_and_evaluate
 
 if TYPE_CHECKING:
     from pipelines.tasks import Tasks
@@ -202,7 +201,7 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
 
         def one(mixture: str) -> Proxy:
             made = proxy(here, given, mixture, place, tokenizer)
-            shutil.rmtree(place.format(fingerprint=made.sampled.outputs["fingerprint"]), ignore_errors=True)
+            remove(place.format(fingerprint=made.sampled.outputs["fingerprint"]))
             return made
 
         drawn = stage(here, given)
@@ -247,7 +246,7 @@ def _arrays(given: str, root: str) -> Iterator[str]:
     try:
         yield str(top)
     finally:
-        shutil.rmtree(top, ignore_errors=True)
+        remove(top)
 
 
 def _show(ended: Ended) -> None:

@@ -1,10 +1,11 @@
 """Tasks of runs as processes: what a pod is given, what comes back, side by side, and after a failure no other one."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from pipelines.runs import Ended, Given, Here, Made, RunFailure, train_and_evaluate
+from pipelines.runs import Ended, Given, Here, Made, RunFailure, remove, train_and_evaluate
 from tests.support.mixed import Bench
 
 
@@ -54,3 +55,28 @@ def test_a_run_is_a_training_and_its_evaluation() -> None:
     assert {"sampled": "a plan", "held_out": "h", "set": "training.seed=3"}.items() <= asked[0][1].items()
     assert {"model": "train made", "held_out": "h", "set": "net.weights=ema"}.items() <= asked[1][1].items()
     assert made.evaluated.output == "evaluate made"
+
+
+def test_a_removal_that_is_killed_leaves_nothing_under_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "arrays"
+
+    def killed(path: str, ignore_errors: bool) -> None:
+        if Path(path).exists():
+            (Path(path) / "tokens.npy").unlink()
+            raise KeyboardInterrupt
+
+    folder.mkdir()
+    for name in ("tokens.npy", "metadata.json"):
+        (folder / name).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove(folder)
+    assert not folder.exists()
+    # What was left is gone with the next one, and nothing to remove is no error.
+    folder.mkdir()
+    remove(folder)
+    remove(folder)
+    assert list(tmp_path.iterdir()) == []
