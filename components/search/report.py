@@ -8,7 +8,7 @@ from typing import Any, Final
 from pairmill.engine.manifest import Manifest
 from pairmill.report.charts import Bars, Grouped
 from pairmill.report.model import Block, Cell, Report, Section, Table, describe_names
-from pairmill.report.scatter import Agreement
+from pairmill.report.points import Agreement
 
 _OFTEN: Final = 4.0
 """Passes from which on repeated rows teach clearly less than new ones (arXiv 2305.16264)."""

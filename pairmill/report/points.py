@@ -1,4 +1,4 @@
-"""Points with what is known of them: a Pareto chart, and differences with their intervals."""
+"""Points with what is known of them: a Pareto chart, predictions over what was measured, differences with intervals."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Final
 from pairmill.report.charts import _BOTTOM, _COLOURS, _LEFT, _TOP, _WIDTH, _axis, _bar, _describe, _short_label, _svg
 from pairmill.report.html import Html, join, tag
 from pairmill.report.model import Block, Cell, Table, format_cell, heading
-from pairmill.report.series import _number, _steps
+from pairmill.report.series import _levels, _number, _steps
 
 _RIGHT: Final = 446.0
+_SQUARE: Final = 458.0
+"""Where a chart with one unit on both axes ends."""
 _MAX_NAME: Final = 24
 _ROW: Final = 26
 _SVG: Final = "http://www.w3.org/2000/svg"
@@ -99,10 +101,7 @@ class Pareto(Block):
         def place(x: float, y: float) -> tuple[float, float]:
             return _LEFT + wide * (math.log10(x) - first), _BOTTOM - high * (y - up[0])
 
-        parts = [tag("text", self.unit, class_="axis", x=0, y=10)]
-        for tick in up:
-            y = _BOTTOM - high * (tick - up[0])
-            parts += [tag("line", x1=_LEFT, x2=_RIGHT, y1=y, y2=y), _axis(_number(tick), _LEFT - 8, y + 4, "end")]
+        parts = _levels(up, _RIGHT, self.unit, _number)
         for power in range(math.floor(first), math.ceil(last) + 1):
             for base in (1, 2, 5):
                 if first <= math.log10(base) + power <= last:
@@ -216,3 +215,45 @@ class Intervals(Block):
             )
         described = _describe(self.title, [(row.name, row.mean) for row in self.rows], self.axis)
         return _svg(heading(self.title, level), bottom + 38, _WIDTH, self.axis, described, parts)
+
+
+@dataclass(frozen=True)
+class Agreement(Block):
+    """Predicted over measured, with the line on which both are equal. For the page only: a table has the numbers.
+
+    Args:
+        title: heading.
+        points: by part: ``(label, measured, predicted)``, finite.
+        unit: of both.
+    """
+
+    title: str
+    points: Sequence[tuple[str, Sequence[tuple[str, float, float]]]]
+    unit: str = ""
+
+    def html(self, level: int) -> Html:
+        values = [value for _, some in self.points for _, *both in some for value in both]
+        if not values:
+            return Html()
+        ticks = _steps(min(values), max(values), around=True)
+        low, size = ticks[0], ticks[-1] - ticks[0]
+        wide, high = (_SQUARE - _LEFT) / size, (_BOTTOM - _TOP) / size
+        parts = _levels(ticks, _SQUARE, "predicted", _number)
+        for tick in ticks:
+            x = _LEFT + wide * (tick - low)
+            parts.append(_axis(_number(tick), x, _BOTTOM + 16, "end" if tick == ticks[-1] else "middle"))
+        parts.append(tag("line", class_="bound", x1=_LEFT, x2=_SQUARE, y1=_BOTTOM, y2=_TOP))
+        said = []
+        for colour, (_, some) in enumerate(self.points):
+            for label, measured, predicted in some:
+                text = f"{label}: measured {format_cell(measured)}, predicted {format_cell(predicted)}"
+                said.append(text)
+                x, y = _LEFT + wide * (measured - low), _BOTTOM - high * (predicted - low)
+                parts.append(
+                    tag("circle", tag("title", text), class_=f"c{colour}", cx=f"{x:.1f}", cy=f"{y:.1f}", r="4")
+                )
+        legend = [tag("span", _bar(colour), name) for colour, (name, _) in enumerate(self.points)]
+        key = tag("p", *legend, class_="key") if len(legend) > 1 else ""
+        axis = f"measured, {self.unit}" if self.unit else "measured"
+        head = join(heading(self.title, level), key)
+        return _svg(head, _BOTTOM + 38, _SQUARE, axis, f"{self.title}: " + "; ".join(said), parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -74,12 +74,9 @@ class Lines(Block):
             inside = min(max(y, up[0]), up[-1])
             return f"{_LEFT + wide * (x - first):.1f},{_BOTTOM - high * (inside - up[0]):.1f}"
 
-        parts = [tag("text", self.unit, class_="axis", x=0, y=10)]
         # One way of writing for the whole axis.
         name = _scientific if max(map(abs, up)) < _SMALL else _number if max(up) < 10_000 else partial(_large, up[-1])
-        for tick in up:
-            y = _BOTTOM - high * (tick - up[0])
-            parts += [tag("line", x1=_LEFT, x2=_RIGHT, y1=y, y2=y), _axis(name(tick), _LEFT - 8, y + 4, "end")]
+        parts = _levels(up, _RIGHT, self.unit, name)
         for tick in across:
             if first <= tick <= last:
                 said = _number(tick) if last < 10_000 else _large(last, tick)
@@ -151,6 +148,15 @@ def _steps(low: float, high: float, *, around: bool = False) -> list[float]:
     start, stop = low / step, high / step
     begin, end = (math.floor(start + 1e-9), math.ceil(stop - 1e-9)) if around else (math.ceil(start), math.floor(stop))
     return [round(at * step, 12 - math.floor(math.log10(step))) for at in range(begin, max(begin + 1, end) + 1)]
+
+
+def _levels(ticks: Sequence[float], right: float, unit: str, name: Callable[[float], str]) -> list[Html]:
+    """Lines across a chart from the first to the last of these values, with their names, and the unit above them."""
+    parts = [tag("text", unit, class_="axis", x=0, y=10)]
+    for tick in ticks:
+        y = _BOTTOM - (_BOTTOM - _TOP) / (ticks[-1] - ticks[0]) * (tick - ticks[0])
+        parts += [tag("line", x1=_LEFT, x2=right, y1=y, y2=y), _axis(name(tick), _LEFT - 8, y + 4, "end")]
+    return parts
 
 
 def _number(value: float) -> str:
