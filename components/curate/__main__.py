@@ -5,26 +5,18 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
     quiet()
 
-from dataclasses import dataclass
-
 from components.curate.core import Curate
 from components.curate.explain import ExplainConfig, explain
-from components.curate.settings import default_file
+from components.curate.settings import DEFAULT, default_file
 from components.curate.show import ShowConfig, show
 from components.curate.train_classifier import TrainConfig, train
 from pairmill.interface.cli import Command
-from pairmill.interface.stagecli import main
-
-
-@dataclass(kw_only=True)
-class SettingsConfig:
-    """Print curate_config.yaml with all defaults, a comment on each line."""
-
+from pairmill.interface.stagecli import main, settings_command
 
 COMMANDS = {
     "explain": Command(ExplainConfig, explain),
     "show": Command(ShowConfig, show),
-    "settings": Command(SettingsConfig, lambda _: default_file()),
+    "settings": settings_command(DEFAULT, default_file),
     "train_classifier": Command(TrainConfig, train),
 }
 

@@ -5,25 +5,17 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
     quiet()
 
-from dataclasses import dataclass
-
 from components.mix.core import Mix
 from components.mix.export import ExportConfig, export
 from components.mix.preview import PreviewConfig, preview
-from components.mix.settings import default_file
+from components.mix.settings import DEFAULT, default_file
 from pairmill.interface.cli import Command
-from pairmill.interface.stagecli import main
-
-
-@dataclass(kw_only=True)
-class SettingsConfig:
-    """Print mix_config.yaml with all defaults, a comment on each line."""
-
+from pairmill.interface.stagecli import main, settings_command
 
 COMMANDS = {
     "preview": Command(PreviewConfig, preview),
     "export": Command(ExportConfig, export),
-    "settings": Command(SettingsConfig, lambda _: default_file()),
+    "settings": settings_command(DEFAULT, default_file),
 }
 
 if __name__ == "__main__":

@@ -5,20 +5,11 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
     quiet()
 
-from dataclasses import dataclass
-
 from components.select.core import Select
-from components.select.settings import default_file
-from pairmill.interface.cli import Command
-from pairmill.interface.stagecli import main
+from components.select.settings import DEFAULT, default_file
+from pairmill.interface.stagecli import main, settings_command
 
-
-@dataclass(kw_only=True)
-class SettingsConfig:
-    """Print select_config.yaml with all defaults, a comment on each line."""
-
-
-COMMANDS = {"settings": Command(SettingsConfig, lambda _: default_file())}
+COMMANDS = {"settings": settings_command(DEFAULT, default_file)}
 
 if __name__ == "__main__":
     raise SystemExit(main(Select(), COMMANDS))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pairmill.engine import runner
@@ -16,6 +17,13 @@ from pairmill.interface.cli import Command, Outcome
 from pairmill.report.model import Report, Table
 
 C = TypeVar("C", bound=RunConfig)
+
+
+def settings_command(file: str, text: Callable[[], str]) -> Command:
+    """The command ``settings`` of a stage without options of its own: it prints ``text()``, the default ``file``."""
+    config = dataclasses.make_dataclass("SettingsConfig", (), kw_only=True)
+    config.__doc__ = f"Print {file} with all defaults, a comment on each line."
+    return Command(config, lambda _: text())
 
 
 def main(stage: Stage[C, Any], commands: Mapping[str, Command] | None = None) -> int:
