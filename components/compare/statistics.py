@@ -2,7 +2,7 @@
 
 A seed draws initial weights, the rows of a plan and their order. So the differences of seeds are independent and of one
 distribution, whose mean is 0 if the change has no effect: Student's t test holds its level for them. Held-out rows are
-the same for all runs, and are no source of chance in the difference. A bootstrap of four numbers would find differences
+the same for all runs, so they add no chance to the difference. A bootstrap of four numbers would find differences
 that are not there (docs/decisions/0043-comparisons.md).
 """
 

@@ -313,7 +313,7 @@ def _planned(
 
 
 def _fit_said(fitted: Findings, losses: Measured) -> dict[str, Any]:
-    """Laws, and how they agree with the runs that they leave out: for the report and whoever reads search.json."""
+    """The laws, and how well each predicts the runs left out of its fit: for the report and search.json."""
 
     def one(truth: Any, left_out: Any) -> dict[str, Any]:
         agreement = findings.agreement(truth, left_out)

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 _FLOORS: Final = (0.05, 0.15, 0.4, 1.0, 2.5, 6.0, 15.0)
-"""The floors that are tried: so many ranges of the losses below the lowest loss, and 0."""
+"""Floors to try, as distances below the lowest loss in units of the range of the losses; a floor of 0 bounds them."""
 _RIDGES: Final = (1e-6, 1e-4, 1e-3, 1e-2)
 """Penalties that are tried, of the slopes' squared distances from a common one, for each run."""
 _STEPS: Final = 12

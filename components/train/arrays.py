@@ -62,7 +62,7 @@ def on_this_machine(asked: Options) -> Options:
 
 
 def held_out_here(held_out: str, samples_path: str) -> str:
-    """Make the arrays of a held-out plan alone; return their folder, or what is given if it is no plan.
+    """Make the arrays of a held-out plan alone; return their folder. Anything but a plan is returned as given.
 
     Raises:
         InputError, SamplerFailure: as :func:`on_this_machine`.

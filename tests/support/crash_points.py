@@ -82,7 +82,7 @@ class _Creation:
 def crashes(work: Callable[[], object], root: Path, *, stride: int = 1) -> Iterator[int]:
     """Do ``work`` in a forked child that is killed at instant 1, then in one that is killed at 2, until one is not.
 
-    With ``stride`` only each so many-th instant, for stages whose rounds the engine's own test kills at every one;
+    With ``stride=3`` only every third instant, for stages whose rounds the engine's own test kills at every one;
     `make test-long` (``PAIRMILL_EVERY_KILL=1``) takes them all.
 
     Yields the number of the instant after each kill: the caller looks at what was left, and makes room for the next.
