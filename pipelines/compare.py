@@ -14,11 +14,8 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
 import importlib.util
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,18 +24,16 @@ from components.evaluate.config import EvaluateConfig
 from components.train.config import TrainConfig
 from pairmill import storage
 from pairmill.address import is_address
-from pairmill.engine.manifest import content_key
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines import proof
-from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, remove, train_and_evaluate
+from pipelines.runs import MEMORY, Ended, Given, Here, Made, MadeRun, Task, arrays, remove, train_and_evaluate
 
 if TYPE_CHECKING:
     from pipelines.placement import Placement
 
 NAME: Final = "pairmill-compare"
-_MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
 
 
 def _of(config: type[Any], name: str) -> Any:
@@ -81,7 +76,7 @@ class ComparisonHere(Comparison):
     )
     at_once: int = option(0, help="tasks side by side; 0 = one per available core")
     samples_path: str = option(
-        "", help=f"folder for the arrays of runs, which are removed; empty = one in {_MEMORY}, if it is there"
+        "", help=f"folder for the arrays of runs, which are removed; empty = one in {MEMORY}, if it is there"
     )
 
     def __post_init__(self) -> None:
@@ -166,32 +161,18 @@ def compare(values: ComparisonHere, task: Here) -> Made:
     if not values.runs:
         return compare_task(task, SimpleNamespace(**{**vars(values), "seeds": 0}))
     checked = compare_task(task, values)
-    with _arrays(values) as top:
-        given = SimpleNamespace(**{**vars(values), "samples_path": f"{top}/{{fingerprint}}"})
+    with arrays(values.samples_path, "compare", values.root, values.plans) as place:
+        given = SimpleNamespace(**{**vars(values), "samples_path": place})
 
         def body(run: Mapping[str, str]) -> MadeRun:
             drawn, made = one_run(task, SimpleNamespace(**run), given)
-            remove(f"{top}/{drawn.outputs['fingerprint']}")
+            remove(place.replace("{fingerprint}", drawn.outputs["fingerprint"]))
             return made
 
         runs = task.each(body, checked.outputs["runs"])
     return compare_task(
         task, values, trained=[one.trained.output for one in runs], evaluated=[one.evaluated.output for one in runs]
     )
-
-
-@contextmanager
-def _arrays(values: ComparisonHere) -> Iterator[str]:
-    if values.samples_path:
-        yield str(Path(values.samples_path).absolute())
-        return
-    # Of these plans, so that what a killed comparison leaves in memory is found by the one that goes on, and removed.
-    place = Path(_MEMORY if Path(_MEMORY).is_dir() else tempfile.gettempdir())
-    top = place / f"pairmill-compare-{content_key(values.root, values.plans)[:16]}"
-    try:
-        yield f"{top}/samples"
-    finally:
-        remove(top)
 
 
 def placed(values: ComparisonHere) -> None:

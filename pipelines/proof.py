@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from components.compare.plans import Plan
+from components.compare.result import ALIKE
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.errors import UsageError
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 _TIMES: Final = 3
 """That the arrays of both are made, in turns; the middle one is told."""
-_ALIKE: Final = 1.01
-"""FLOPs of one budget differ by how full the batches are."""
 
 
 def refuse_existing(out: str) -> None:
@@ -168,9 +167,9 @@ def place_of(result: Mapping[str, Any]) -> str:
     (pair,) = result["pairs"]
     ratio = change["flops"] / base["flops"]
     cost = f"{ratio:.2f} times the compute"
-    if pair["verdict"] == "better" and ratio <= _ALIKE:
+    if pair["verdict"] == "better" and ratio <= ALIKE:
         return f"**Place: main.** It is better with {cost}, so the base is no longer on the frontier."
-    if pair["verdict"] == "worse" and ratio * _ALIKE >= 1:
+    if pair["verdict"] == "worse" and ratio * ALIKE >= 1:
         return f"**Place: none.** It is worse with {cost}: the base is on the frontier, and it is not."
     if pair["verdict"] in ("better", "worse"):
         return f"**Place: a branch of its own.** It is {pair['verdict']} with {cost}: both are on the frontier."

@@ -32,17 +32,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from pairmill.cpu import available_cores
+from pairmill.engine.manifest import content_key
 from pairmill.errors import PairmillError
 from pairmill.interface import launcher
 from pipelines.stages import EVERY
 
+MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
 TRAINED_PLACE: Final = "/dev/shm/pairmill/{fingerprint}"  # noqa: S108 - as components.train has it
 """Where a run makes its arrays, by default."""
 
@@ -52,7 +54,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Made:
-    """What a task made: here texts and lists, in a pipeline what stands for them.
+    """What a task made: here texts and lists, in a pipeline placeholders of kfp.
 
     Args:
         outputs: by name; every stage has ``output`` (the URI of its folder) and ``fingerprint``.
@@ -236,6 +238,27 @@ class Here:
         # Tasks side by side that each take every core wait for one another.
         threads = str(max(1, available_cores() // self.processes))
         return {"OMP_NUM_THREADS": threads, **os.environ}
+
+
+@contextlib.contextmanager
+def arrays(given: str, *identity: str) -> Iterator[str]:
+    """Where runs of this machine make their arrays: ``<folder>/{fingerprint}``.
+
+    Args:
+        given: a folder, which stays; empty = one in memory, which is removed in the end.
+        identity: texts that the name of that folder follows from: what a killed command leaves in memory is found by
+            the one that goes on, and removed.
+    """
+    if given:
+        yield f"{Path(given).absolute()}/{{fingerprint}}"
+        return
+    place = Path(MEMORY if Path(MEMORY).is_dir() else tempfile.gettempdir())
+    top = place / f"pairmill-{identity[0]}-{content_key(*identity[1:])[:16]}"
+    try:
+        # Held-out rows are made beside samples.
+        yield f"{top}/samples/{{fingerprint}}"
+    finally:
+        remove(top)
 
 
 def remove(folder: str | os.PathLike[str]) -> None:

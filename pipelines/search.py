@@ -16,17 +16,13 @@ import dataclasses
 import importlib.util
 import logging
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from components.evaluate.config import EvaluateConfig
 from components.search.config import SearchConfig
 from pairmill import storage
-from pairmill.engine.manifest import content_key
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
@@ -34,13 +30,24 @@ from pairmill.interface import cli
 from pairmill.log import event
 from pipelines.parameters import parameter
 from pipelines.placement import Placement
-from pipelines.runs import Ended, Given, Here, Made, MadeRun, Task, remove, train_and_evaluate
+from pipelines.runs import (
+    MEMORY,
+    TRAINED_PLACE,
+    Ended,
+    Given,
+    Here,
+    Made,
+    MadeRun,
+    Task,
+    arrays,
+    remove,
+    train_and_evaluate,
+)
 
 if TYPE_CHECKING:
     from pipelines.tasks import Tasks
 
 NAME: Final = "pairmill-search"
-_MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
 _ALL: Final = 1_000_000
 """Older samples that stay: those beside a proxy's are other proxies', which are training on them."""
 
@@ -115,6 +122,7 @@ def proxy(task: Task, given: Any, mixture: Any, output_path: str = "", tokenizer
         evaluate_config=given.evaluate_config,
         evaluate_set=given.evaluate_set,
         tokenizer=tokenizer,
+        samples_path=output_path or TRAINED_PLACE,
     )
     data = output_path.format(fingerprint=sampled.outputs["fingerprint"]) if output_path else sampled.output
     return Proxy(sampled, train_and_evaluate(task, data, given.train_set, shared))
@@ -166,7 +174,7 @@ class LocalConfig(Parameters):
 
     at_once: int = option(0, help="proxies that are trained at the same time; 0 = one for each core")
     samples_path: str = option(
-        "", help=f"folder for the arrays of proxies, which are removed; empty = one in {_MEMORY}, if it is there"
+        "", help=f"folder for the arrays of proxies, which are removed; empty = one in {MEMORY}, if it is there"
     )
 
     def __post_init__(self) -> None:
@@ -196,12 +204,11 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
     here = here or Here(given.at_once, _show)
     tokenizer = storage.join(storage.normalise(given.tokenized, "tokenized"), TOKENIZER)
     tokenizer = tokenizer if storage.store_for(tokenizer).exists(tokenizer) else ""
-    with _arrays(given.samples_path, given.root) as top:
-        place = f"{top}/{{fingerprint}}"
+    with arrays(given.samples_path, "search", given.root) as place:
 
         def one(mixture: str) -> Proxy:
             made = proxy(here, given, mixture, place, tokenizer)
-            remove(place.format(fingerprint=made.sampled.outputs["fingerprint"]))
+            remove(place.replace("{fingerprint}", made.sampled.outputs["fingerprint"]))
             return made
 
         drawn = stage(here, given)
@@ -233,20 +240,6 @@ def _placed(config: LocalConfig) -> dict[str, Any]:
     if config.rows:
         found["rows"] = ",".join(list_item(storage.normalise(item, "rows")) for item in cli.split_list(config.rows))
     return found
-
-
-@contextmanager
-def _arrays(given: str, root: str) -> Iterator[str]:
-    if given:
-        yield str(Path(given).absolute())
-        return
-    # Of the project, so that what a killed search leaves in memory is found by the one that goes on, and removed.
-    place = Path(_MEMORY if Path(_MEMORY).is_dir() else tempfile.gettempdir())
-    top = place / f"pairmill-search-{content_key(root)[:16]}"
-    try:
-        yield str(top)
-    finally:
-        remove(top)
 
 
 def _show(ended: Ended) -> None:

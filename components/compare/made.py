@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.compare.measures import mean_loss
-from pairmill import storage
 from pairmill.engine import manifest as manifests
-from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError
+from pairmill.formats.settings_file import differences
 
 _ROWS, _RESULTS, _METRICS = "held_out/rows.npy", "results.json", "metrics.jsonl"
+_ROW = ("row", "source", "tokens", "bytes")
 _POINTS = 60
 
 
@@ -73,8 +74,9 @@ class Run:
         Raises:
             InputError: one is missing, damaged or of another run.
         """
-        run, evaluation = _finished(trained, "train", "trained"), _finished(evaluated, "evaluate", "evaluated")
-        settings = json.loads(json.dumps(run.data["settings"]))
+        trained, run = manifests.read_result(trained, "trained", "train")
+        evaluated, evaluation = manifests.read_result(evaluated, "evaluated", "evaluate")
+        settings = copy.deepcopy(run.data["settings"])
         seed = settings["training"].pop("seed")
         for name in ("tokens", "steps", "epochs"):
             settings["training"].pop(name)
@@ -133,14 +135,6 @@ class Run:
         }
 
 
-def _finished(uri: str, stage: str, option: str) -> Manifest:
-    found = manifests.read_intact(uri)
-    if found is None or found.stage != stage:
-        got = found.stage if found is not None else "a folder without a manifest"
-        raise InputError(f"not a result of {stage}", where=f"{option}: {uri}", got=got)
-    return found
-
-
 def _curve(metrics: bytes) -> list[Point]:
     """Tokens and FLOPs of a step are those of the line before the held-out loss, or of the step itself."""
     found: list[Point] = []
@@ -176,20 +170,21 @@ def read_all(
             got=f"{len(trained)} runs",
             expected=f"{len(asked)}, in the order of the output runs",
         )
-    trained, evaluated = ([storage.normalise(one, "trained") for one in some] for some in (trained, evaluated))
     runs = [Run.read(one, *pair) for one, *pair in zip(asked, trained, evaluated, strict=True)]
     first = runs[0]
     for run in runs[1:]:
         where = f"plan {run.plan}, seed {run.seed}"
         if run.settings != first.settings:
-            names = _differences(first.settings, run.settings)
-            raise InputError("trained with other settings", where=where, got=names, expected="one configuration")
+            found = sorted(differences(run.settings, first.settings).items())
+            got = ", ".join(f"{name} {here} (else {there})" for name, (there, here) in found)
+            raise InputError("trained with other settings", where=where, got=got, expected="one configuration")
         if run.weights != first.weights:
             raise InputError("evaluated with other weights", where=where, got=run.weights, expected=first.weights)
-        same = [run.rows[name].sum() == first.rows[name].sum() for name in ("bytes",)]
         if tokenizers == 1:
-            same = [np.array_equal(run.rows[name], first.rows[name]) for name in ("row", "source", "tokens", "bytes")]
-        if not all(same) or len(run.rows) != len(first.rows) or list(run.sources) != list(first.sources):
+            same = all(np.array_equal(run.rows[name], first.rows[name]) for name in _ROW)
+        else:
+            same = len(run.rows) == len(first.rows) and run.rows["bytes"].sum() == first.rows["bytes"].sum()
+        if not same or list(run.sources) != list(first.sources):
             raise InputError(
                 "evaluated on other held-out rows",
                 where=where,
@@ -201,15 +196,3 @@ def read_all(
             got, expected = (", ".join(f"{name} {n}" for name, n in one.questions.items()) for one in (run, first))
             raise InputError("asked other questions", where=where, got=got, expected=expected)
     return runs
-
-
-def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], above: str = "") -> str:
-    found = []
-    for name in sorted(ours.keys() | theirs.keys()):
-        left, right = ours.get(name), theirs.get(name)
-        if isinstance(left, Mapping) and isinstance(right, Mapping):
-            if inner := _differences(left, right, f"{above}{name}."):
-                found.append(inner)
-        elif left != right:
-            found.append(f"{above}{name} {right} (else {left})")
-    return ", ".join(found)

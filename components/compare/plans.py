@@ -11,13 +11,12 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest, content_key
 from pairmill.engine.options import list_item
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import UsageError
+from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.source_names import source_of
 
 DEFAULT_SHARE: Final = 0.9
 """Of the smallest plan: redrawn with another seed it may have a little less, and a last batch is not always full."""
-_SAMPLE: Final = "sample"
-_APART: Final = "held_out"
 
 
 @dataclass(frozen=True)
@@ -68,16 +67,11 @@ class Plan:
         """Open a plan.
 
         Raises:
-            InputError: it is none.
+            InputError: it is not a plan.
             UsageError: its rows are held out.
         """
-        uri = storage.normalise(given, "plans")
-        manifest = manifests.read(uri)
-        planned = any(file.path.startswith("plan/") for file in manifest.files) if manifest is not None else False
-        if manifest is None or manifest.stage != _SAMPLE or not planned:
-            hint = "give <root>/sample/<fingerprint>, which can be drawn again with other seeds; arrays cannot"
-            raise InputError("not a plan of sample", where=f"plans: {name}={uri}", expected="its folder", hint=hint)
-        if any(ref.role == _APART for ref in manifest.inputs):
+        uri, manifest = read_plan(given, "plans", name)
+        if any(ref.role == HELD_OUT for ref in manifest.inputs):
             raise UsageError("its rows are held out", where=f"plans: {name}={uri}", expected="a plan to train on")
         of_task = {
             task: source

@@ -11,7 +11,10 @@ from components.compare import plans as planned
 from components.compare.made import Run
 from components.compare.plans import Budget, Plan
 from components.compare.statistics import LEVEL, Paired
+from pairmill.formats.settings_file import differences
 
+ALIKE: Final = 1.01
+"""Ratio of FLOPs up to which two are the same: those of one budget differ by how full the batches are."""
 LOSS, BITS = "loss", "bits per byte"
 _UNIT: Final = {LOSS: "nats a response token", BITS: "bits a byte"}
 Figure = Callable[[Run], float]
@@ -159,11 +162,7 @@ def _changes(base: Plan, other: Plan) -> dict[str, Any]:
             table.append(row)
     return {
         "identical": base.manifest.fingerprint == other.manifest.fingerprint,
-        "options": {
-            name: [base.manifest.options.get(name), other.manifest.options.get(name)]
-            for name in sorted(base.manifest.options.keys() | other.manifest.options.keys())
-            if base.manifest.options.get(name) != other.manifest.options.get(name)
-        },
+        "options": dict(sorted(differences(other.manifest.options, base.manifest.options).items())),
         "inputs": sorted(role for role in refs[0].keys() | refs[1].keys() if refs[0].get(role) != refs[1].get(role)),
         "sources": table,
     }
@@ -190,6 +189,6 @@ def _frontier(plans: Sequence[Plan], runs: Sequence[Run], sources: Sequence[str]
         one["dominated_by"] = [
             other["plan"]
             for other in found
-            if other["flops"] <= one["flops"] * 1.01 and other["loss"] < one["loss"] and other is not one
+            if other["flops"] <= one["flops"] * ALIKE and other["loss"] < one["loss"] and other is not one
         ]
     return found

@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from components.sample.config import SampleConfig
-from components.sample.node.carry_out import HELD_OUT
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
 from pairmill.formats.prefixes import Rule, Rules
+from pairmill.formats.sample_plan import HELD_OUT, read_plan
 
 if TYPE_CHECKING:
     from components.sample.core import Draft
     from components.sample.mixed import OpenMixture
 
-_MIX, _TOKENIZE, _SAMPLE = "mix", "tokenize", "sample"
+_MIX, _TOKENIZE = "mix", "tokenize"
 _MOST: Final = 1000
 """Mixtures of a project that are looked through, the newest name last."""
 
@@ -57,11 +57,7 @@ def drawn_again(config: SampleConfig, draft: type[Draft]) -> Draft:
     place, _, number = config.again.rpartition("@")
     if not place or not number.isdecimal():
         raise UsageError("not a plan and a seed", where="again", got=config.again, expected="<plan>@<seed>")
-    uri = storage.normalise(place, "again")
-    manifest = manifests.read(uri)
-    if manifest is None or manifest.stage != _SAMPLE or not any(one.path.startswith("plan/") for one in manifest.files):
-        hint = "give <root>/sample/<fingerprint>: sampled arrays do not say how they were drawn"
-        raise InputError("not a plan of sample", where=f"again={uri}", expected="its folder", hint=hint)
+    uri, manifest = read_plan(place, "again")
     refs = {ref.role: ref.fingerprint for ref in manifest.inputs}
     if HELD_OUT in refs:
         raise UsageError("held-out rows are drawn once, each", where="again", got=uri, expected="a plan to train on")

@@ -18,7 +18,7 @@ from components.sample import analytics
 from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import owned
-from components.sample.node.carry_out import HELD_OUT, Made, PlannedSample, carry_out, threads
+from components.sample.node.carry_out import Made, PlannedSample, carry_out, threads
 from components.sample.node.config import OutputFormat
 from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.sampled_rows import SampledRows
@@ -32,6 +32,7 @@ from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
 from pairmill.formats.eligible_rows import NEVER, SPLIT, DatasetRows, rows_of
 from pairmill.formats.prefixes import Rules, reference_json
+from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.split import Cutter
 from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.formats.tokenizer_file import read as read_tokenizer

@@ -8,10 +8,10 @@ from typing import Any
 
 from components.sample import analytics
 from components.sample.analytics import Stats
-from components.sample.node.carry_out import HELD_OUT
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import did_you_mean
 from pairmill.formats.eligible_rows import SPLIT
+from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names, describe_rows
 from pairmill.report.powers import bins

@@ -16,6 +16,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
+from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.source_names import source_of
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 
@@ -44,7 +45,7 @@ class Evaluated:
         Raises:
             InputError: it is not one, or has no held-out loss.
         """
-        uri, manifest = _finished(given, option, "evaluate")
+        uri, manifest = manifests.read_result(given, option, "evaluate")
         held_out = manifest.data.get("held_out")
         if not held_out:
             raise InputError(
@@ -98,7 +99,7 @@ class ProxyResults:
         """
         mixtures = []
         for given in sampled:
-            uri, manifest = _finished(given, "sampled", "sample")
+            uri, manifest = manifests.read_result(given, "sampled", "sample")
             refs = [ref.fingerprint for ref in manifest.inputs if ref.role == "mixture"]
             if not refs:
                 raise InputError("a plan without a mixture", where=f"sampled={uri}", expected="sample with mixture=")
@@ -188,7 +189,7 @@ def check_held_out(given: str, tokenized: str, sources: Mapping[str, set[str]], 
         if not storage.store_for(uri).exists(storage.join(uri, "metadata.json")):
             raise InputError("not a sampled folder", where=f"held_out={uri}", expected="sample held_out=true")
         return
-    if not any(ref.role == "held_out" for ref in manifest.inputs):
+    if not any(ref.role == HELD_OUT for ref in manifest.inputs):
         raise InputError(
             "these rows are trained on",
             where=f"held_out={uri}",
@@ -214,7 +215,7 @@ def earlier(given: str) -> Manifest:
     Raises:
         InputError: it is none, or has no optimum.
     """
-    uri, manifest = _finished(given, "earlier", "search")
+    uri, manifest = manifests.read_result(given, "earlier", "search")
     if not manifest.data.get("optimum"):
         raise InputError(
             "the search found no mixture yet",
@@ -229,7 +230,7 @@ def kept(data: Mapping[str, Any], sources: Sequence[Source], again: Sequence[str
     """The earlier shares of the sources that are as they were, without those that are to be searched again.
 
     Raises:
-        UsageError: one of ``again`` is no source.
+        UsageError: ``again`` names an unknown source.
     """
     names = [source.name for source in sources]
     for name in again:
@@ -243,15 +244,6 @@ def kept(data: Mapping[str, Any], sources: Sequence[Source], again: Sequence[str
     before = {one["name"]: one["digest"] for one in data["sources"]}
     same = [one.name for one in sources if before.get(one.name) == one.digest and one.name not in again]
     return {name: float(data["optimum"]["shares"][name]) for name in same}
-
-
-def _finished(given: str, option: str, stage: str) -> tuple[str, Manifest]:
-    uri = storage.normalise(given, option)
-    manifest = manifests.read_intact(uri)
-    if manifest is None or manifest.stage != stage:
-        got = "no manifest" if manifest is None else f"a result of {manifest.stage}"
-        raise InputError(f"not a result of {stage}", where=f"{option}={uri}", got=got, expected="its finished folder")
-    return uri, manifest
 
 
 def _same_rows(one: Evaluated, other: Evaluated, option: str) -> None:

@@ -25,7 +25,7 @@ from components.train.evaluate import held_out_loss
 from components.train.generate.samples import answers
 from components.train.nets import attention, build, initialise
 from components.train.optimizers import make
-from components.train.report.summary import Facts, data_of, differences
+from components.train.report.summary import Facts, data_of
 from components.train.schedules import ema_beta, saves_at
 from components.train.settings import defaults
 from components.train.step import Stepped, Stepper
@@ -34,6 +34,7 @@ from components.train.watch.records import LIVE, METRICS, OfSource, Record
 from components.train.watch.watcher import About, Watcher
 from pairmill import log, storage
 from pairmill.errors import InputError, PairmillError
+from pairmill.formats.settings_file import differences
 from pairmill.interface.interrupt import INTERRUPTED
 
 if TYPE_CHECKING:

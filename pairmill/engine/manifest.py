@@ -298,6 +298,20 @@ def read_intact(folder: str) -> Manifest | None:
     return manifest
 
 
+def read_result(given: str, option: str, stage: str) -> tuple[str, Manifest]:
+    """The normalised URI of a finished folder of ``stage``, and its manifest, as :func:`read_intact`.
+
+    Raises:
+        InputError: it has no manifest, is of another stage, or is damaged.
+    """
+    uri = storage.normalise(given, option)
+    manifest = read_intact(uri)
+    if manifest is None or manifest.stage != stage:
+        got = "no manifest" if manifest is None else f"a result of {manifest.stage}"
+        raise InputError(f"not a result of {stage}", where=f"{option}={uri}", got=got, expected="its finished folder")
+    return uri, manifest
+
+
 def load_if_intact(folder: str, *, verify: bool = False) -> Manifest | None:
     """The manifest of a finished folder; None if there is none, or with a warning if files are missing or changed.
 

@@ -472,3 +472,22 @@ def _flow(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = to_json(value)
     return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+
+
+def differences(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Settings by dotted name whose values are not those of another: the other's value, and the one here.
+
+    >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})
+    {'a.c': [3, 2]}
+    """
+    mine, theirs = flat(settings), flat(other)
+    names = dict.fromkeys([*mine, *theirs])
+    return {name: [theirs.get(name), mine.get(name)] for name in names if mine.get(name) != theirs.get(name)}
+
+
+def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Settings by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
+    return found

@@ -18,7 +18,7 @@ from components.sample.node.folder import FACTS, NAME, Node
 from components.sample.node.layout import CHUNK_TOKENS, ArrayLayout
 from components.sample.node.materialize import SampleFiles, materialize, metadata
 from components.sample.node.owned import OpenFolder
-from components.sample.node.plan import FOLDER, VERSION, SamplePlan, fingerprint_of
+from components.sample.node.plan import VERSION, SamplePlan, fingerprint_of
 from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
@@ -27,9 +27,7 @@ from pairmill.engine.manifest import MANIFEST, File, Manifest
 from pairmill.engine.options import default_of
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import tokens
-
-HELD_OUT = "held_out"
-"""An input with this role says that a plan is of held-out rows."""
+from pairmill.formats.sample_plan import FOLDER, HELD_OUT
 
 _TOKENIZE = "tokenize"
 _PAGE = 4096

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from components.sample.node.config import OutputFormat
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Manifest
+from pairmill.formats.sample_plan import FOLDER
 from pairmill.formats.tokens import BYTES, INDEX
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 VERSION = 3
 """Of the plans that this program carries out: that of the stage (components/sample/core.py)."""
-FOLDER = "plan/"
 
 
 def fingerprint_of(version: int, options: Mapping[str, Any], inputs: Iterable[InputRef], layout: OutputFormat) -> str:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from components.train.report.summary import flat
 from components.train.watch.progress import duration
 from components.train.watch.records import perplexity
 from pairmill.engine.manifest import Manifest
+from pairmill.formats.settings_file import flat
 from pairmill.report.html import Html, tag
 from pairmill.report.markdown import plain
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names

@@ -217,24 +217,5 @@ _KUBEFLOW: Final = (
 )
 
 
-def differences(settings: Mapping[str, Any], of_profile: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Settings by dotted name whose values are not the profile's: its value, and the run's.
-
-    >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})
-    {'a.c': [3, 2]}
-    """
-    mine, theirs = flat(settings), flat(of_profile)
-    names = dict.fromkeys([*mine, *theirs])
-    return {name: [theirs.get(name), mine.get(name)] for name in names if mine.get(name) != theirs.get(name)}
-
-
-def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings by dotted name."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        found |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
-    return found
-
-
 def _short(value: float) -> float:
     return float(f"{value:.6g}")

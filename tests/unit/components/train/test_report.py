@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from components.train.report.page import report_of
-from components.train.report.summary import Facts, data_of, differences, metrics_of
+from components.train.report.summary import Facts, data_of, metrics_of
 from components.train.watch.records import METRICS, Lines, read
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.formats.settings_file import differences
 from tests.support import watched_run
 from tests.unit.report.test_report import parse
 

@@ -1,0 +1,32 @@
+"""A plan of sample as other stages know it: a finished folder that says which rows each epoch has, and no arrays."""
+
+from __future__ import annotations
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
+from pairmill.errors import InputError
+
+FOLDER = "plan/"
+HELD_OUT = "held_out"
+"""An input with this role says that a plan is of held-out rows."""
+
+
+def read_plan(given: str, option: str, name: str = "") -> tuple[str, Manifest]:
+    """The normalised URI of a plan's folder, and its manifest.
+
+    Args:
+        given: path or URI.
+        option: that gave it.
+        name: what it is called there; empty = nothing.
+
+    Raises:
+        InputError: it is not a plan, as sampled arrays alone are not.
+    """
+    uri = storage.normalise(given, option)
+    manifest = manifests.read(uri)
+    if manifest is None or manifest.stage != "sample" or not any(one.path.startswith(FOLDER) for one in manifest.files):
+        where = f"{option}: {name}={uri}" if name else f"{option}={uri}"
+        hint = "give <root>/sample/<fingerprint>, which can be drawn again with other seeds; arrays cannot"
+        raise InputError("not a plan of sample", where=where, expected="its folder", hint=hint)
+    return uri, manifest
