@@ -7,13 +7,16 @@ SOURCES ?=
 ROWS ?=
 TOKENIZER ?=
 TOKENIZED ?=
+# Data of one's own; without it the demo takes the examples, and what is for them: small settings, a small vocabulary.
+, := ,
+OWN = $(strip $(RAW)$(ROWS)$(TOKENIZED)$(filter %.yaml %.yml,$(subst $(,), ,$(SOURCES))))
 ROOT ?= build/demo
 OUT ?= /dev/shm/pairmill-demo
 # The examples hold items of a benchmark.
-CURATE_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/curate_config.yaml)
+CURATE_CONFIG ?= $(if $(OWN),,examples/curate_config.yaml)
 # They are for the examples too: what is like their target, and shares of their sources.
-SELECT_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/select_config.yaml)
-MIX_CONFIG ?= $(if $(RAW)$(ROWS)$(TOKENIZED),,examples/mix_config.yaml)
+SELECT_CONFIG ?= $(if $(OWN),,examples/select_config.yaml)
+MIX_CONFIG ?= $(if $(OWN),,examples/mix_config.yaml)
 OPTIONS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_SANITIZER ?= address
@@ -30,6 +33,7 @@ help: ## list the targets
 
 $(VENV)/.installed: requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pairmill needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
+	@command -v cargo >/dev/null || { echo "cargo is needed to build pairmill's Rust module: https://rustup.rs installs it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
@@ -47,8 +51,8 @@ demo: export SOURCES := $(SOURCES)
 demo: export ROWS := $(ROWS)
 demo: export TOKENIZER := $(TOKENIZER)
 demo: export TOKENIZED := $(TOKENIZED)
-# Examples are made where nothing else is given; with finished rows, sources without RAW are downloaded.
-demo: export EXAMPLES := $(if $(RAW)$(ROWS)$(TOKENIZED),,build/raw)
+# With data of one's own, sources without RAW are downloaded.
+demo: export EXAMPLES := $(if $(OWN),,build/raw)
 demo: export ROOT := $(ROOT)
 demo: export OUT := $(OUT)
 demo: export CURATE_CONFIG := $(CURATE_CONFIG)
@@ -60,7 +64,7 @@ demo: develop ## raw files to $(OUT) through the pipeline; RAW= SOURCES= take re
 	  $${SOURCES:+"sources=$$SOURCES"} $${ROWS:+"rows=$$ROWS"} $${TOKENIZER:+"tokenizer=$$TOKENIZER"} \
 	  $${TOKENIZED:+"tokenized=$$TOKENIZED"} $${CURATE_CONFIG:+"curate_config=$$CURATE_CONFIG"} \
 	  $${SELECT_CONFIG:+"select_config=$$SELECT_CONFIG"} $${MIX_CONFIG:+"mix_config=$$MIX_CONFIG"} \
-	  $(if $(RAW)$(ROWS)$(TOKENIZER)$(TOKENIZED),,vocab_size=512) epochs=3 $(OPTIONS)
+	  $(if $(OWN)$(TOKENIZER),,vocab_size=512) epochs=3 $(OPTIONS)
 
 .PHONY: check-rust
 check-rust: ## format and lint of Rust, and its tests compiled

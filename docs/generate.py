@@ -20,9 +20,9 @@ from components.evaluate.settings import EvaluateSettings
 from components.fetch.planned import describe
 from components.sample.preview.config import InspectConfig
 from components.search.settings import SearchSettings
-from components.tokenize import templates
 from components.train.settings import TrainSettings
 from pairmill.engine.options import default_of
+from pairmill.formats import templates
 from pairmill.formats.settings_file import describe as kind_of
 from pairmill.formats.settings_file import helps, to_json
 from pairmill.interface.cli import type_name

@@ -32,6 +32,7 @@ from typing import Any
 
 from components.sample.config import held_out_path
 from components.sample.node.config import FINGERPRINT
+from components.sample.node.folder import Node
 from pairmill import log
 from pairmill.errors import PairmillError, UsageError
 from pairmill.interface import cli, launcher
@@ -163,6 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = dataclasses.asdict(cli.build(parameters.of(False, train), options))
         arguments |= parameters.placed(arguments)
         parameters.stage_configs(arguments)
+        _refuse_other_files(arguments["output_path"], held_out=bool(arguments["holdout"]))
         without = parameters.idle(arguments, here=True)
         from pipelines.placement import Placement
         from pipelines.pretraining import build
@@ -180,6 +182,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show(runs, arguments, time.monotonic() - start, _line(runs, arguments["root"]))
 
     return cli.program("pipelines.local", "local", parameters.TrainingParameters, given, work)
+
+
+def _refuse_other_files(output_path: str, *, held_out: bool) -> None:
+    """Raise UsageError if ``sample``, the last stage, would refuse what is at its output_path."""
+    if output_path:
+        for path in (output_path, held_out_path(output_path))[: 1 + held_out]:
+            Node(path, "0" * 16).refuse_other_files()
 
 
 def _line(runs: list[TaskRun], root: str) -> str:

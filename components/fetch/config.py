@@ -8,6 +8,7 @@ from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import MAX_SHARES, RunConfig, option
 from pairmill.errors import PairmillError, UsageError
+from pairmill.formats.templates import template
 
 KINDS: dict[str, tuple[Kind, ...]] = {
     "rows": ("dataset",),
@@ -65,6 +66,11 @@ class FetchConfig(RunConfig):
         "hf://datasets/owner/name@revision/path",
         changes_bytes=False,
     )
+    template: str = option(
+        "",
+        help="the template of tokenize, whose tokens the tokenizer must have; empty = not checked",
+        changes_bytes=False,
+    )
     raw: str = option(
         "",
         help="folder or URI with raw files that you have, one folder per source; they are used as they are",
@@ -102,6 +108,8 @@ class FetchConfig(RunConfig):
         super().__post_init__()
         if self.limit < 0:
             raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
+        if self.template:
+            template(self.template)
         if not 1 <= self.split <= MAX_SHARES:
             raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
         if self.tokenized:

@@ -117,7 +117,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         there = raw.folders(given) if given else set()
         sources = chosen(config.sources, there if given else None, f"raw={given}", given) if config.sources else []
         asked = config.addresses()
-        distant = [GivenData(name, one) for name, items in asked.items() for _, one in items if one]
+        distant = [GivenData(name, one, config.template) for name, items in asked.items() for _, one in items if one]
         _refuse_manual(sources, there, "all" in config.sources)
         have = [source for source in sources if source.name in there or isinstance(source.origin, Given)]
         missing = [source for source in sources if source not in have]
@@ -135,9 +135,14 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         for name, items in asked.items():
             for item, address in items:
                 if address is not None:
-                    self._given.append((name, planned[f"{name}={address.text}"].place(config.root), True))
+                    source = planned[f"{name}={address.text}"]
+                    self._given.append((name, source.place(config.root), True))
+                    if name == "tokenizer" and source.revision and source.finished(config.root) is not None:
+                        # An earlier run fetched it, perhaps for another template.
+                        places(name, source.place(config.root), config.template)
                 else:
-                    self._given += [(name, uri, False) for uri in places(name, storage.normalise(item, name))]
+                    uris = places(name, storage.normalise(item, name), config.template)
+                    self._given += [(name, uri, False) for uri in uris]
         for one, _ in found if config.verify else ():
             if one.pin is None and one.given is None:
                 one.finished(config.root, verify=True)

@@ -34,14 +34,15 @@ class GivenData(Source):
     Attributes:
         option: what names it: rows, tokenizer or tokenized.
         address: where it is.
+        template: the template whose tokens a tokenizer must have; empty = any tokenizer will do.
     """
 
     licence = ""
     citation = ""
 
-    def __init__(self, option: str, address: Address) -> None:
+    def __init__(self, option: str, address: Address, template: str = "") -> None:
         name, path = address.name, address.path
-        self.option, self.address = option, address
+        self.option, self.address, self.template = option, address, template
         files = (path, f"{path}/{NAME}") if address.kind == "git" else ()
         origin = Git(name, files, address.revision) if files else Hub(name, (), address.revision)
         vars(self).update(name=f"{option}={address.text}", origin=origin)
@@ -111,17 +112,18 @@ class GivenData(Source):
     def check(self, local: str, path: str) -> None:
         """Raise InputError if a fetched file is not what the option takes."""
         if self.option == "tokenizer":
-            given.tokenizer_at(local, self.name)
+            given.tokenizer_at(local, self.name, self.template)
         if self.option == "rows" and path.endswith(_ENDINGS):
             given.require_columns(local, f"{self.name} {path}", f"hub: {self.address.name}")
 
 
-def places(option: str, uri: str, *, check: bool = True) -> tuple[str, ...]:
+def places(option: str, uri: str, template: str = "", *, check: bool = True) -> tuple[str, ...]:
     """What later stages are given of a place: itself; of a published data set its folders.
 
     Args:
         option: rows, tokenizer or tokenized.
         uri: of the place.
+        template: the template whose tokens a tokenizer must have; empty = any tokenizer will do.
         check: look into the files too.
 
     Raises:
@@ -129,7 +131,7 @@ def places(option: str, uri: str, *, check: bool = True) -> tuple[str, ...]:
     """
     if option == "tokenizer":
         if check:
-            found = given.tokenizer_at(uri)
+            found = given.tokenizer_at(uri, template=template)
             event(f"fetch: {option}={uri}: {found.size:,} bytes", level=logging.INFO)
         return (uri,)
     found = given.rows_at(uri, check=check) if option == "rows" else given.tokenized_at(uri, option)

@@ -16,10 +16,8 @@ def report_of(manifest: Manifest) -> Report:
     given: dict[str, dict[str, Any]] = dict(sorted(manifest.data.get("given", {}).items()))
     count, size = (sum(one[what] for one in [*sources.values(), *given.values()]) for what in ("files", "bytes"))
     passed_on: list[list[str]] = manifest.data.get("passed_on", [])
-    unlocked = [name for name, one in sources.items() if one["revision"] == "as given"]
+    unlocked = any(one["revision"] == "as given" for one in sources.values())
     look_at = []
-    if unlocked:
-        look_at.append(f"No revision is known of {describe_names(unlocked)}: the files were given, not fetched.")
     parts = [f"{name} ({one['extract']})" for name, one in sources.items() if "extract" in one]
     if parts:
         look_at.append(f"Not the published files, but extracts of them: {describe_names(parts)}.")
@@ -34,6 +32,7 @@ def report_of(manifest: Manifest) -> Report:
                     (name, one["origin"], one["revision"], one["files"], one["bytes"], one["licence"])
                     for name, one in sources.items()
                 ],
+                "Files that were given, not fetched, have no known revision." if unlocked else "",
             ),
             *_finished(given, passed_on),
             Bars(

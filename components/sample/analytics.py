@@ -61,12 +61,21 @@ def by_category(tasks: Mapping[str, Stats]) -> dict[str, Stats]:
     return found
 
 
+def _sum_by_category(ledgers: Mapping[str, Ledger]) -> dict[str, Ledger]:
+    found: dict[str, Ledger] = {}
+    for name, ledger in ledgers.items():
+        found.setdefault(category(name), Ledger()).add(ledger)
+    return found
+
+
 def markdown(
     stats: Mapping[str, Stats],
     ledgers: Mapping[str, Ledger],
     profile: Profile,
     context: int,
     realised: Realised | None = None,
+    *,
+    by_task: bool = True,
 ) -> str:
     """Return the analytics. The default profile adds a table of rows left out or cut, which the reference hides.
 
@@ -76,6 +85,7 @@ def markdown(
         profile: whose.
         context: tokens.
         realised: what became of the mixture, if there is one.
+        by_task: whether each task has its lines, and not only each category.
     """
     whole = total(stats)
     groups = by_category(stats)
@@ -87,8 +97,9 @@ def markdown(
     base = groups.setdefault(GLOBAL, whole)
     lines = ["", "### Category Coverage Stats", _HEADER, _RULE]
     lines += [_line(name, groups[name], base) for name in sorted(groups)]
-    lines += ["", "### Task Coverage Stats", _HEADER, _RULE]
-    lines += [_line(name, stats[name], base) for name in sorted(stats)]
+    if by_task:
+        lines += ["", "### Task Coverage Stats", _HEADER, _RULE]
+        lines += [_line(name, stats[name], base) for name in sorted(stats)]
     lines += [
         "",
         "### Global Summary",
@@ -113,7 +124,7 @@ def markdown(
             ]
     lines.append("")
     if profile == "pairmill":
-        lines += [*_left_out(ledgers), ""]
+        lines += [*_left_out(ledgers if by_task else _sum_by_category(ledgers)), ""]
     if realised is not None:
         # Imported here so that a node starts without it.
         from pairmill.mixture.shown import tables

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from components.sample.analytics import padded_tokens
+from components.sample.analytics import Stats, markdown, padded_tokens
 from components.sample.config import SampleConfig
 from components.sample.node.carry_out import Made, carry_out, open_plan
 from components.sample.node.folder import NAME
@@ -20,13 +20,17 @@ from components.sample.node.verify import VerifyConfig, verify
 from components.sample.node.wait import WaitConfig, wait
 from components.sample.preview.config import InspectConfig
 from pairmill import log, storage
-from pairmill.engine.manifest import Manifest
+from pairmill.engine.manifest import MANIFEST, Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.errors import PairmillError, StageFailure
 from pairmill.formats.eligible_rows import SPLIT
 from pairmill.interface.cli import Command, Outcome
 
+MOST_TASKS = 50
+"""Tasks that have a line each on stdout."""
+
 if TYPE_CHECKING:
+    from pairmill.mixture.realised import Realised
     from pairmill.report.model import Report
 
 
@@ -52,7 +56,7 @@ def run(config: SampleConfig) -> Outcome:
     made = _carry_out(config) if config.plan else _plan(config) if config.root else _draw(config)
     if made.reused and (config.plan or not config.root):  # the stage's runner logs it itself
         log.event(f"{NAME}: reused, nothing to do", stage=NAME, fingerprint=made.manifest.fingerprint)
-    return outcome(made, time.monotonic() - start, config.root)
+    return outcome(made, time.monotonic() - start, config.root, planned=bool(config.plan or config.root))
 
 
 def _carry_out(config: SampleConfig) -> Made:
@@ -90,13 +94,14 @@ def _draw(config: SampleConfig) -> Made:
     return carry_out(config, draft.fingerprint, draft.sample)
 
 
-def outcome(made: Made, seconds: float = 0.0, root: str = "") -> Outcome:
+def outcome(made: Made, seconds: float = 0.0, root: str = "", *, planned: bool = True) -> Outcome:
     """Return what the program prints, and gives Kubeflow.
 
     Args:
         made: the sample.
         seconds: that it took.
         root: of the project, whose other stages the report then shows as well; empty = there is none.
+        planned: whether a plan is kept, with its report.
     """
     manifest, ledger, measures = made.manifest, made.manifest.ledger, made.manifest.ledger.measures
     metrics = {
@@ -116,7 +121,7 @@ def outcome(made: Made, seconds: float = 0.0, root: str = "") -> Outcome:
         **_of_mixture(manifest),
     }
     return Outcome(
-        stdout=manifest.data["analytics"],
+        stdout=_printed(made, planned=planned),
         parameters={"output": made.where, "fingerprint": manifest.fingerprint, "rows_out": ledger.rows_out},
         metrics=metrics,
         report=lambda: _report(manifest, root),
@@ -127,12 +132,30 @@ def outcome(made: Made, seconds: float = 0.0, root: str = "") -> Outcome:
     )
 
 
+def _printed(made: Made, *, planned: bool) -> str:
+    """The analytics; of many tasks without the lines of each, unless they are to be the reference's."""
+    manifest, count = made.manifest, len(made.manifest.shards)
+    whole: str = manifest.data["analytics"]
+    if count <= MOST_TASKS or manifest.options["profile"] == "data_io":
+        return whole
+    stats = {name: Stats(**values) for name, values in manifest.data["stats"].items()}
+    context = manifest.options["context_size"]
+    text = markdown(stats, manifest.shards, "pairmill", context, _realised(manifest), by_task=False)
+    place = "report.md" if planned else f"{MANIFEST}, under data.analytics"
+    return f"{text}{count:,} tasks; each has its line in {storage.join(made.where, place)}\n"
+
+
 def _of_mixture(manifest: Manifest) -> dict[str, float]:
+    realised = _realised(manifest)
+    return {} if realised is None else realised.metrics()
+
+
+def _realised(manifest: Manifest) -> Realised | None:
     if "mixture" not in manifest.data:
-        return {}
+        return None
     from pairmill.mixture.realised import Realised
 
-    return Realised.load(manifest.data["mixture"]).metrics()
+    return Realised.load(manifest.data["mixture"])
 
 
 def _report(manifest: Manifest, root: str) -> Report:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from components.tokenize.templates import DEFAULT, TEMPLATES, template
 from pairmill.engine.options import StageConfig, option
 from pairmill.errors import UsageError
+from pairmill.formats.templates import DEFAULT, TEMPLATES, template
 
 NONE = "none"
 """The value of ``conditions`` with which tags get no token."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
@@ -18,7 +17,7 @@ from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
-from pairmill.formats import rows, tokens, window_files
+from pairmill.formats import rows, templates, tokens, window_files
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
 
@@ -76,14 +75,14 @@ class Vocabulary:
         ids = {token: encoder.token_to_id(token) for token in named}
         missing = [token for token, number in ids.items() if number is None]
         if missing:
-            fit = templates.fitting(lambda token: encoder.token_to_id(token) is not None)
+            fit = templates.name_fitting(lambda token: encoder.token_to_id(token) is not None)
             others = f"boq= eoq= eoa= {'eod= ' if config.windows else ''}conditions="
             hint = f"train it with these special_tokens=, or choose others with {others}"
             asked = {name: tag for name, tag in own.items() if conditions.get(name) in missing}
             said = {conditions[name]: f" (the tag {name} of {', '.join(tag.sources)})" for name, tag in asked.items()}
             # A token that an option names has nothing to do with the template.
             if fit and templates.TEMPLATES[config.template].tokens.intersection(missing):
-                hint = f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}"
+                hint = fit
             elif asked:
                 hint = _tokens_for(asked, config)
             raise InputError(

@@ -19,6 +19,7 @@ from pairmill.engine.content import UNKNOWN, whole
 from pairmill.engine.stage import GivenResult
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows, tokenizer_file, tokens
+from pairmill.formats.templates import require_tokens
 
 PUBLISHED = ("data", "data_clustered")
 """The folders of a cleaned data set, ours and the reference's; a task's name is the path below one of them."""
@@ -202,15 +203,16 @@ def _columns(uri: str) -> list[str] | None:
     return list(first) if isinstance(first, dict) else None
 
 
-def tokenizer_at(given: str, shown: str = "") -> Found:
+def tokenizer_at(given: str, shown: str = "", template: str = "") -> Found:
     """Find a tokenizer.json: the file itself, or one in a folder.
 
     Args:
         given: the place.
         shown: how messages name it; empty = its URI.
+        template: the template whose tokens it must have; empty = any tokenizer will do.
 
     Raises:
-        InputError: there is none, or the library does not take it.
+        InputError: there is none, the library does not take it, or it lacks a token of the template.
     """
     from pairmill.encoder import Encoder
 
@@ -220,7 +222,9 @@ def tokenizer_at(given: str, shown: str = "") -> Found:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise InputError("not a tokenizer", where=shown or uri, got=str(error), expected="UTF-8 text") from error
-    Encoder.from_json(text, where=shown or uri)
+    encoder = Encoder.from_json(text, where=shown or uri)
+    if template:
+        require_tokens(template, lambda token: encoder.token_to_id(token) is not None, shown or uri)
     return Found((uri,), 1, len(data))
 
 

@@ -304,15 +304,19 @@ def _summary(stage: str, outcome: Outcome) -> None:
             metrics=dict(outcome.metrics),
         )
         return
+    # For a person alone: a node starts without them.
     from rich.table import Table
     from rich.text import Text
+
+    from pairmill.report.model import format_cell
 
     table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
-    for name, value in {**outcome.metrics, **texts}.items():
-        text = escaped(scrubbed(value)) if isinstance(value, str) else f"{value:,}"
+    cells: dict[str, str | float] = {**outcome.metrics, **texts}
+    for name, value in cells.items():
+        text = escaped(scrubbed(value)) if isinstance(value, str) else format_cell(value)
         # As Text, because a name may contain brackets.
         table.add_row(Text(name.replace("_", " ")), Text(text))
     log.console().print(table, soft_wrap=True)

@@ -13,8 +13,8 @@ VISIBLE = (
 """For ``str.translate``: characters that a terminal or a page would act on or refuse."""
 
 # A bar ends a cell, the others change what follows. An underscore inside a word does not, nor does an ampersand that
-# begins no character reference: such names stay as they are.
-_MEANT = re.compile(r"[\\|<`*~\[]|(?<!\w)_+|&(?=#|\w+;)")
+# begins no character reference, or a less-than sign before a percentage: such texts stay as they are.
+_MEANT = re.compile(r"[\\|`*~\[]|<(?![\d.]+%)|(?<!\w)_+|&(?=#|\w+;)")
 
 
 def plain(text: str) -> str:

@@ -18,7 +18,6 @@ from components.fetch.config import FetchConfig
 from components.fetch.core import Fetch
 from components.tokenize import core as tokenize
 from components.tokenize.config import TokenizeConfig
-from components.tokenize.templates import DEFAULT, TEMPLATES
 from components.train_tokenizer import core as train_tokenizer
 from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
@@ -26,6 +25,7 @@ from pairmill.engine import runner, shards
 from pairmill.engine.options import RunConfig, byte_options
 from pairmill.engine.stage import Shard, ShardRecord, Stage
 from pairmill.formats.slices import Slicing
+from pairmill.formats.templates import DEFAULT, TEMPLATES
 from sources.origin import Manual
 from tests.support.fetching import declare, lines
 from tests.support.sides import trained

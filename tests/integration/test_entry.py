@@ -248,6 +248,28 @@ def test_a_stage_that_passes_on_says_so_once_and_reuses_it(whole: Whole, tmp_pat
     assert manifest.read_bytes() == again.manifest
 
 
+def test_a_tokenizer_without_the_tokens_of_the_template_is_refused_before_anything_is_fetched(
+    whole: Whole, hub: Hub, tmp_path: Path
+) -> None:
+    given = {"raw": str(whole.raw), "sources": ["gsm8k_train"]}
+    lacking = r"no <\|begin_of_text\|>, .*; it has the tokens of template=hrm"
+    with pytest.raises(PairmillError, match=lacking) as refused:
+        fetched(tmp_path / "folder", tokenizer=str(whole.tokenizer), template="llama3", **given)
+    assert refused.value.exit_code == 3
+    assert not (tmp_path / "folder").exists()
+    hub.add("o/tok", {"tokenizer.json": (whole.tokenizer / "tokenizer.json").read_bytes()}, kind="model")
+    distant = {"tokenizer": "hf://o/tok", **given}
+    with pytest.raises(PairmillError, match=lacking):
+        fetched(tmp_path / "hub", template="llama3", **distant)
+    # For its own template it is fetched; what is there already is not taken for another one.
+    for template in ("hrm", "qwen", ""):
+        assert fetched(tmp_path / "hub", template=template, **distant).parameters["given_tokenizer"]
+    with pytest.raises(PairmillError, match=lacking):
+        fetched(tmp_path / "hub", template="llama3", **distant)
+    with pytest.raises(PairmillError, match=r"not a known template.*did you mean 'llama3'"):
+        fetched(tmp_path / "hub", template="lama3", **distant)
+
+
 # --- the Hub --------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from pipelines import local
 from tests.support import tools
 from tests.support.helpers import REPOSITORY
 
@@ -247,3 +248,19 @@ def test_wrong_options(tmp_path: Path, changed: dict[str, object], said: str) ->
     assert said in messages(done)[-1]
     assert "Traceback" not in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rules.yaml"]
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_other_files_at_output_path_are_refused_before_the_first_stage(
+    tmp_path: Path, shm: Path, capsys: pytest.CaptureFixture[str], held_out: bool
+) -> None:
+    root, out = tmp_path / "root", shm / "out"
+    tools.raw_data(tmp_path / "raw", size=10)
+    foreign = out.with_name("out-holdout") if held_out else out
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("mine")
+    options = [f"raw={tmp_path / 'raw'}", f"root={root}", f"output_path={out}", *["holdout=0.1"] * held_out]
+    assert local.main(options) == 2
+    assert f"output_path={foreign}: pairmill did not write what is there" in capsys.readouterr().err
+    assert not root.exists()
+    assert tools.digests(foreign).keys() == {"thesis.txt"}

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from components.tokenize import templates
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
-from components.tokenize.templates import DEFAULT, TAGS, TEMPLATES
 from pairmill.encoder import Encoder
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
+from pairmill.formats import templates
+from pairmill.formats.templates import DEFAULT, TAGS, TEMPLATES
 from pairmill.formats.tokens import ARRAYS
 from tests.support import shapes, tools
 from tests.support.helpers import REPOSITORY

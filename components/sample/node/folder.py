@@ -136,6 +136,19 @@ class Node:
                 hint=f"{_OWN_PATH}, or have its owner remove it",
             )
 
+    def refuse_other_files(self) -> None:
+        """Raise UsageError if pairmill did not write what is at the target, StorageError if it is another user's."""
+        with self._parent() as parent, self._at_target(parent) as handle:
+            if parent is not None and handle is not None:
+                self._fingerprint_at(parent, handle)
+
+    def _fingerprint_at(self, parent: OpenFolder, handle: int) -> str | None:
+        """Return the fingerprint of the sample at the target: "" if unreadable, None if it has just been replaced."""
+        made = _fingerprint_of(handle)
+        if made is None and owned.is_at(parent.handle, self.target.name, handle):
+            raise self._not_ours()
+        return made
+
     def load_if_intact(self, workers: int, *, expected: list[File] | None, verify: bool) -> Manifest | None:
         """Return this sample's manifest if it is at the target, complete, and nobody else can change it; else None.
 
@@ -154,9 +167,7 @@ class Node:
         with self._parent() as parent, self._at_target(parent) as handle, owned.errors_at(str(self.target)):
             if parent is None or handle is None:
                 return None
-            made = _fingerprint_of(handle)
-            if made is None and owned.is_at(parent.handle, self.target.name, handle):
-                raise self._not_ours()
+            made = self._fingerprint_at(parent, handle)
             if made not in {"", self._fingerprint}:
                 return None
             folder = OpenFolder(self.target, handle, parent.durable)

@@ -71,7 +71,7 @@ def report_of(
                 (one.epoch, one.row, one.inst_len, one.resp_len, one.inputs, Percent.of(one.inputs, world.slots))
                 for one in preview.longest
             ],
-            "The same texts are shown once, where they come first. Inputs are all tokens but the last.",
+            "A row that several epochs have is listed once, where it comes first. Inputs are all tokens but the last.",
         ),
     ]
     return Report(

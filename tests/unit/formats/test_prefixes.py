@@ -11,7 +11,7 @@ from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import log
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError
-from pairmill.formats.prefixes import Rule, Rules, reference_json
+from pairmill.formats.prefixes import DEFAULT, SHIPPED, Rule, Rules, reference_json
 from tests.support.helpers import REPOSITORY
 
 # The published mix of HRM-Text: prefix, max_per_file, repeat.
@@ -264,3 +264,15 @@ def test_with_a_mixture_only_rules_for_long_rows_can_be_idle() -> None:
     assert found.idle(["c"], long_rows=True) == ["b"]
     assert found.of_long_rows("").idle(["c"], long_rows=True) == ["b"]
     assert found.of_long_rows("").idle(["b"], long_rows=True) == []
+
+
+def test_shipped_rules_are_never_idle_and_are_those_of_the_shipped_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shipped = Rules.load(str(REPOSITORY / DEFAULT), "pairmill", "prefix_config_path")
+    items = yaml.safe_load((REPOSITORY / DEFAULT).read_text())
+    assert [item["prefix"] for item in items] == list(SHIPPED)
+    shipped.warn_of_idle(["chat"])
+    assert caplog.records == []
+    own = load(tmp_path, "- {prefix: flan__}\n- {prefix: chta}")
+    assert own.idle(["chat"]) == ["chta"]

@@ -5,10 +5,12 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ from typing import Any, Literal, get_type_hints
 
 import pytest
 
-from pairmill import storage
+from pairmill import log, storage
 from pairmill.engine.options import default_of, list_item, option
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
 from pairmill.interface import cli
@@ -223,20 +225,62 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert storage.normalise("s3://bucket/~/x", "root") == "s3://bucket/~/x"
 
 
-@pytest.mark.parametrize("raw", ["a b", "it's", 'a "b"; exit 1', "~/x"])
-def test_make_demo_takes_any_path(raw: str, tmp_path: Path) -> None:
-    (tmp_path / "venv" / "bin").mkdir(parents=True)
-    program = tmp_path / "venv" / "bin" / "python"
+def demo_arguments(folder: Path, given: Mapping[str, str]) -> list[str]:
+    """The arguments with which ``make demo`` calls Python."""
+    (folder / "venv" / "bin").mkdir(parents=True)
+    program = folder / "venv" / "bin" / "python"
     program.write_text(f"#!{sys.executable}\nimport json, sys\nprint(json.dumps(sys.argv[1:]))\n")
     program.chmod(0o755)
     for name in (".installed", ".built"):
-        (tmp_path / "venv" / name).touch()
-    places = {"RAW": raw, "ROOT": f"{raw}/root", "OUT": f"{raw}/out", "SOURCES": f"{raw},c"}
-    command = ["make", "--no-print-directory", "demo", f"VENV={tmp_path / 'venv'}", "OPTIONS=seed=1 workers=2"]
-    command += [f"{name}={value}" for name, value in places.items()]
+        (folder / "venv" / name).touch()
+    command = ["make", "--no-print-directory", "demo", f"VENV={folder / 'venv'}"]
+    command += [f"{name}={value}" for name, value in given.items()]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    arguments: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return arguments
+
+
+@pytest.mark.parametrize("raw", ["a b", "it's", 'a "b"; exit 1', "~/x"])
+def test_make_demo_takes_any_path(raw: str, tmp_path: Path) -> None:
+    places = {"RAW": raw, "ROOT": f"{raw}/root", "OUT": f"{raw}/out", "SOURCES": f"{raw},c"}
     wanted = ["-m", "pipelines.local", f"raw={raw}", f"root={raw}/root", f"output_path={raw}/out", f"sources={raw},c"]
-    assert json.loads(done.stdout.splitlines()[-1]) == [*wanted, "epochs=3", "seed=1", "workers=2"]
+    found = demo_arguments(tmp_path, {**places, "OPTIONS": "seed=1 workers=2"})
+    assert found == [*wanted, "epochs=3", "seed=1", "workers=2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "raw", "vocab", "settings"),
+    [
+        ({}, True, True, True),
+        ({"SOURCES": "gsm8k_train"}, True, True, True),
+        ({"SOURCES": "own.yaml"}, False, False, False),
+        ({"SOURCES": "gsm8k_train,s3://b/own.yml"}, False, False, False),
+        ({"ROWS": "rows"}, False, False, False),
+        ({"TOKENIZER": "t.json"}, True, False, True),
+    ],
+)
+def test_make_demo_gives_data_of_ones_own_the_full_defaults(
+    given: dict[str, str], raw: bool, vocab: bool, settings: bool, tmp_path: Path
+) -> None:
+    words = demo_arguments(tmp_path, given)
+    assert ("raw=build/raw" in words) == raw
+    assert ("vocab_size=512" in words) == vocab
+    assert any(word.startswith("curate_config=examples/") for word in words) == settings
+    assert all(f"{name.lower()}={value}" in words for name, value in given.items())
+
+
+def test_make_says_that_cargo_is_missing_before_anything_is_installed(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("make", "sh", "find", "cat", "uname"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    command = ["make", "develop", f"VENV={tmp_path / 'venv'}", f"PYTHON={sys.executable}"]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=False, env={"PATH": str(tools)}
+    )
+    assert done.returncode == 2
+    assert "cargo is needed" in done.stderr
+    assert not (tmp_path / "venv").exists()
 
 
 def test_numbers_from_kubeflow_come_as_doubles() -> None:
@@ -351,6 +395,18 @@ def test_stdout_holds_the_result_alone_and_stderr_json_lines(capsys: pytest.Capt
     assert all({"time", "severity", "message"} <= set(line) for line in lines)
     assert lines[-1]["message"] == "toy: done"
     assert (lines[-1]["outputs"], lines[-1]["metrics"]) == ({"output": "/x", "rows": 5}, {"rows": 5})
+
+
+def test_a_persons_summary_has_short_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAIRMILL_LOG", "human")
+    monkeypatch.setattr(log, "_console", None)
+    metrics = {"loss": 0.21888105120591408, "drop_fraction": 0.0, "rows": 1_234_567}
+    assert cli.main("toy", Options, lambda options: outcome(metrics=metrics), ["place=x"]) == 0
+    shown = capsys.readouterr().err
+    cells = {tuple(part.strip() for part in line.strip("│").split("│")) for line in shown.splitlines() if "│" in line}
+    assert {("loss", "0.2189"), ("drop fraction", "0"), ("rows", "1,234,567")} <= cells
 
 
 def test_a_result_that_stood_there_is_called_reused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,8 +196,7 @@ def test_numbers_are_grouped_and_right_aligned() -> None:
 )
 def test_cells_are_written_for_people(cell: str | int | float, text: str) -> None:
     assert f"<td>{text}</td>" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).html().replace(' class="n"', "")
-    escaped = html.unescape(text).replace("<", "\\<")
-    assert f"| {escaped} |" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).markdown()
+    assert f"| {html.unescape(text)} |" in Report("t", {}, [Table("t", ("a",), [(cell,)])]).markdown()
 
 
 def test_bars_whose_numbers_stand_in_a_table_are_for_the_page_only() -> None:

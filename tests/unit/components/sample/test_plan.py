@@ -21,7 +21,7 @@ from components.sample.config import SampleConfig
 from components.sample.draw import draw_plan
 from components.sample.node import materialize
 from components.sample.node.plan import SamplePlan
-from components.sample.run import run
+from components.sample.run import MOST_TASKS, run
 from components.sample.sampled_rows import SampledRows
 from pairmill.engine import manifest as manifests
 from pairmill.engine.options import Profile
@@ -795,6 +795,24 @@ def test_nothing_is_said_of_cuts_where_nothing_was_cut(bench: Bench) -> None:
     assert outcome.report().look_at == []
     assert "**Tokens Cut Off:** 0 out of 25 (0.00%)" in outcome.stdout
     assert outcome.metrics["truncated_tokens"] == 0
+
+
+def test_stdout_has_a_line_for_each_of_a_few_tasks_and_for_each_category_of_many(bench: Bench) -> None:
+    few = [f"c{number % 3}__t{number:02}" for number in range(MOST_TASKS)]
+    for name in few:
+        bench.put(name, plain(5))
+    assert all(f"| **{name}** |" in bench.run().stdout for name in few)
+    bench.put("c1__long", [(2, 30)])
+    planned = bench.run(root=str(bench.folder / "root"))
+    assert "c1__" not in planned.stdout
+    assert "| **c1** | 86 (" in planned.stdout
+    assert "| **c1** | 86 | 0 | 0 | 0 | 1 | 16 |" in planned.stdout.partition("### Rows Left Out or Cut")[2]
+    assert "### Task Coverage Stats" not in planned.stdout
+    file = Path(planned.stdout.splitlines()[-1].rpartition(" ")[2])
+    assert planned.stdout.splitlines()[-1] == f"{MOST_TASKS + 1} tasks; each has its line in {file}"
+    assert all(f"| **{name}** |" in file.read_text() for name in (*few, "c1__long"))
+    assert "data.analytics" in bench.run().stdout.splitlines()[-1]
+    assert "### Task Coverage Stats" in bench.run(profile="data_io").stdout  # the reference prints all
 
 
 @pytest.mark.parametrize("profile", ["pairmill", "data_io"])

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pairmill.errors import UsageError, did_you_mean
+from pairmill.errors import InputError, UsageError, did_you_mean
 
 TAGS = ("direct", "cot", "noisy", "synth")
 """The condition tags of the sources that ship."""
@@ -125,6 +125,34 @@ def fitting(has: Callable[[str], bool]) -> list[str]:
     most = max((len(one.tokens) for one in fit.values()), default=0)
     unlike = {one.tokens: name for name, one in reversed(fit.items()) if len(one.tokens) == most}
     return list(reversed(unlike.values()))
+
+
+def require_tokens(name: str, has: Callable[[str], bool], where: str) -> None:
+    """Raise InputError if a tokenizer lacks a token of a template.
+
+    Args:
+        name: of the template.
+        has: whether the tokenizer has a token.
+        where: the tokenizer, for the message.
+    """
+    chosen = template(name)
+    named = (chosen.boq, chosen.eoq, chosen.eoa, *chosen.conditions.values())
+    missing = [token for token in dict.fromkeys(named) if not has(token)]
+    if missing:
+        raise InputError(
+            f"the tokenizer lacks tokens of template={name}",
+            where=where,
+            got=f"no {', '.join(missing)}",
+            expected="tokens of its vocabulary",
+            hint=name_fitting(has)
+            or "train it with these special tokens, or encode rows with boq= eoq= eoa= conditions=",
+        )
+
+
+def name_fitting(has: Callable[[str], bool]) -> str:
+    """Write the hint that names the templates whose tokens a tokenizer has; empty if there is none."""
+    fit = fitting(has)
+    return f"it has the tokens of {' or '.join(f'template={name}' for name in fit)}" if fit else ""
 
 
 def table() -> str:
