@@ -175,6 +175,7 @@ class Server:
         The server decodes each line that is a JSON object, and gives its key ``log`` or an empty line.
 
         Raises:
+            NoLog: there is none, or it is empty.
             PairmillError: the server does not give it.
         """
         import urllib3
@@ -198,9 +199,11 @@ class Server:
         except (self.models.ApiException, urllib3.exceptions.HTTPError, UnicodeDecodeError) as error:
             raise self._error(getattr(error, "status", 0), getattr(error, "body", None)) from None
         text = self._safe(tail.decode("utf-8", "replace"))
-        # If there is no log the server answers 200, with a message in its place.
-        if refused := _message(text, "error_message"):
-            raise NoLog("has no log", where=self.host, got=refused)
+        # If there is no log the server answers 200, with a message in its place or, of a container that was killed for
+        # its memory, with nothing.
+        refused = _message(text, "error_message")
+        if refused or not text.strip():
+            raise NoLog("has no log", where=self.host, got=refused or "an empty answer")
         return text
 
     def _error(self, status: int, body: Any) -> PairmillError:

@@ -27,7 +27,14 @@ _DRIVER, _EXECUTOR = "-driver", "executor"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 # The names that kfp's compiler gives to DAGs that are not tasks of the pipeline.
 _AROUND = re.compile(r"root|iteration-item|(for-loop|condition|condition-branches|exit-handler)-\d+")
-_STAGES = frozenset(stage.replace("_", "-") for stage in STAGES)
+# If a stage is in the loops of its rounds and after them, kfp calls these "clean-2", "clean-3" and "clean". The second
+# task of a stage that is never shared out has such a name too: "sample-2" is the one of held-out rows.
+_SHARES = {
+    f"{name.replace('_', '-')}-{place + 2}": f"{name.replace('_', '-')}{f' round {place + 1}' if place else ''}"
+    for name, stage in STAGES.items()
+    for place in range(len(getattr(stage.config, "shared_rounds", ())))
+}
+"""What the tasks of a loop over shares are called, by the names that kfp gives them."""
 
 
 class Verdict(Enum):
@@ -132,14 +139,8 @@ def _labels(shown: Sequence[_Entry]) -> dict[str, str]:
     """Labels by the entries' ids. The server does not say which iteration of its loop a task is in."""
     counts, numbers, found = Counter(one.name for one in shown), Counter[str](), {}
     for one in shown:
-        # If a stage is in the loops of two rounds and after them, kfp calls these "clean-2", "clean-3" and "clean".
-        stage, _, number = one.name.rpartition("-")
-        if stage in _STAGES and number.isdigit():
-            rounds = f" round {int(number) - 1}" if int(number) > 2 else ""
-            label = f"{stage}{rounds}[{numbers[one.name]}]"
-        else:
-            label = one.name if counts[one.name] == 1 else f"{one.name}[{numbers[one.name]}]"
-        found[one.key] = label
+        several = one.name in _SHARES or counts[one.name] > 1
+        found[one.key] = _SHARES.get(one.name, one.name) + (f"[{numbers[one.name]}]" if several else "")
         numbers[one.name] += 1
     return found
 

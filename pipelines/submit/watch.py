@@ -222,22 +222,32 @@ class _Watcher:
         raise Ended(f"{what}{f'; {said}' if said else ''}", verdict.value, where=f"run {self._run}", hint=hint)
 
     def _show_log(self, task: TaskStatus) -> None:
-        lines: list[str] = []
-        reason = "its log is empty" if task.node else "the server does not tell which log belongs to it"
+        outside = f"{_OUTSIDE}; kubectl get pods -l pipeline/runid={self._run} tells which"
+        reason = "the server does not tell which log belongs to it"
         try:
-            lines = program_lines(self._server.log_tail(self._run, task.node)) if task.node else []
+            if task.node:
+                found = self._server.log_tail(self._run, task.node)
+                lines = "".join(f"\n  {line[:2000]}" for line in program_lines(found)[-_LOG_LINES:])
+                reason = f"{'' if ended_itself(found) else f'{outside}; '}the end of its log:{lines or ' nothing'}"
         except NoLog as error:
-            reason = f"it left no log; its pod ran out of memory or time, was evicted or never began ({error.got})"
+            reason = f"it left no log: {outside}, or why it never began ({error.got})"
         except PairmillError as error:
             reason = f"its log is not available ({error.what}, {error.got})"
-        if lines:
-            reason = "the end of its log:\n" + "\n".join(f"  {line[:2000]}" for line in lines[-_LOG_LINES:])
         event(f"{task.label} failed; {reason}", level=logging.ERROR, task=task.label)
 
 
 # Lines of Kubeflow's driver and launcher, which write into the log of the program that they start.
 _GO = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ \S+:\d+\] ?(.*)")
 _EXIT = re.compile(r"(Component failed to execute successfully|failed to execute component): exit status \d+")
+_OUTSIDE = (
+    "its pod was ended from outside: OOMKilled (raise memory=, or resources=<stage>.memory=), deleted, evicted (raise "
+    "scratch=) or over its time (raise timeout_hours=)"
+)
+
+
+def ended_itself(log: str) -> bool:
+    """Whether the launcher or driver says in this log why it failed. One that is killed with its program cannot."""
+    return any((match := _GO.fullmatch(line)) and match[1] in "EF" for line in log.splitlines())
 
 
 def program_lines(log: str) -> list[str]:

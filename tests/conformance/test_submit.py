@@ -107,3 +107,23 @@ def test_nodes_of_a_share_are_as_many_as_the_limit_of_shares_takes_them_for(shar
         for name in ("serial", "parallel")
     }
     assert found == {"serial": 6 + 6 * 5, "parallel": 6 + 6 * 5 + 3 * (5 + 12 * 2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "beside", "failed"),
+    [("holdout", Verdict.SUCCEEDED, {"sample", "sample-2"}, []), ("oom", Verdict.FAILED, {"clean"}, ["clean"])],
+)
+def test_runs_that_were_recorded_for_their_size(
+    shared: Path, name: str, verdict: Verdict, beside: set[str], failed: list[str]
+) -> None:
+    data = (shared / "conformance" / "kubeflow" / "sizes" / f"run-{name}.json").read_text()
+    run = kfp_server_api.ApiClient().deserialize(SimpleNamespace(data=data), "V2beta1Run")
+    assert state.verdict(run) is verdict
+    tasks = state.tasks(run, datetime.now(UTC))
+    labels = {task.label for task in tasks}
+    # Held-out rows have a task of their own, which is not a share of the other one.
+    assert beside <= labels
+    assert not any("[" in label for label in labels)
+    assert [(task.label, bool(task.node)) for task in tasks if task.state == state.FAILED] == [
+        (label, True) for label in failed
+    ]

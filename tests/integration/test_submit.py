@@ -113,12 +113,16 @@ def test_an_unknown_state_is_waited_through(server: ApiServer) -> None:
     assert done.said.count("the run is PONDERING, which this version does not know") == 1
 
 
+ENDED = b"F1122 06:20:06.504467      21 main.go:59] failed to execute component: exit status 3\n"
+"""The launcher's last line where the program failed."""
+
+
 def test_a_failed_task_is_shown_with_the_end_of_its_log(server: ApiServer) -> None:
     workers = [Node("encode", "FAILED" if n == 1 else "SUCCEEDED", loop="for-loop-2", index=n) for n in range(3)]
     retried = Node("train", "FAILED", attempts=("FAILED", "FAILED"), start="2026-11-21T01:00:30Z")
     broken = Node("late", "DRIVER FAILED")
-    server.logs[workers[1].log_node] = b"".join(b"line %d\n" % n for n in range(20_000))
-    server.logs[retried.log_node] = b"second try\n"
+    server.logs[workers[1].log_node] = b"".join(b"line %d\n" % n for n in range(20_000)) + ENDED
+    server.logs[retried.log_node] = b"second try\n" + ENDED
     done = watch(server, [frame("RUNNING", *workers), frame("FAILED", *workers, retried, broken)])
     assert done.code == 6
     logs = {text.partition(" ")[0]: text.splitlines() for text in done.said if " failed; " in text}
@@ -128,13 +132,29 @@ def test_a_failed_task_is_shown_with_the_end_of_its_log(server: ApiServer) -> No
     assert logs["train"] == ["train failed; the end of its log:", "  second try"]
     # Where there is no log the server answers 200, and a message in place of it.
     (said,) = logs["late"]
-    assert said.startswith("late (driver) failed; it left no log; its pod ran out of memory")
+    assert said.startswith(
+        "late (driver) failed; it left no log: its pod was ended from outside: OOMKilled (raise memory="
+    )
     assert "BadRequestError: Failed to read logs" in said
     assert set(done.said[-1].partition("; see http")[0].partition("failed tasks: ")[2].split(", ")) == {
         "late (driver)",
         "train",
         label,
     }
+
+
+@pytest.mark.parametrize("log", [b"", b"\n", b"clean: 40 of 99 files\n"])
+def test_a_pod_that_was_ended_from_outside_is_told_from_a_program_that_failed(server: ApiServer, log: bytes) -> None:
+    # Recorded of a container over its memory limit: the server answers 200, with nothing.
+    killed = Node("clean", "FAILED")
+    server.logs[killed.log_node] = log
+    done = watch(server, [frame("FAILED", killed)])
+    assert done.code == 6
+    (said,) = (text for text in done.said if text.startswith("clean failed; "))
+    assert "its pod was ended from outside: OOMKilled (raise memory=" in said
+    assert "kubectl get pods -l pipeline/runid=r1 tells which" in said
+    assert ("it left no log" in said) == (not log.strip())
+    assert ("\n  clean: 40 of 99 files" in said) == bool(log.strip())
 
 
 def test_the_reason_of_a_failure_reaches_who_submitted(server: ApiServer) -> None:

@@ -19,6 +19,7 @@ from pairmill.engine.options import MAX_SHARES
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines import parameters
+from pipelines import stages as line
 from pipelines.compile import ImageConfig
 from pipelines.submit import __main__ as command
 from pipelines.submit import publish, state, watch
@@ -199,6 +200,21 @@ def test_workers_have_a_number_and_what_is_around_them_is_not_shown(stock: bool)
     found = shown(run)
     assert {label for label, _ in found} == {"clean", "tokenize[0]", "tokenize[1]", "tokenize[2]"}
     assert sorted(state for _, state in found) == ["RUNNING", "RUNNING", "SUCCEEDED", "SUCCEEDED"]
+
+
+@STOCK
+def test_only_a_task_of_a_loop_over_shares_is_called_a_share(stock: bool) -> None:
+    # Of a stage without rounds that are shared out, kfp's second name is that of a second task.
+    names = {stage: stage.replace("_", "-") for stage in STAGES}
+    run = frame("RUNNING", *(Node(f"{name}-2", "RUNNING", stock=stock) for name in names.values()))
+    rounds = {stage: getattr(line.STAGES[stage].config, "shared_rounds", ()) for stage in STAGES}
+    shared = {stage for stage in STAGES if rounds[stage]}
+    assert 0 < len(shared) < len(names)
+    wanted = {f"{name}[0]" if stage in shared else f"{name}-2" for stage, name in names.items()}
+    assert {label for label, _ in shown(run)} == wanted
+    later = {f"{names[stage]}-{len(rounds[stage]) + 2}" for stage in shared}
+    run = frame("RUNNING", *(Node(name, "RUNNING", stock=stock) for name in later))
+    assert {label for label, _ in shown(run)} == later, "a round that the stage does not have"
 
 
 @STOCK
