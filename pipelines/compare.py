@@ -204,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         values = cli.build(ComparisonHere, cli.split(given))
         missing = values.runs and importlib.util.find_spec("torch") is None
         if missing:
-            hint = "pip install 'pairmill[train]'; runs=0 tells what differs without it"
+            hint = "pip install '.[train]' in a checkout of pairmill; runs=0 tells what differs without it"
             raise UsageError("cannot train here", where="seeds", got="no torch in this environment", hint=hint)
         placed(values)
         if values.out:

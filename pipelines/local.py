@@ -158,8 +158,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "cannot train here",
                 where="train_config",
                 got="no torch in this environment",
-                hint="pip install 'pairmill[train]', or leave train_config= out and train where torch is: "
-                "python -m components.train sampled=<output_path>",
+                hint="pip install '.[train]' in a checkout of pairmill, or leave train_config= out and train where "
+                "torch is: python -m components.train sampled=<output_path>",
             )
         arguments = dataclasses.asdict(cli.build(parameters.of(False, train), options))
         arguments |= parameters.placed(arguments)

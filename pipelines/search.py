@@ -256,7 +256,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = cli.build(LocalConfig, cli.split(arguments))
         if importlib.util.find_spec("torch") is None:
             raise UsageError(
-                "cannot train here", where="train_config", got="no torch", hint="pip install 'pairmill[train]'"
+                "cannot train here",
+                where="train_config",
+                got="no torch",
+                hint="pip install '.[train]' in a checkout of pairmill",
             )
         found = run(config)
         reused = sum(ended.reused for ended in found.ended)

@@ -48,7 +48,7 @@ def is_task(name: str) -> bool:
 def check() -> None:
     """Raise UsageError if the harness is not installed."""
     if importlib.util.find_spec("lm_eval") is None:
-        hint = "pip install 'pairmill[harness]'"
+        hint = "pip install '.[harness]' in a checkout of pairmill"
         raise UsageError(
             "lm-evaluation-harness is not installed", where="evaluate", expected="the extra harness", hint=hint
         )

@@ -14,5 +14,5 @@ def require(command: str, *modules: str) -> None:
         raise UsageError(
             f"needs {' and '.join(missing)}, not installed here",
             where=command,
-            hint="pip install 'pairmill[train]', or use the image trainer",
+            hint="pip install '.[train]' in a checkout of pairmill, or use the image trainer",
         )

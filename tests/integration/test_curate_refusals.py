@@ -95,7 +95,7 @@ def test_model_whose_program_is_absent_or_that_is_none(tmp_path: Path) -> None:
     path.write_bytes(b"<!DOCTYPE html><html>sign in</html>")
     done = run(tmp_path, f"language: {{mode: report, model: {path}}}\n")
     if importlib.util.find_spec("fasttext") is None:
-        refused(done, USAGE, "language", "pip install 'pairmill[")
+        refused(done, USAGE, "language", "pip install '.[")
     else:
         refused(done, INPUT, path, "a web page")
     nothing_is_left(tmp_path / "root")

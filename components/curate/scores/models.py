@@ -209,5 +209,7 @@ def require_extra(module: str, extra: str, where: str) -> None:
     """
     if importlib.util.find_spec(module) is None:
         raise UsageError(
-            f"the Python module {module} is not installed", where=where, hint=f"pip install 'pairmill[{extra}]'"
+            f"the Python module {module} is not installed",
+            where=where,
+            hint=f"pip install '.[{extra}]' in a checkout of pairmill",
         )

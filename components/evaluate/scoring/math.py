@@ -58,7 +58,7 @@ def check() -> None:
             "math-verify is not installed",
             where="evaluate",
             expected="the extra evaluate",
-            hint="pip install 'pairmill[evaluate]'",
+            hint="pip install '.[evaluate]' in a checkout of pairmill",
         )
 
 

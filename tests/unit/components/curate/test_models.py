@@ -157,7 +157,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
         "perplexity": PerplexitySettings(mode="report", model=str(path)),
     }
     for extra, settings in [*cases.items(), ("classifiers", LanguageSettings(mode="report", model=str(path)))]:
-        with pytest.raises(UsageError, match=rf"pip install 'pairmill\[{extra}\]'") as caught:
+        with pytest.raises(UsageError, match=rf"pip install '\.\[{extra}\]'") as caught:
             settings.scorers("")
         assert caught.value.exit_code == 2
     assert ClassifierSettings(name="a", kind="logit", model=str(path)).scorers("")

@@ -183,7 +183,7 @@ def test_a_judge_that_was_killed_is_started_again() -> None:
 
 def test_without_math_verify(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install 'pairmill\[evaluate\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[evaluate\]'"):
         REGISTRY["math"].check()
     REGISTRY["gsm8k"].check()
 
