@@ -105,7 +105,8 @@ def asked_pause(headers: Mapping[str, str]) -> float:
         return float(value)
     date = email.utils.parsedate_tz(value) if value else None
     if date:
-        return max(0.0, email.utils.mktime_tz(date) - time.time())
+        with suppress(ValueError, OverflowError):  # a year that no clock has
+            return max(0.0, email.utils.mktime_tz(date) - time.time())
     # The Hub's header: "api";r=0;t=55 means that no request is left for 55 s.
     spent = re.search(r"\br=0\s*;\s*t=(\d+)", headers.get("ratelimit", ""))
     return float(spent.group(1)) if spent else 0.0

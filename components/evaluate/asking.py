@@ -11,6 +11,7 @@ from typing import Any, Final
 from components.evaluate import benchmarks
 from components.evaluate.benchmarks.drop import Drop
 from components.evaluate.benchmarks.question import Question, digest_of
+from components.evaluate.cautions import TOO_LONG
 from components.evaluate.given import Given
 from components.evaluate.models.model import Asked, Model, Text
 from components.evaluate.settings import EvaluateSettings, Generation
@@ -71,19 +72,27 @@ class MakePrompts(Shard[object]):
 
 
 def write_prompts(where: str, made: Iterable[Question], limit: int, out: Writer) -> ShardResult:
-    """Write questions, the first ``limit`` of them if it is not 0. Raises InputError if there are none."""
+    """Write questions, the first ``limit`` of them if it is not 0.
+
+    Raises:
+        InputError: there are none, or one is not text.
+    """
     ledger = Ledger()
     digests: list[str] = []
     groups: set[str] = set()
-    with out.create(QUESTIONS) as local, local.open("w", encoding="utf-8") as file:
-        for question in made:
-            ledger.rows_in += 1
-            if limit and len(digests) == limit:
-                ledger.drop("beyond_limit")
-                continue
-            file.write(json.dumps(asdict(question), ensure_ascii=False) + "\n")
-            digests.append(question.digest)
-            groups.add(question.group)
+    try:
+        with out.create(QUESTIONS) as local, local.open("w", encoding="utf-8") as file:
+            for question in made:
+                ledger.rows_in += 1
+                if limit and len(digests) == limit:
+                    ledger.drop("beyond_limit")
+                    continue
+                file.write(json.dumps(asdict(question), ensure_ascii=False) + "\n")
+                digests.append(question.digest)
+                groups.add(question.group)
+    except UnicodeEncodeError as error:
+        got = f"question {len(digests) + 1}"
+        raise InputError("an unpaired surrogate is not text", where=where, got=got, hint="correct the file") from error
     if not digests:
         raise InputError("the benchmark has no question", where=where)
     ledger.rows_kept = ledger.rows_out = len(digests)
@@ -138,7 +147,7 @@ class Ask(Shard[object]):
         made = self.model.answers([_asked(one) for one in some], replace(self.generation, max_tokens=most))
         for one, texts in zip(some, made, strict=True):
             if any(text.too_long for text in texts):
-                ledger.note("prompt_too_long")
+                ledger.note(TOO_LONG)
             known = [text.tokens for text in texts if text.tokens >= 0]
             ledger.measures["generated_tokens"] = ledger.measures.get("generated_tokens", 0) + sum(known)
             yield {"digest": one.digest, "texts": [asdict(_cut(text, one.until)) for text in texts]}
@@ -147,7 +156,7 @@ class Ask(Shard[object]):
         made = self.model.likelihoods([_asked(one) for one in some], [one.ending or "" for one in some])
         for one, found in zip(some, made, strict=True):
             if found.log is None:
-                ledger.note("prompt_too_long")
+                ledger.note(TOO_LONG)
             yield {"digest": one.digest, "likelihood": asdict(found)}
 
 

@@ -8,6 +8,7 @@ another way to score asks no model.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from components.evaluate import benchmarks, given, harness
 from components.evaluate.asking import Ask, MakePrompts
 from components.evaluate.benchmarks import REGISTRY
+from components.evaluate.benchmarks.question import LENIENT, STRICT
+from components.evaluate.cautions import cautions
 from components.evaluate.config import EvaluateConfig
 from components.evaluate.given import Given
 from components.evaluate.harness import ScoreAnswers, WriteRequests
@@ -29,6 +32,7 @@ from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
+from pairmill.log import event
 
 if TYPE_CHECKING:
     from components.evaluate.held_out import HeldOutLoss
@@ -162,6 +166,8 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
             "benchmarks": table,
             "held_out": held_out,
         }
+        for sentence in cautions(table, self.parts(plan, rounds)):
+            event(sentence, level=logging.WARNING)
         out.write(RESULTS, json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         return results
 
@@ -169,7 +175,10 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         found: dict[str, float] = {}
         for name, one in manifest.data["benchmarks"].items():
             figures = one["all"]
-            found |= {name: round(figures["figure"], 6), f"{name}_invalid": round(figures["invalid"], 6)}
+            found[name] = round(figures["figure"], 6)
+            if LENIENT in figures["also"]:
+                found |= {f"{name}_{way}": round(figures["also"][way], 6) for way in (STRICT, LENIENT)}
+            found[f"{name}_invalid"] = round(figures["invalid"], 6)
         held_out = manifest.data["held_out"]
         if held_out is not None:
             whole = held_out["table"]["all"]

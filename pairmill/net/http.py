@@ -46,17 +46,24 @@ class NoRanges(Exception):
 
 def asked(url: str, work: Callable[[], T], got: Callable[[], int] = lambda: 0) -> T:
     """As :func:`pairmill.retry.retried`, for httpx. Raises InputError if the address is not valid."""
+    return retried(url, lambda: tried(url, work), got)
+
+
+def tried(url: str, work: Callable[[], T]) -> T:
+    """One try of it.
+
+    Raises:
+        Again: the connection broke, or the answer is not encoded as it says.
+        InputError: the address is not valid.
+    """
     import httpx
 
-    def once() -> T:
-        try:
-            return work()
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
-            raise InputError("not a valid address", where=url, got=str(error)) from error
-        except httpx.TransportError as error:
-            raise Again(str(error) or type(error).__name__) from error
-
-    return retried(url, once, got)
+    try:
+        return work()
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+        raise InputError("not a valid address", where=url, got=str(error)) from error
+    except (httpx.TransportError, httpx.DecodingError) as error:
+        raise Again(str(error) or type(error).__name__) from error
 
 
 def version(url: str) -> str:

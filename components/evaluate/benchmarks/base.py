@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from components.evaluate.benchmarks.question import (
     REFERENCE,
+    STRICT,
     Need,
     Question,
     Row,
@@ -183,4 +184,4 @@ def choice_verdict(question: Question, found: str | None) -> Verdict:
     """Right is 1. The reference credits an invalid answer with one part in as many as there are choices."""
     right = float(found is not None and found == question.gold)
     credit = 1 / len(question.choices) if found is None else right
-    return Verdict(found, right, found is None, {"strict": right, "with_credit": credit, REFERENCE: credit})
+    return Verdict(found, right, found is None, {STRICT: right, "with_credit": credit, REFERENCE: credit})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from components.evaluate.benchmarks.base import Base, asked
-from components.evaluate.benchmarks.question import REFERENCE, Need, Question, Row, Verdict
+from components.evaluate.benchmarks.question import LENIENT, REFERENCE, STRICT, Need, Question, Row, Verdict
 from components.evaluate.scoring import numbers
 
 
@@ -40,9 +40,9 @@ class Gsm8k(Base):
         plain, kind, old = numbers.strict(texts[0]), numbers.lenient(texts[0]), numbers.reference(texts[0])
         right = float(plain is not None and plain == question.gold)
         extra = {
-            "strict": right,
-            "lenient": float(kind is not None and kind == question.gold),
-            "lenient_invalid": float(kind is None),
+            STRICT: right,
+            LENIENT: float(kind is not None and kind == question.gold),
+            f"{LENIENT}_invalid": float(kind is None),
             REFERENCE: float(old is not None and old == question.gold),
             f"{REFERENCE}_invalid": float(old is None),
         }

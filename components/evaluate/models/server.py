@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
+from components.evaluate.models import protocol
 from components.evaluate.models.model import Asked, Model, Text
+from components.evaluate.models.protocol import Refusal
 from components.evaluate.settings import Generation, Server
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, StorageError, UsageError, did_you_mean
@@ -24,8 +26,13 @@ from pairmill.retry import Again
 if TYPE_CHECKING:
     import httpx
 
-_SHOWN = 200
-_AGAIN = "check that the server runs, then run the same command: finished pieces are not asked again"
+_VERSION: Final = 2
+"""Of what an answer of a server counts as."""
+_REFUSED: Final = (400, 422)
+"""Statuses of a request that a server understood, and does not take."""
+_LISTED: Final = 1000
+"""Models among which the nearest name is looked for."""
+_AGAIN: Final = "check that the server runs, then run the same command: finished pieces are not asked again"
 _given_up: set[str] = set()
 """URLs of servers that did not answer in time: the pieces after that one wait no longer."""
 
@@ -65,7 +72,7 @@ class ServedModel(Model):
                 )
             name = found[0]
         made = Server(**{**vars(server), "model": name})
-        return cls(content_key("evaluate server", name, server.revision), given, url, made)
+        return cls(content_key("evaluate server", _VERSION, name, server.revision), given, url, made)
 
     def said(self) -> dict[str, Any]:
         revision = {"revision": self.server.revision} if self.server.revision else {}
@@ -116,9 +123,10 @@ class _Client:
 
     def models(self) -> list[str]:
         """Names of its models; none if it does not say them."""
-        said = self._request("GET", "/models", None)
-        entries = said.get("data", []) if isinstance(said, dict) else []
-        return [str(one["id"]) for one in entries if isinstance(one, dict) and "id" in one]
+        answer = self._request("GET", "/models", None)
+        if isinstance(answer, Refusal):
+            raise answer.error(f"{self._url}/models")
+        return protocol.model_names(answer)
 
     def check(self) -> None:
         """Raise InputError if the server says its models, and this one is not among them."""
@@ -130,14 +138,18 @@ class _Client:
             raise
         name = self._server.model
         if found and name not in found:
-            hint = did_you_mean(name, found, "set=server.model= names one of them")
+            hint = did_you_mean(name, found[:_LISTED], "set=server.model= names one of them")
             expected = ", ".join(found[:10])
             raise InputError(
                 "the server has no such model", where=f"{self._url}/models", got=name, expected=expected, hint=hint
             )
 
     def text(self, asked: Asked, sample: int, generation: Generation, stop: threading.Event) -> Text:
-        """One text."""
+        """One text.
+
+        Raises:
+            InputError: the server refuses the question, though its prompt leaves room for an answer.
+        """
         seed = int(content_key(generation.seed, asked.digest, sample)[:7], 16)
         body = {
             "model": self._server.model,
@@ -146,75 +158,66 @@ class _Client:
             "temperature": generation.temperature,
             "seed": seed,
         }
-        try:
-            said = self._request("POST", "/completions", body, stop)
-        except _TooLong:
-            return Text("", 0, stopped=False, too_long=True)
-        try:
-            choice = said["choices"][0]
-            text, reason = choice["text"], choice.get("finish_reason")
-            tokens = (said.get("usage") or {}).get("completion_tokens", -1)
-            if not isinstance(text, str) or not isinstance(tokens, int):
-                raise TypeError(type(text).__name__)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise InputError(
-                "not an answer of the completions protocol",
-                where=f"{self._url}/completions",
-                got=str(said)[:_SHOWN],
-                expected='{"choices": [{"text": …}]}',
-                hint="give the URL that ends before /completions, as http://host:8000/v1",
-            ) from error
-        return Text(text, tokens, stopped=reason == "stop")
+        where = f"{self._url}/completions"
+        answer = self._request("POST", "/completions", body, stop)
+        if not isinstance(answer, Refusal):
+            return protocol.completion(answer, where)
+        too_long = answer.leaves_no_room(generation.max_tokens)
+        if too_long is None:
+            shortest = self._request("POST", "/completions", {**body, "max_tokens": 1}, stop)
+            too_long = isinstance(shortest, Refusal) and shortest.leaves_no_room(1)
+        if not too_long:
+            raise answer.error(where, generation.max_tokens)
+        return Text("", 0, stopped=False, too_long=True)
 
-    def _request(self, method: str, path: str, body: Any, stop: threading.Event | None = None) -> Any:
+    def _request(self, method: str, path: str, body: Any, stop: threading.Event | None = None) -> bytes | Refusal:
+        """The body of the answer, or why the request itself is refused."""
         url = f"{self._url}{path}"
 
-        def once() -> Any:
+        def once() -> bytes | Refusal:
             if stop is not None and stop.is_set():
                 raise StorageError("stopped, as another question of the piece failed", where=url)
-            response = _connection(self._server.seconds).request(method, url, json=body, headers=self._headers)
-            if response.status_code == 400 and "context" in response.text.lower():
-                raise _TooLong
-            http.checked(response, url, self._refuse, "check the URL, which ends as in http://host:8000/v1")
-            try:
-                return response.json()
-            except ValueError as error:
-                raise Again(f"not JSON: {response.text[:_SHOWN]!r}") from error
+            sent = {"json": body, "headers": self._headers}
+            with _connection(self._server.seconds).stream(method, url, **sent) as response:
+                content = protocol.read(response, self._server.seconds)
+            if response.status_code in _REFUSED:
+                return Refusal.of(response.status_code, content)
+            http.checked(
+                response,
+                url,
+                lambda _: self._refuse(response, content),
+                "check the URL, which ends as in http://host:8000/v1",
+            )
+            protocol.parsed(content)  # what is not JSON may be the page of a proxy, so it is asked for again
+            return content
 
         try:
-            said = self._at_once(once, url) if self._url in _given_up else http.asked(url, once)
+            answer = self._at_once(once, url) if self._url in _given_up else http.asked(url, once)
         except StorageError as error:
             _given_up.add(self._url)
             _connection.cache_clear()  # a server that comes back knows none of the old connections
             raise StorageError(error.what, where=error.where, got=error.got, hint=_AGAIN) from error
         _given_up.discard(self._url)
-        return said
+        return answer
 
-    def _at_once(self, once: Any, url: str) -> Any:
+    def _at_once(self, once: Callable[[], bytes | Refusal], url: str) -> bytes | Refusal:
         """A single try of a server that was given up."""
-        import httpx
-
         try:
-            return once()
-        except (httpx.TransportError, Again) as error:
+            return http.tried(url, once)
+        except Again as error:
             raise StorageError("the server still does not answer", where=url, got=str(error)) from error
 
-    def _refuse(self, response: httpx.Response) -> None:
-        where, said = str(response.url), response.text[:_SHOWN]
-        if response.status_code in (401, 403):
+    def _refuse(self, response: httpx.Response, content: bytes) -> None:
+        where, status = str(response.url), response.status_code
+        if status in (401, 403):
             hint = f"put the key into the environment variable {self._server.key_variable}"
-            raise InputError(
-                "the server wants another key", where=where, got=f"status {response.status_code}", hint=hint
-            )
-        if response.status_code == 404 and "model" in said.lower():
+            raise InputError("the server wants another key", where=where, got=f"status {status}", hint=hint)
+        refusal = Refusal.of(status, content)
+        if status == 404 and response.request.method == "POST" and "model" in refusal.words.lower():
             hint = "set=server.model= names one of the server's"
             raise InputError("the server has no such model", where=where, got=self._server.model, hint=hint)
-        if response.status_code != 404:
-            raise InputError("the server refused a question", where=where, got=f"status {response.status_code}: {said}")
-
-
-class _TooLong(Exception):
-    """The prompt leaves no room in the context."""
+        if status != 404:
+            raise refusal.error(where)
 
 
 @lru_cache(maxsize=1)

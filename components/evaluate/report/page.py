@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from components.evaluate.benchmarks.question import LENIENT, STRICT
+from components.evaluate.cautions import cautions, share
 from pairmill.engine.manifest import Manifest
 from pairmill.report.charts import Bars
 from pairmill.report.model import Block, Cell, Percent, Report, Section, Table
 
-_EMPTY = 0.5
-"""From this share of invalid answers on, a figure says little of what the model knows."""
 _NOTE = (
     "The figure is the mean over questions, its interval Wilson's at 95%. Macro is the mean over groups (subjects, "
-    "categories). Further columns score the same answers in other ways: a figure is comparable only with one that is "
-    "scored as it is."
+    "categories). Strict: the text, or its box, is the answer; lenient: the answer may also be in a sentence. Further "
+    "columns score the same answers in other ways: a figure is comparable only with one that is scored as it is."
 )
 
 
@@ -55,23 +55,21 @@ def report_of(manifest: Manifest) -> Report:
 
 def _benchmarks(title: str, table: Mapping[str, Any], note: str) -> Table:
     names = sorted({name for one in table.values() for name in one["also"]})
+    first = [name for name in (STRICT, LENIENT) if LENIENT in names]
+    last = [name for name in names if name not in first]
     rows: list[list[Cell]] = []
     for name, one in table.items():
-        also = [_further(one["also"].get(extra)) for extra in names]
-        low, high = _share(one["low"]), _share(one["high"])
-        cells: list[Cell] = [name, one["n"], _share(one["figure"]), f"{low} – {high}", _share(one["macro"])]
-        rows.append([*cells, _share(one["invalid"]), *also])
-    head = ["Benchmark", "Questions", "Figure", "95% interval", "Macro", "Invalid"]
-    return Table(title, [*head, *(name.replace("_", " ") for name in names)], rows, note)
-
-
-def _share(value: float | None) -> Cell:
-    return "–" if value is None else f"{100 * value:.1f}%"
+        beside, also = ([_further(one["also"].get(extra)) for extra in some] for some in (first, last))
+        interval = f"{share(one['low'])} – {share(one['high'])}"
+        cells: list[Cell] = [name, one["n"], share(one["figure"]), *beside, interval]
+        rows.append([*cells, share(one["macro"]), share(one["invalid"]), *also])
+    head = ["Benchmark", "Questions", "Figure", *map(str.capitalize, first), "95% interval", "Macro", "Invalid"]
+    return Table(title, [*head, *(name.replace("_", " ") for name in last)], rows, note)
 
 
 def _further(value: float | None) -> Cell:
     """A mean: of scores from 0 to 1, or of counts."""
-    return _share(value) if value is None or value <= 1 else f"{value:.3g}"
+    return share(value) if value is None or value <= 1 else f"{value:.3g}"
 
 
 def _held_out(held_out: Mapping[str, Any]) -> Table:
@@ -118,21 +116,22 @@ def _asked(table: Mapping[str, Any], kind: str) -> Table:
 
 
 def _verdict(data: Mapping[str, Any]) -> str:
-    said = [f"{name} {_share(one['all']['figure'])} of {one['all']['n']:,}" for name, one in data["benchmarks"].items()]
+    said = [f"{name} {_score(one['all'])} of {one['all']['n']:,}" for name, one in data["benchmarks"].items()]
     if data["held_out"] is not None:
         whole = data["held_out"]["table"]["all"]
         said.append(f"held-out loss {_figure(whole['loss'])} over {whole['rows']:,} rows")
     return "; ".join(said) + "."
 
 
+def _score(figures: Mapping[str, Any]) -> str:
+    """The figure; where answers are read in two ways, both."""
+    ways = [f"{share(figures['also'][name])} {name}" for name in (STRICT, LENIENT) if LENIENT in figures["also"]]
+    return ", ".join([*ways, ""]) if ways else share(figures["figure"])
+
+
 def _look_at(manifest: Manifest, table: Mapping[str, Any]) -> list[str]:
-    said = []
+    found = list(cautions(table, manifest.shards))
     for name, one in table.items():
-        if (one["all"]["invalid"] or 0) >= _EMPTY:
-            said.append(f"{name}: {_share(one['all']['invalid'])} of the answers cannot be read.")
         if one["seen"]:
-            said.append(f"{name}: {one['seen']:,} questions are in the training rows; see the figure without them.")
-    long = manifest.ledger.notes.get("prompt_too_long", 0)
-    if long:
-        said.append(f"{long:,} prompts left no room for an answer: they count as answered with nothing.")
-    return said
+            found.append(f"{name}: {one['seen']:,} questions are in the training rows; see the figure without them.")
+    return found

@@ -13,7 +13,7 @@ from components.evaluate.models import server
 from pairmill.engine import runner
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
-from tests.support.completions import Completions
+from tests.support.completions import Completions, Reply
 
 QUESTIONS = 150
 
@@ -213,11 +213,11 @@ def test_examples_for_drop_are_the_users_and_count(run: Run, tmp_path: Path) -> 
 
 
 def test_what_failed_first_is_said(run: Run) -> None:
-    def answered(body: dict[str, Any]) -> str:
-        return None if "What is 9 plus" in body["prompt"] else "1"  # type: ignore[return-value]
+    def answered(body: dict[str, Any]) -> str | Reply:
+        return Reply({"choices": []}) if "What is 9 plus" in body["prompt"] else "1"
 
     with (
-        Completions(answered, broken=True) as completions,
+        Completions(answered) as completions,
         pytest.raises(StageFailure, match=r"not an answer of the completions protocol"),
     ):
         run(completions.url, "server.model=tiny", "server.at_once=8", workers=1)
