@@ -38,7 +38,8 @@ class Run:
 
     Attributes:
         plan: name of it.
-        settings: of the training, without its seed and length.
+        settings: of the training, without its seed and length; the version of the stage that trained, and the number of
+            processes if losses follow from it.
         flops, tokens, labels, steps, parameters: of the training.
         curve: while it trained.
         sources: of held-out rows, by their numbers.
@@ -77,6 +78,7 @@ class Run:
         trained, run = manifests.read_result(trained, "trained", "train")
         evaluated, evaluation = manifests.read_result(evaluated, "evaluated", "evaluate")
         settings = copy.deepcopy(run.data["settings"])
+        settings |= {"version of train": run.version, "processes": run.data.get("processes", 0)}
         seed = settings["training"].pop("seed")
         for name in ("tokens", "steps", "epochs"):
             settings["training"].pop(name)

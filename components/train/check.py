@@ -378,7 +378,10 @@ def _measured(config: CheckConfig, inputs: Inputs, length: Planned, ranks: Ranks
     from components.train.step import Stepper
 
     settings = config.settings
-    here = settings.batch.tokens * ranks.size // size
+    shares = ranks.size * settings.batch.accumulate
+    # A part of a batch that has room for the longest row, and for a row beside one with a response of one token.
+    least = inputs.longest + 2 if isinstance(inputs.plan, RowPlan) else 0
+    here = max(settings.batch.tokens * ranks.size // size, min(settings.batch.tokens, -(-least // shares) * shares))
     settings = replace(settings, batch=replace(settings.batch, tokens=here))
     hardware.settle(settings.training.threads, ranks)
     precision = hardware.precision(settings.training.precision, ranks.device)

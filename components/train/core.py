@@ -1,8 +1,8 @@
 """The train stage: data and settings → a trained net.
 
 Its one shard is the run. It resumes in its own folder, ``<root>/train/shards/<key>/``: ``checkpoints/`` and ``live/``
-are there while it trains. The key says data, settings and first weights; it says neither the number of processes nor
-the device, with which the last bits of the weights differ.
+are there while it trains. The key says data, settings and first weights. It says neither the device nor the number of
+processes, which change sums by rounding alone; with a profile whose losses follow from that number, it says it too.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Train(Stage[TrainConfig, TrainPlan]):
         return TrainPlan(
             inputs=refs,
             build_context=lambda: Context(config, settings, inputs, start, self._group or launch.Group(config)),
-            says={"settings": settings.said()},
-            key=_key(settings, inputs, start),
+            says={"settings": settings.said(), **settings.processes(launch.count(config))},
+            key=_key(settings, inputs, start, launch.count(config)),
             name=settings.model.net,
         )
 
@@ -136,7 +136,7 @@ def job_of(config: TrainConfig) -> Job:
     config = replace(config)
     inputs, start = _opened(config)
     context = Context(config, config.settings, inputs, start, None)  # type: ignore[arg-type]
-    return context.job(_key(config.settings, inputs, start))
+    return context.job(_key(config.settings, inputs, start, launch.count(config)))
 
 
 def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
@@ -160,9 +160,10 @@ def _opened(config: TrainConfig) -> tuple[Inputs, Start | None]:
     return inputs, start
 
 
-def _key(settings: TrainSettings, inputs: Inputs, start: Start | None) -> str:
+def _key(settings: TrainSettings, inputs: Inputs, start: Start | None, ranks: int) -> str:
     first = [start.digest, start.take] if start is not None else []
-    return content_key(Train.name, Train.version, inputs.digest, first, settings.said())
+    said = settings.said() | settings.processes(ranks)
+    return content_key(Train.name, Train.version, inputs.digest, first, said)
 
 
 def _folders(inputs: Inputs) -> list[InputRef]:

@@ -1,7 +1,8 @@
 """A run from its newest checkpoint to its end: steps, evaluation, checkpoints, signals, and what is done about NaN.
 
-Killed at any instant and started again, it ends with the same weights: to the bit on a CPU, with as many ranks. A
-checkpoint has all that a step follows from: weights, optimizer, random numbers, the position in the data, and counts.
+Killed at any instant and started again, it ends with the same weights: to the bit on a CPU with as many ranks, but for
+rounding with any number of them. A checkpoint has all that a step follows from: weights, optimizer, random numbers, the
+position in the data, and counts.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class _Run:
         # Bits follow from the number of threads too: where there are as many ranks, a process keeps its own.
         kept: int = says["threads"] if says.get("ranks") == ranks.size else 0
         self.threads = hardware.settle(settings.training.threads or kept, ranks)
-        # A run that other ranks continue keeps its schedule, and ends where its data end.
+        # Counted once: a run that goes on keeps its schedule.
         self.total: int = says.get("total") or scheduled_steps(job.inputs, settings, ranks.size)
         self.steps: int = says.get("steps") or total_steps(job.inputs, settings, ranks.size)
         self.precision = hardware.precision(settings.training.precision, ranks.device)
@@ -224,7 +225,8 @@ class _Run:
     def _identity(self) -> dict[str, Any]:
         job = self.job
         start = [job.start.digest, job.start.take] if job.start else []
-        return {"data": job.inputs.digest, "weights_from": start, "settings": self.settings.said()}
+        said = {"settings": self.settings.said(), **self.settings.processes(self.ranks.size)}
+        return {"data": job.inputs.digest, "weights_from": start, **said}
 
     def _build(self) -> None:
         job, settings, ranks = self.job, self.settings, self.ranks
@@ -519,6 +521,7 @@ class _Run:
             attention=self.path,
             devices=hardware.devices(self.ranks),
             device_count=self.ranks.size,
+            processes=settings.processes(self.ranks.size).get("processes", 0),
             peak_flops=hardware.peak(self.ranks),
             price_per_hour=self.job.price,
             ema_beta=self.beta or 0.0,

@@ -201,10 +201,10 @@ class BatchSettings:
 
     Args:
         tokens: slots, of all processes and all parts together.
-        accumulate: parts, one after another; each needs memory for tokens / processes / accumulate slots.
+        accumulate: parts, one after another; each needs memory for about tokens / processes / accumulate slots.
         target_only: only responses are learned; with attention prefixlm it has to be true.
         tail: what happens to an epoch's last batch; drop it, keep it, or carry its rows into the next epoch.
-        long_rows: rows longer than a process has slots; refuse to begin, or skip them.
+        long_rows: rows longer than a batch; refuse to begin, or skip them.
     """
 
     tokens: int = 4096
@@ -474,6 +474,13 @@ class TrainSettings:
     def quirk(self, name: QuirkName) -> bool:
         """Whether a named defect of a reference is reproduced (components/train/profiles)."""
         return name in QUIRKS[self.profile]
+
+    def processes(self, ranks: int) -> dict[str, int]:
+        """JSON-like: the number of processes, where losses follow from it: a defect of some profiles. Else nothing.
+
+        Without the defects, runs on any number of processes differ by rounding alone, and are one run.
+        """
+        return {"processes": ranks} if self.quirk("packed_by_process") or self.quirk("mean_of_means") else {}
 
     def said(self) -> dict[str, Any]:
         """JSON-like: all that weights and numbers of a run follow from, so neither ``watch`` nor ``checkpoints``."""

@@ -181,7 +181,7 @@ class Stepper:
     def _sums(self, micro: Microbatch, at: Tensor, entropies: Tensor, right: Tensor) -> Tensor:
         """Cross entropy, labels, right ones, rows that are all right, rows with a label; and three by source."""
         packed, count = micro.packed, len(self._sources)
-        ends = torch.tensor(packed.starts[1:], device=at.device)
+        ends = torch.tensor(packed.starts[1:], dtype=torch.int64, device=at.device)
         row = torch.bucketize(at, ends, right=True)
         having = torch.bincount(row, minlength=packed.rows)
         wrong = torch.bincount(row[~right], minlength=packed.rows)

@@ -24,9 +24,13 @@ from pairmill.log import event
 
 Balance = Literal["lpt", "quadratic", "quadratic_work"]
 Tail = Literal["drop", "keep", "carry"]
+Packing = Literal["ranks", "whole"]
 
 _BESIDE = 2
 """Inputs of the shortest row that gives attention a causal query: a rank with a response of one token needs one too."""
+
+_ALIGNED = 64
+"""Slots of a rank that got more than its equal part are a multiple of it: batches have few shapes."""
 
 Rows = NDArray[np.int64]
 """[rows, 5]: number of the row, inst_start, inst_len, resp_start, resp_len (:meth:`RowIndex.window`)."""
@@ -40,6 +44,7 @@ class _Packed:
         firsts: where the rows of each epoch begin in the window.
         places: of the ranks' rows in the window, rank after rank.
         ends: where each rank's places begin, and the end.
+        slots: of each rank's arrays.
     """
 
     source: int
@@ -48,26 +53,33 @@ class _Packed:
     window: Rows
     places: NDArray[np.uint32]
     ends: NDArray[np.uint32]
+    slots: int
 
 
 class RowPlan(TrainingPlan):
     """Rows of sampled folders in the order of their files.
 
-    A global batch is a run of consecutive rows: as many as longest-first packing puts into the ranks' slots, found as
-    HRM-Text finds it. So a position is an epoch and a row, and batches do not depend on what was read before.
+    A global batch is a run of consecutive rows. So a position is an epoch and a row, and batches do not depend on what
+    was read before.
 
     Args:
         folders: paths (of a folder, or of a node's folder with ``PLAN``) by name; or one path.
         phases: which folder when; by default the only one, to its end, in the phases of the mixture that it was sampled
             with.
+        packing: how many rows a global batch has. ``ranks``: as many as longest-first packing puts into the ranks'
+            slots, found as HRM-Text finds it. ``whole``: as many as have at most ``batch_tokens`` inputs; they are
+            dealt to the ranks after that. So any number of ranks has the same global batches, a rank may have more
+            slots than its equal part, and of a batch with fewer rows than ranks some get none.
         balance: how rows are assigned to ranks. ``lpt`` balances tokens, as HRM-Text does; ``quadratic`` balances
             length², ``quadratic_work`` the cost of attention with bidirectional prefixes. Global batches have the same
             rows.
-        tail: what happens to an epoch's last batch: ``drop`` it, as HRM-Text's trainer does; ``keep`` it if every rank
-            gets a row; or ``carry`` its rows into the next epoch, so that no row is lost before the last epoch ends.
-        long_rows: rows with more inputs than a rank has slots: ``refuse`` to begin, or ``skip`` them.
-        one_token_rows: rows with a response of one token: ``keep`` them (a rank always gets another row too, as
-            attention needs one causal query), or ``skip`` them.
+        tail: what happens to an epoch's last batch: ``drop`` it, as HRM-Text's trainer does; ``keep`` it (packed by
+            ranks, if every rank gets a row); or ``carry`` its rows into the next epoch, so that no row is lost before
+            the last epoch ends.
+        long_rows: rows with more inputs than a rank has slots (packed whole: than a global batch has): ``refuse`` to
+            begin, or ``skip`` them.
+        one_token_rows: rows with a response of one token: ``keep`` them (a rank, or packed whole a global batch, always
+            has another row too, as attention needs one causal query), or ``skip`` them.
         target_only: only responses are supervised.
         doc_ids: batches also have the number of each slot's row.
 
@@ -82,6 +94,7 @@ class RowPlan(TrainingPlan):
         folders: str | Path | Mapping[str, str | Path],
         *,
         phases: Sequence[Phase] | None = None,
+        packing: Packing = "ranks",
         balance: Balance = "lpt",
         tail: Tail = "drop",
         long_rows: Literal["refuse", "skip"] = "refuse",
@@ -89,9 +102,10 @@ class RowPlan(TrainingPlan):
         target_only: bool = True,
         doc_ids: bool = False,
     ) -> None:
+        choice(packing, get_args(Packing), "packing")
         choice(balance, get_args(Balance), "balance")
         choice(tail, get_args(Tail), "tail")
-        self.balance, self.tail = balance, tail
+        self.packing, self.balance, self.tail = packing, balance, tail
         self.skip_long = choice(long_rows, ("refuse", "skip"), "long_rows") == "skip"
         self.skip_one_token = choice(one_token_rows, ("keep", "skip"), "one_token_rows") == "skip"
         if not isinstance(folders, str | os.PathLike | Mapping):
@@ -130,7 +144,8 @@ class RowPlan(TrainingPlan):
                 hint="sample other data too",
             )
         if count:
-            what = "are skipped" if self.skip_one_token else "go to ranks that also have other rows"
+            together = "are in batches" if self.packing == "whole" else "go to ranks"
+            what = "are skipped" if self.skip_one_token else f"{together} that also have other rows"
             event(f"{folder.path}: {count:,} of {rows:,} rows have a response of one token and {what}", rows=count)
 
     @cached_property
@@ -152,7 +167,12 @@ class RowPlan(TrainingPlan):
                     expected=f"at most epoch {len(folder.epochs)}, row {rows}",
                 )
 
+    def packed_into(self, world: World) -> World:
+        """The ranks whose slots decide which rows a global batch has; a row has room in the slots of one of them."""
+        return World(1, world.batch_tokens) if self.packing == "whole" else world
+
     def check(self, world: World) -> None:
+        world = self.packed_into(world)
         used = {phase.source for phase in self.phases}
         for folder in self.folders:
             if folder.name not in used:
@@ -174,6 +194,7 @@ class RowPlan(TrainingPlan):
                 event(f"{folder.path}: {skipped:,} of {rows:,} rows are skipped", rows=skipped)
 
     def draw(self, position: Position, world: World) -> Draw | EpochEnd | None:
+        readers, world = world, self.packed_into(world)
         number = self.phase_at(position)
         source = self.names.index(self.phases[number].source)
         folder = self.folders[source]
@@ -195,6 +216,9 @@ class RowPlan(TrainingPlan):
         if packed is None:
             return EpochEnd(_moved(position, source, (reach + 1, 0)), folder.name, epoch, len(window))
         count, places, ends, at_end = packed
+        slots = world.slots
+        if readers != world:
+            places, ends, slots = self._dealt(window[:count], readers)
         last = epoch + int(np.searchsorted(firsts, count - 1, side="right")) - 1
         cursor = (last, int(window[count - 1, 0]) + 1)
         if at_end or (self.tail == "carry" and cursor[1] == folder.epochs[last].rows):
@@ -209,8 +233,21 @@ class RowPlan(TrainingPlan):
             rows=count,
             tokens=tokens,
             ends_epoch=cursor[0] > epoch,
-            detail=_Packed(source, epoch, firsts, window, places, ends),
+            detail=_Packed(source, epoch, firsts, window, places, ends, slots),
         )
+
+    def _dealt(self, rows: Rows, world: World) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
+        """The places of a whole batch's rows rank by rank, where each rank's begin, and the slots of a rank."""
+        room, needed = world.batch_tokens, 0
+        for balance in dict.fromkeys(("lpt", self.balance)):
+            _, places, ends = pack_rows(rows, world.ranks, room, causal=False, balance=balance)
+            sums = np.concatenate([[0], np.cumsum(rows[places, 2] + rows[places, 4] - 1)])
+            most = int(np.diff(sums[ends]).max())
+            # The array of the ends of rows has one number more than there are rows.
+            needed = max(most, int(np.diff(ends.astype(np.int64)).max()) + 1)
+            # By another balance no rank gets more tokens than the fullest one by the balance of tokens.
+            room = max(most, world.slots)
+        return places, ends, world.slots if needed <= world.slots else _aligned(needed)
 
     def _rows(self, epoch: Epoch, start: int, inputs: int, world: World) -> Rows:
         """Rows of an epoch from one on, without those that are skipped, until they have this many inputs."""
@@ -270,12 +307,17 @@ class RowPlan(TrainingPlan):
         return not len(self._rows(folder.epochs[reach], after, 1, world))
 
     def size(self, world: World) -> int:
-        return (len(PREFIXLM) + self.doc_ids) * world.slots * np.dtype(np.int32).itemsize
+        slots = world.slots
+        if self.packing == "whole" and world.ranks > 1:
+            # The rank with the fewest tokens gets the next row: it has at most an equal part before that.
+            longest = max(survey.longest[0] for folder in self.folders for survey in folder.surveys)
+            slots = _aligned(min(slots + longest, world.batch_tokens) + 1)
+        return (len(PREFIXLM) + self.doc_ids) * slots * np.dtype(np.int32).itemsize
 
     def fill(self, draw: Draw, rank: int, world: World, memory: NDArray[np.uint8]) -> Batch:
         packed: _Packed = draw.detail
         mine = packed.places[packed.ends[rank] : packed.ends[rank + 1]]
-        out = memory.view(np.int32).reshape(-1, world.slots)
+        out = memory.view(np.int32)[: (len(PREFIXLM) + self.doc_ids) * packed.slots].reshape(-1, packed.slots)
         sizes = fill_prefixlm(self.folders[packed.source].numbers, packed.window, mine, self.target_only, out)
         rows = np.empty((len(mine), 3), np.int64)
         rows[:, 0] = packed.source
@@ -283,6 +325,10 @@ class RowPlan(TrainingPlan):
         rows[:, 2] = packed.window[mine, 0]
         arrays = dict(zip((*PREFIXLM, DOC_IDS) if self.doc_ids else PREFIXLM, out, strict=True))
         return Batch.of(draw, self.phases, arrays, dict(zip(SCALARS, sizes, strict=True)), rows)
+
+
+def _aligned(slots: int) -> int:
+    return -(-slots // _ALIGNED) * _ALIGNED
 
 
 def _inputs(window: Rows) -> int:

@@ -42,7 +42,7 @@ def plan(folder: Path, tasks: Mapping[str, list[int]], tokenizer: str = "", **op
     return path
 
 
-def _folder(folder: Path, stage: str, files: Mapping[str, bytes], data: dict[str, Any]) -> str:
+def _folder(folder: Path, stage: str, files: Mapping[str, bytes], data: dict[str, Any], version: int = 1) -> str:
     """A finished folder of a stage."""
     named = [File(path, len(content), hashlib.sha256(content).hexdigest()) for path, content in files.items()]
     fingerprint = content_key(stage, data, [asdict(one) for one in named])[:16]
@@ -50,7 +50,7 @@ def _folder(folder: Path, stage: str, files: Mapping[str, bytes], data: dict[str
         target = folder / stage / fingerprint / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-    found = Manifest(stage, 1, fingerprint, {}, [InputRef("data", "0")], Ledger(), named, {}, data)
+    found = Manifest(stage, version, fingerprint, {}, [InputRef("data", "0")], Ledger(), named, {}, data)
     (folder / stage / fingerprint / manifests.MANIFEST).write_bytes(found.dump())
     return str(folder / stage / fingerprint)
 
@@ -64,6 +64,8 @@ def finished(
     rows: int = 30,
     score: float = 0.5,
     bytes_of: int = 4,
+    processes: int = 0,
+    version: int = 1,
 ) -> tuple[str, str]:
     """The training and the evaluation of a run whose held-out loss is 2 and this effect, and chance of its seed."""
     said = TrainSettings.parse("", [*asked["set"].split(","), *settings]).said()
@@ -79,7 +81,15 @@ def finished(
         root,
         "train",
         {"metrics.jsonl": metrics},
-        {"settings": said, "last": last, "steps": 3, "parameters": 1000, "of": asked["plan"]},
+        {
+            "settings": said,
+            "processes": processes,
+            "last": last,
+            "steps": 3,
+            "parameters": 1000,
+            "of": asked["plan"],
+        },
+        version,
     )
     held_out = np.zeros(rows, KIND)
     held_out["row"], held_out["source"] = np.arange(rows), np.arange(rows) % len(SOURCES)

@@ -88,17 +88,17 @@ def microbatch(
         )
         packed = Packed(inputs, positions, labels, tuple(starts.tolist()), tuple(arrays["prefix_lens"][:rows].tolist()))
         lengths = np.diff(starts)
-    # Padding belongs to the last source: nothing counts it.
-    lengths[-1] += packed.slots - int(lengths.sum())
-    numbers, counts = (torch.from_numpy(one).to(device, non_blocking=True) for one in (of.astype(np.int64), lengths))
+    # Padding is of the first source: nothing counts it.
+    spans = np.append(of, 0).astype(np.int64), np.append(lengths, packed.slots - int(lengths.sum()))
+    numbers, counts = (torch.from_numpy(one).to(device, non_blocking=True) for one in spans)
     return Microbatch(packed, torch.repeat_interleave(numbers, counts, output_size=packed.slots))
 
 
 class Feed:
     """Batches of one rank, from a position to the end that the settings ask for.
 
-    With k parts (``batch.accumulate``) a rank reads what k of ``ranks * k`` ranks would read: rows have to fit into the
-    slots of a part, and one optimizer step is one global batch. Of windows it divides its own batch.
+    With k parts (``batch.accumulate``) a rank reads what k of ``ranks * k`` ranks would read, and one optimizer step is
+    one global batch. Of windows it divides its own batch. Of a batch with fewer rows than parts, a part has none.
 
     Args:
         inputs: what to read.
@@ -212,7 +212,7 @@ class Feed:
                 hint="give the tokenizer of the data, or set data.vocab_size",
             )
         of = part.rows[:, 0] if self._inputs.rows is None else self._inputs.rows.of(part.rows)
-        size = len(of) // self._divided if self._divided > 1 else len(of)
-        for low in range(0, len(of), size):
-            arrays = part.arrays if size == len(of) else {name: one[low : low + size] for name, one in part.items()}
-            yield microbatch(arrays, part.scalars, of[low : low + size], self._device)
+        size = len(of) // self._divided
+        for low in (number * size for number in range(self._divided)):
+            divided = {name: one[low : low + size] for name, one in part.items()} if self._divided > 1 else part.arrays
+            yield microbatch(divided, part.scalars, of[low : low + size], self._device)

@@ -144,6 +144,7 @@ def _rows(asked: Asked, settings: TrainSettings) -> Inputs:
     plan = RowPlan(
         folders,
         phases=phases or None,
+        packing="ranks" if settings.quirk("packed_by_process") else "whole",
         balance=data.balance,
         tail=batch.tail,
         long_rows=batch.long_rows,

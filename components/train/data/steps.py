@@ -23,16 +23,18 @@ def world(settings: TrainSettings, ranks: int) -> World:
 def check(inputs: Inputs, settings: TrainSettings, ranks: int) -> None:
     """Raise UsageError or InputError if these ranks cannot read the data, as when a row is longer than their slots."""
     here = world(settings, ranks)
-    long = settings.batch.long_rows == "refuse" and inputs.longest > here.slots
-    if long and isinstance(inputs.plan, RowPlan):
-        parts = f" x {settings.batch.accumulate} parts" if settings.batch.accumulate > 1 else ""
-        raise InputError(
-            "the longest row does not fit into a part of a batch",
-            where="batch.tokens",
-            got=f"{inputs.longest:,} inputs, and {here.slots:,} slots for each of {ranks} processes{parts}",
-            expected=f"{inputs.longest * here.ranks:,} or more",
-            hint="fewer parts, rows sampled with a smaller context_size, or batch.long_rows=skip",
-        )
+    if isinstance(inputs.plan, RowPlan):
+        into = inputs.plan.packed_into(here)
+        if settings.batch.long_rows == "refuse" and inputs.longest > into.slots:
+            parts = f" x {settings.batch.accumulate} parts" if settings.batch.accumulate > 1 else ""
+            shared = f" for each of {ranks} processes{parts}" if into.ranks > 1 else ""
+            raise InputError(
+                "the longest row does not fit into a batch",
+                where="batch.tokens",
+                got=f"{inputs.longest:,} inputs, and {into.slots:,} slots{shared}",
+                expected=f"{inputs.longest * into.ranks:,} or more",
+                hint="rows sampled with a smaller context_size, or batch.long_rows=skip",
+            )
     inputs.plan.check(here)
 
 
@@ -100,8 +102,7 @@ def total_steps(inputs: Inputs, settings: TrainSettings, ranks: int) -> int:
 def planned(inputs: Inputs, settings: TrainSettings, ranks: int) -> Planned:
     """T, the optimizer's steps of the whole run, and its tokens, by the loader's own plan; no token is read.
 
-    It is exact for these ranks and parts. Others may pack rows into another number of batches: a run that another
-    number of ranks continues keeps the T of its first start, which its checkpoint has, and ends where its data end.
+    It is the same for any number of ranks and parts; packed by processes (profile hrm_text), for these alone.
 
     Raises:
         UsageError: more epochs, steps or tokens than there are; or of data without an end neither steps nor tokens.

@@ -9,6 +9,7 @@ from components.train.profiles import hrm_text, kempner
 QuirkName = Literal[
     "cosine_rises",
     "steps_by_floor",
+    "packed_by_process",
     "targets_in_prefix",
     "rate_from_zero",
     "z_loss_everywhere",

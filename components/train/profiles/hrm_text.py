@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import cos, pi
 from typing import Any, Final
 
-QUIRKS: Final = frozenset({"cosine_rises", "steps_by_floor", "targets_in_prefix"})
+QUIRKS: Final = frozenset({"cosine_rises", "steps_by_floor", "packed_by_process", "targets_in_prefix"})
 
 OF_L: Final = ("optimizer.lr=0.00025", "batch.tokens=172032")
 """How its instructions train size L. Its configuration, and so the profile, has the same numbers for all sizes."""

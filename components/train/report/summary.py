@@ -24,6 +24,7 @@ class Facts:
         precision, attention: what was chosen at start, e.g. ``bfloat16``, ``flex``.
         devices: what it ran on, e.g. ``8 x NVIDIA H100``; of the last attempt.
         device_count: processes of the last attempt; for hours of devices.
+        processes: their number, where losses follow from it; 0 = they do not.
         peak_flops: of all devices together, per second; 0 = not known.
         price_per_hour: of one device; 0 = not known.
         ema_beta: of the averaged weights; 0 = none.
@@ -45,6 +46,7 @@ class Facts:
     attention: str = ""
     devices: str = "CPU"
     device_count: int = 1
+    processes: int = 0
     peak_flops: float = 0.0
     price_per_hour: float = 0.0
     ema_beta: float = 0.0

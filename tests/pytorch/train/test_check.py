@@ -90,7 +90,7 @@ def test_a_rate_is_given_or_a_part_of_the_peak(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "options", "kind", "said"),
     [
-        (["batch.tokens=10"], {}, InputError, "batch.tokens: the longest row does not fit into a part of a batch"),
+        (["batch.tokens=10"], {}, InputError, "batch.tokens: the longest row does not fit into a batch"),
         (["batch.tokens=65"], {"processes": 2}, UsageError, "a global batch cannot be shared out evenly"),
         (["schedule.warmup_steps=4000"], {}, UsageError, "the run ends within the warm-up"),
         (["training.steps=4000"], {}, UsageError, "training.steps: more than there are; got 4,000"),

@@ -17,7 +17,7 @@ from components.train.settings import BatchSettings, TrainingSettings, TrainSett
 from pairmill.engine import manifest as manifests
 from pairmill.errors import InputError
 from pairmill.formats.source_names import source_of
-from pairmill.loader import Loader
+from pairmill.loader import Loader, RowPlan
 from pairmill.loader.batch import IGNORED
 from tests.support import samples
 
@@ -83,7 +83,8 @@ class TestRows:
         wanted = settings(accumulate=accumulate)
         inputs = opened(random, wanted)
         parts = ranks * accumulate
-        loaders = [Loader(inputs.plan, batch_tokens=128, rank=rank, ranks=parts) for rank in range(parts)]
+        plan = RowPlan(str(random), packing="whole")
+        loaders = [Loader(plan, batch_tokens=128, rank=rank, ranks=parts) for rank in range(parts)]
         expected = list(zip(*loaders, strict=True))
         found = list(together(feeds(inputs, wanted, ranks)))
         assert (
@@ -106,7 +107,7 @@ class TestRows:
                     assert np.array_equal(mine.numpy(), batch[name])
                 assert packed.starts == tuple(batch["cu_seqlens"][: rows + 1].tolist())
                 assert packed.prefixes == tuple(batch["prefix_lens"][:rows].tolist())
-                assert micro.sources.tolist() == [0] * (128 // parts)
+                assert micro.sources.tolist() == [0] * len(batch["inputs"])
             assert steps[0].tokens == batches[0].global_tokens == sum(micro.packed.tokens for micro in micros)
             assert steps[0].rows == sum(micro.packed.rows for micro in micros)
             assert (steps[0].slots, steps[0].lr_scale) == (128, 1.0)
@@ -134,6 +135,37 @@ class TestRows:
             (other,) = feeds(inputs, wanted)
             other.load_state_dict(state)
             assert [[rows_of(micro) for micro in step.micro] for step in other.batches()] == whole[at:]
+
+    @pytest.mark.parametrize(("profile", "same"), [("pairmill", True), ("kempner", True), ("hrm_text", False)])
+    def test_the_rows_of_a_step_do_not_follow_from_processes_and_parts(
+        self, random: Path, profile: Any, same: bool
+    ) -> None:
+        """But with the profile whose reference packs them so, and then the name of a run says how many there are."""
+        found, keys = [], set()
+        for ranks, accumulate in ((1, 1), (2, 1), (1, 2), (4, 2)):
+            wanted = replace(settings(accumulate=accumulate, tail="keep"), profile=profile)
+            inputs = opened(random, wanted)
+            steps = [
+                sorted(row for step in steps for micro in step.micro for row in rows_of(micro))
+                for steps in together(feeds(inputs, wanted, ranks))
+            ]
+            assert len(steps) == total_steps(inputs, wanted, ranks)
+            assert not same or sum(map(len, steps)) == 180
+            found.append(steps)
+            keys.add(tuple(wanted.processes(ranks).items()))
+        assert all(steps == found[0] for steps in found) is same
+        assert keys == ({()} if profile == "pairmill" else {(("processes", ranks),) for ranks in (1, 2, 4)})
+
+    def test_a_batch_has_fewer_rows_than_processes(self, tmp_path: Path) -> None:
+        wanted = settings(32, tail="keep")
+        inputs = opened(samples.sampled(tmp_path / "a", [[(9, 8), (12, 12), (8, 9), (10, 2)]]), wanted)
+        rows = []
+        for steps in together(feeds(inputs, wanted, 4)):
+            assert [micro.sources.shape == micro.packed.inputs.shape for step in steps for micro in step.micro]
+            assert 0 in [micro.packed.rows for step in steps for micro in step.micro]
+            assert sum(micro.packed.tokens for step in steps for micro in step.micro) == steps[0].tokens
+            rows += [row for step in steps for micro in step.micro for row in rows_of(micro)]
+        assert len(set(rows)) == len(rows) == 4
 
     def test_other_ranks_go_on_with_each_row_once(self, random: Path) -> None:
         wanted = settings(384, tail="keep", epochs=1)

@@ -414,6 +414,11 @@ def rows_of(seen: Path, last: int = 1_000_000) -> Counter[str]:
     return Counter(row for number, row in lines if int(number) <= last)
 
 
+def steps_of(seen: Path) -> list[str]:
+    """The step and the row of each that was trained on, sorted."""
+    return sorted(line for path in seen.parent.glob(f"{seen.name}*") for line in path.read_text().splitlines())
+
+
 def test_two_then_three_then_one_process_train_on_each_row_once(pool: Pool, sampled: Path, tmp_path: Path) -> None:
     """A signal to any rank stops all of them after a checkpoint; another number of ranks goes on from there."""
     (digest, lines, _, ledger), _ = pool.values(
@@ -426,17 +431,25 @@ def test_two_then_three_then_one_process_train_on_each_row_once(pool: Pool, samp
         2, staged, str(tmp_path / "again"), str(sampled), str(tmp_path / "again.rows"), 0, 0
     )
     assert (again, relined) == (digest, lines)
-    root, seen = str(tmp_path / "moved"), str(tmp_path / "moved.rows")
+    root, moving = str(tmp_path / "moved"), str(tmp_path / "moved.rows")
     for size, at in ((2, 2), (3, 5)):
-        for result in pool.run(size, staged, root, str(sampled), seen, at, signal.SIGTERM):
+        for result in pool.run(size, staged, root, str(sampled), moving, at, signal.SIGTERM):
             assert result[:3] == ("error", "SystemExit", str(STOPPED)), result
-    ((_, moved, events, same),) = pool.values(1, staged, root, str(sampled), seen, 0, 0)
+    ((_, moved, events, same),) = pool.values(1, staged, root, str(sampled), moving, 0, 0)
     assert events == ["begun", "stopped", "resumed", "stopped", "resumed", "finished"]
-    assert rows_of(Path(seen)) == everything
+    assert rows_of(Path(moving)) == everything
     assert same == ledger
     assert [line["step"] for line in moved] == [line["step"] for line in lines]
-    # Which rows fit into a batch follows from the number of ranks.
-    assert [line["loss"] for line in moved] == pytest.approx([line["loss"] for line in lines], rel=0.02)
+    # Any number of processes trains on the same rows step by step: what differs is the order of sums.
+    alone = str(tmp_path / "alone.rows")
+    ((_, single, *_),) = pool.values(1, staged, str(tmp_path / "alone"), str(sampled), alone, 0, 0)
+    for seen in (tmp_path / "moved.rows", tmp_path / "alone.rows"):
+        assert steps_of(seen) == steps_of(tmp_path / "all")
+    for others in (moved, single):
+        for name in ("tokens", "labels", "flops"):
+            assert [line[name] for line in others] == [line[name] for line in lines]
+        for name in ("loss", "grad_norm"):
+            assert [line[name] for line in others] == pytest.approx([line[name] for line in lines], rel=1e-5)
 
 
 def test_a_killed_rank_ends_all_and_the_run_goes_on(pool: Pool, sampled: Path, tmp_path: Path) -> None:

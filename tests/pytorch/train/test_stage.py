@@ -4,6 +4,7 @@ import errno
 import json
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,21 @@ def test_other_settings_are_another_run(root: Path, sampled: Path, whole: Result
     other = tiny.train(tiny.config(root, sampled, setting))
     assert not other.reused
     assert other.uri != whole.uri
+
+
+@pytest.mark.parametrize(("profile", "one"), [("pairmill", True), ("hrm_text", False), ("kempner", False)])
+def test_the_name_of_a_run_has_the_number_of_processes_where_losses_follow_from_it(
+    sampled: Path, tmp_path: Path, profile: str, one: bool
+) -> None:
+    settings = (f"profile={profile}", *(f"model.{name}" for name in ("net=transformer", "size=none")))
+    plans = []
+    for processes in (1, 2):
+        config = replace(tiny.config(tmp_path, sampled, *settings, "training.epochs=2"), processes=processes)
+        plan = Train().plan(config)
+        assert (plan.says == {"settings": config.settings.said()}) is one
+        plans.append((plan.key, str(plan.says)))
+    assert (plans[0] == plans[1]) is one
+    assert (plans[0][0] == plans[1][0]) is one
 
 
 def test_other_data_are_another_run(root: Path, whole: Result, tmp_path: Path) -> None:

@@ -99,6 +99,47 @@ def test_another_balance_has_the_same_rows_in_each_global_batch(folder: Path, ba
     assert any(rows(one) != rows(two) for one, two in zip(lpt, other, strict=True))
 
 
+@pytest.mark.parametrize("balance", ["lpt", "quadratic", "quadratic_work"])
+@pytest.mark.parametrize("tail", ["drop", "keep", "carry"])
+def test_packed_whole_any_number_of_ranks_has_the_same_global_batches(folder: Path, balance: Any, tail: Any) -> None:
+    """The ranks' arrays have each row of the global batch once, as a single rank has it."""
+    plan = RowPlan(folder, packing="whole", balance=balance, tail=tail)
+    alone = all_ranks(plan, 1, 48)
+    # The global batches of one rank are the same for both ways to pack.
+    assert list(map(rows, alone)) == list(map(rows, all_ranks(RowPlan(folder, balance=balance, tail=tail), 1, 48)))
+    for ranks in (2, 3, 16):
+        several = all_ranks(plan, ranks, 48)
+        assert [sorted(rows(batches)) for batches in several] == [sorted(rows(batches)) for batches in alone]
+        for batches, (whole,) in zip(several, alone, strict=True):
+            assert [texts(batch) for batch in batches] != [[]] * ranks
+            assert sorted(text for batch in batches for text in texts(batch)) == sorted(texts(whole))
+            assert {(one.step, one.epoch, one.global_tokens) for one in batches} == {
+                (whole.step, whole.epoch, whole.global_tokens)
+            }
+            assert len({batch["inputs"].shape for batch in batches}) == 1
+            loads = [batch.scalars["total_seqlen"] for batch in batches]
+            assert max(loads) <= 48 // ranks + max(one + two - 1 for one, two in ROWS)
+
+
+def texts(batch: Batch) -> list[tuple[int, ...]]:
+    """The inputs and labels of each row of a batch, and the length of its prefix."""
+    ends = batch["cu_seqlens"][: len(batch.rows) + 1].tolist()
+    spans = zip(pairwise(ends), batch["prefix_lens"].tolist(), strict=False)
+    return [
+        (prefix, *batch["inputs"][low:high].tolist(), *batch["labels"][low:high].tolist())
+        for (low, high), prefix in spans
+    ]
+
+
+def test_packed_whole_a_long_row_is_longer_than_a_global_batch(folder: Path) -> None:
+    longest = max(one + two - 1 for one, two in ROWS)
+    assert all_ranks(RowPlan(folder, packing="whole"), longest, 2 * longest)
+    with pytest.raises(InputError, match="longer than"):
+        RowPlan(folder, packing="whole").check(World(1, longest - 1))
+    with pytest.raises(InputError, match="longer than"):
+        RowPlan(folder).check(World(longest, 2 * longest))
+
+
 def test_quadratic_balance_follows_its_rule() -> None:
     lengths = np.random.default_rng(0).integers(2, 40, (200, 2))
     window = np.column_stack([np.arange(200), np.zeros(200, int), lengths[:, 0], np.zeros(200, int), lengths[:, 1]])

@@ -169,6 +169,8 @@ def test_results_that_are_not_the_runs(tmp_path: Path, plans: list[str]) -> None
     refused("not the runs that are compared; got 3 runs; expected 4")
     refused("another run than the one that is compared; got seed 1; expected plan change, seed 0", 0)
     refused(r"trained with other settings; got optimizer.lr 0.3 \(else 0.001\)", settings=("optimizer.lr=0.3",))
+    refused(r"trained with other settings; got processes 2 \(else 0\)", processes=2)
+    refused(r"trained with other settings; got version of train 2 \(else 1\)", version=2)
     refused("evaluated on other held-out rows; got 31 rows", rows=31)
     with pytest.raises(UsageError, match="each run has an evaluation"):
         replace(config, trained=["x"])

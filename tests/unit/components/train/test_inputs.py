@@ -319,11 +319,17 @@ class TestSteps:
 
     def test_a_batch_is_as_long_as_the_longest_row(self, tmp_path: Path) -> None:
         found = rows(samples.sampled(tmp_path / "a", [SIX]))
-        with pytest.raises(InputError, match=r"batch\.tokens: .* 6 inputs, and 4 slots .* expected 6 or more"):
+        with pytest.raises(InputError, match=r"batch\.tokens: .* 6 inputs, and 4 slots; expected 6 or more"):
             total_steps(found, settings(4), 1)
         halves = replace(settings(8), batch=BatchSettings(tokens=16, accumulate=2))
+        # A part may have more than its equal number of slots.
+        assert total_steps(found, halves, 2) == total_steps(
+            found, replace(settings(8), batch=BatchSettings(tokens=16)), 1
+        )
+        apart = replace(halves, profile="hrm_text")
+        found = open_inputs(Asked(sampled=[str(tmp_path / "a")]), apart)
         with pytest.raises(InputError, match=r"4 slots for each of 2 processes x 2 parts; expected 24 or more"):
-            total_steps(found, halves, 2)
+            total_steps(found, apart, 2)
 
 
 class TestWindows:
