@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, ItemsView, KeysView, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -38,6 +38,12 @@ _TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls
 _ENDINGS = (".jinja", ".jinja2", ".j2", ".json", ".txt")
 _STATEMENTS = ("{%", "{{", "{#")
 _CONFIG, _BESIDE = "tokenizer_config.json", "chat_template.jinja"
+_PLACE = "\ue000"
+"""What stands for a record's text in a probe: a character that templates pass on as it is, and no token has."""
+_ARGUMENTS = "arguments"
+_DEPTH = 20
+_PROBED = 40
+"""Messages of a history that is rendered a second time as a probe; a longer one says nothing else."""
 _HINT = "write 'template: plain', or a template that looks at each message once"
 
 _TRIAL = (
@@ -76,6 +82,25 @@ class ChatTemplate:
     def meaning(self) -> list[Any]:
         """What its renderings follow from, beside the messages."""
         return [self.text, dict(self.tokens)]
+
+    def written(self, messages: list[dict[str, Any]], rendered: str) -> frozenset[str]:
+        """What the template itself wrote into ``rendered``, which is what it made of ``messages``.
+
+        A text of a message may spell a control token, and is the record's. So the history is rendered again with a sign
+        in the place of each of its texts. What the template writes for some texts alone, a probe does not show: then it
+        is a text of the template that is in the rendering and in no message.
+        """
+        known, rest = frozenset[str](), self._literals
+        if len(messages) <= _PROBED:
+            known, rest = _probed(self, json.dumps([_probe(one) for one in messages]))
+        contents = [text for message in messages for text in _texts_in(message)]
+        more = (one for one in rest if one in rendered and not any(one in text for text in contents))
+        return known.union(more)
+
+    @property
+    def _literals(self) -> tuple[str, ...]:
+        """The texts that the template has, and its tokens."""
+        return (*_compiled(self.text).literals, *(token for _, token in self.tokens))
 
     def render(self, messages: list[dict[str, Any]]) -> str:
         """The text of messages, with the beginning of the assistant's next turn.
@@ -221,6 +246,10 @@ class _Compiled:
                         f"a template reads no other file (line {found.lineno}: {kind.__name__.lower()})",
                         "a template that is whole in itself",
                     )
+            constants = [node.data for node in tree.find_all(nodes.TemplateData)]
+            constants += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+            self.literals = tuple(dict.fromkeys(filter(_is_telling, constants)))
+            """The texts that are written in the template and can hold a control token."""
             _paying_visitor().visit(tree)
             tree.set_environment(environment)
             code = environment.compile(tree)
@@ -257,6 +286,49 @@ class _Compiled:
             raise _Refused("the template calls itself without end", "fewer calls within calls") from error
         except Exception as error:
             raise TemplateFailed(f"{type(error).__name__.removesuffix('Error')}: {error}"[:500]) from error
+
+
+def _is_telling(text: str) -> bool:
+    """Whether a text can hold a control token: more than white space and letters."""
+    return not (text.strip() or "a").isalnum()
+
+
+def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
+    """A message with a sign in the place of each text of the record."""
+    if isinstance(value, str) and key in ("role", "type"):
+        return value
+    if isinstance(value, str) and key in ("id", "tool_call_id"):
+        return "0" * len(value[:64])  # a template may ask how long it is
+    if isinstance(value, str) or depth > _DEPTH:
+        return _PLACE * bool(value)
+    if isinstance(value, list):
+        return [_probe(one, key, depth + 1) for one in value]
+    if isinstance(value, dict) and key == _ARGUMENTS:  # their names are the record's too
+        return {_PLACE * n: _probe(one, key, depth + 1) for n, one in enumerate(value.values(), 1)}
+    if isinstance(value, dict):
+        return {str(name): _probe(one, str(name), depth + 1) for name, one in value.items()}
+    return value if value is None or isinstance(value, bool) else 0
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    below = [value]
+    while below:
+        one = below.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, list | dict):
+            below += [*one, *one.values()] if isinstance(one, dict) else one
+
+
+@functools.lru_cache(maxsize=1024)
+def _probed(template: ChatTemplate, messages: str) -> tuple[frozenset[str], tuple[str, ...]]:
+    """What a template writes around the signs of a probe, and the texts of the template that are not in it."""
+    literals = template._literals
+    try:
+        pieces = frozenset(filter(_is_telling, template.render(json.loads(messages)).split(_PLACE)))
+    except (TemplateFailed, UsageError):  # it wants more of a text than a sign
+        return frozenset(), literals
+    return pieces, tuple(one for one in literals if not any(one in piece for piece in pieces))
 
 
 @functools.lru_cache(maxsize=16)

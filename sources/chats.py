@@ -17,7 +17,7 @@ from pairmill.errors import UsageError, did_you_mean
 from pairmill.formats.rows import Row
 from sources.missing_paths import kind_of
 from sources.paths import MISSING, Path
-from sources.source import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, shown
+from sources.source import ANSWERS, Drop, Finding, Malformed, MalformedRecord, Note, Part, Written, shown
 
 if TYPE_CHECKING:
     from sources.chat_template import ChatTemplate
@@ -39,8 +39,14 @@ _NAMES = {
 ROLES = {name: meaning for meaning, names in _NAMES.items() for name in names}
 """The roles that are known without ``roles:``, in lower case."""
 
+REASONING, TOOLS, WEIGHT_0 = "reasoning_left_out", "tools_left_out", "weight_0_taught"
+"""Notes of what a chat says beside the texts of its turns: messages with reasoning in a field of its own, records that
+declare tools, and answers that make rows although their weight is 0."""
+_REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+
 _MARKS = {SYSTEM: "System:", USER: "User:", ASSISTANT: "Assistant:", TOOL: "Tool:", CALL: "Tool call:"}
 _MARK = re.compile(rf"^(?=\\*(?:{'|'.join(_MARKS.values())})$)", re.MULTILINE)
+_MEANING = "what rows leave out is counted"
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 
 MAX_CHARACTERS = 1 << 25
@@ -116,13 +122,13 @@ class Chats:
         """What its rows follow from, beside the record."""
         paths = [[key if isinstance(key, str) else key.text for key in keys] for keys in (self.role, self.content)]
         said = self.template.meaning() if self.template else PLAIN
-        return [self.turns.text, paths, self.roles, self.answers, said]
+        return [self.turns.text, paths, self.roles, self.answers, said, _MEANING]
 
     def answering(self, answers: str) -> Chats:
         """The same with other ``answers``."""
         return replace(self, answers=answers)
 
-    def rows(self, record: Any) -> list[Row | Drop | Note]:
+    def rows(self, record: Any) -> list[Part]:
         """The rows of a record, without a condition, and a drop for each answer that makes none.
 
         Raises:
@@ -135,15 +141,33 @@ class Chats:
             read.take(place, message)
         if not read.answers:
             return [read.fault or Drop("no_answer" if messages else "no_messages"), Note(ANSWERS, 0)]
-        found = self._rendered(read.history, read.answers)
+        found, written = self._rendered(read.history, read.answers)
+        if any(isinstance(one, Row) for one in found):
+            read.notes += self._left_out(record, messages, read, found)
         if read.fault is not None and read.fault not in found:
             # No answer follows, so nothing else says that the chat ends early.
             read.notes.append(Note(read.fault.reason, 1))
         elif read.fault is None and read.state in (_ASKED, _TOLD):
             read.notes.append(Note("unanswered_question", 1))
-        return [*_main_first(found), *read.notes, Note(ANSWERS, len(read.answers))]
+        more: list[Part] = [Written(frozenset(written))] * bool(written)
+        return [*_main_first(found), *read.notes, *more, Note(ANSWERS, len(read.answers))]
 
-    def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> list[Row | Drop]:
+    def _left_out(
+        self, record: Any, messages: Sequence[Any], read: _Reading, found: Sequence[Row | Drop]
+    ) -> list[Note]:
+        """What the record says beside the texts of its turns, and no row shows."""
+        beside = [record, Path("", self.turns.steps[:-1]).find(record), *messages]
+        taught = [one for one, made in zip(read.answers, found, strict=True) if isinstance(made, Row)]
+        counts = {
+            REASONING: sum(map(_has_reasoning, read.history)),
+            TOOLS: int(any(isinstance(one, dict) and _is_there(one.get("tools")) for one in beside)),
+            WEIGHT_0: sum(_weighs_nothing(read.history[one]) for one in taught if isinstance(one, int)),
+        }
+        return [Note(what, count) for what, count in counts.items() if count]
+
+    def _rendered(self, history: Sequence[Turn], answers: list[int | Drop]) -> tuple[list[Row | Drop], set[str]]:
+        """The rows of the answers, and what the template wrote itself."""
+        written: set[str] = set()
         last = max((one for one in answers if isinstance(one, int)), default=-1)
         blocks = _Blocks(history)
         found: list[Row | Drop] = []
@@ -159,25 +183,32 @@ class Chats:
             if self.answers == LAST and one != last:
                 found.append(Drop("not_the_last_answer"))
                 continue
-            instruction = blocks.before(one, left) if self.template is None else self._by_template(history[:one], left)
+            instruction = (
+                blocks.before(one, left)
+                if self.template is None
+                else self._by_template(self.template, history[:one], left, written)
+            )
             if isinstance(instruction, Drop):
                 fault = instruction
                 found.append(fault)
                 continue
             left -= len(instruction)
             found.append(Row("", instruction, history[one].text))
-        return found
+        return found, written
 
-    def _by_template(self, history: Sequence[Turn], most: int) -> str | Drop:
-        assert self.template is not None
+    @staticmethod
+    def _by_template(template: ChatTemplate, history: Sequence[Turn], most: int, written: set[str]) -> str | Drop:
         from sources.chat_template import MAX_HISTORY, TemplateFailed
 
         if sum(len(turn.text) + len(turn.calls) for turn in history) > min(most, MAX_HISTORY):
             return Drop("chat_too_long")
+        messages = [_message(turn) for turn in history]
         try:
-            return self.template.render([_message(turn) for turn in history])
+            rendered = template.render(messages)
         except TemplateFailed:
             return Malformed("template_failed")
+        written |= template.written(messages, rendered)
+        return rendered
 
     def _messages(self, record: Any) -> list[Any]:
         value = self.turns.find(record)
@@ -407,6 +438,20 @@ def _message(turn: Turn) -> dict[str, Any]:
     beside = {key: turn.message[key] for key in ("tool_calls", "tool_call_id", "name") if turn.message.get(key)}
     text = turn.text or ("" if "tool_calls" in beside else turn.calls)
     return {"role": turn.role, "content": text, **beside}
+
+
+def _has_reasoning(turn: Turn) -> bool:
+    return turn.role == ASSISTANT and any(_is_there(turn.message.get(key)) for key in _REASONING_KEYS)
+
+
+def _weighs_nothing(turn: Turn) -> bool:
+    weight = turn.message.get("weight")
+    return isinstance(weight, int | float) and not isinstance(weight, bool) and weight == 0
+
+
+def _is_there(value: Any) -> bool:
+    """Whether a field has a value; it may be JSON in a text."""
+    return value.strip() not in ("", "[]", "{}", "null") if isinstance(value, str) else bool(value)
 
 
 def _main_first(found: list[Row | Drop]) -> list[Row | Drop]:

@@ -120,6 +120,7 @@ class Mapped(Source):
             citation=file.text("citation", _UNSTATED),
             fields=tuple(dict.fromkeys(needed)),
             optional=tuple(dict.fromkeys(column for column in optional if column not in needed)),
+            counted=("tools",) if self._chats else (),
             dialect=dialect,
             lines_per_record=1 if dialect.is_cut else 0,
             tags=tags,

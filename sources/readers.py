@@ -95,7 +95,7 @@ def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
         # They may have been fetched for another declaration, which did not read all of these columns.
         rows.refuse_mixed(schema, {*source.fields, *source.optional}, uri)
     _check_columns(uri, schema.names, source)
-    read = {*source.fields, *source.optional}
+    read = {*source.fields, *source.optional, *(name for name in source.counted if schema.names.count(name) == 1)}
     return [name for name in schema.names if name in read] if source.fields else None
 
 

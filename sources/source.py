@@ -83,6 +83,12 @@ ANSWERS = "answers"
 """The note of every chat, kept or not: how many answers it has. Each of them is a row or a drop beside it."""
 
 
+class Written(NamedTuple):
+    """What a chat template wrote itself around the texts of a record: pieces of text, without the record's own."""
+
+    texts: frozenset[str]
+
+
 class Finding(NamedTuple):
     """What a person is told about a malformed record.
 
@@ -102,7 +108,8 @@ class Labelled(NamedTuple):
     row: Row
 
 
-Parsed = Row | Labelled | Drop | Sequence[Row | Labelled | Drop | Note]
+Part = Row | Labelled | Drop | Note | Written
+Parsed = Row | Labelled | Drop | Sequence[Part]
 """What ``parse`` returns. The rows of a sequence are written. A drop or a note beside a row is noted; drops alone drop
 the record."""
 
@@ -176,7 +183,7 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
     found: list[tuple[str, Row]] = []
     drops: list[Drop] = []
     for part in parts_of(parsed):
-        if isinstance(part, Note):
+        if isinstance(part, Note | Written):
             continue
         if isinstance(part, Drop):
             drops.append(part)
@@ -192,7 +199,7 @@ def checked(parsed: Parsed, profile: Profile, *, documents: bool = False) -> tup
     return found, drops
 
 
-def parts_of(parsed: Parsed) -> Sequence[Row | Labelled | Drop | Note]:
+def parts_of(parsed: Parsed) -> Sequence[Part]:
     """What ``parse`` returned, as a sequence."""
     return [parsed] if isinstance(parsed, Row | Labelled | Drop) else parsed
 
@@ -273,6 +280,8 @@ class Source(ABC):
     """Fields that ``parse`` reads. Of Parquet only these columns are read, and they must exist. Empty: all."""
     optional: ClassVar[tuple[str, ...]] = ()
     """Further fields, read if they exist."""
+    counted: ClassVar[tuple[str, ...]] = ()
+    """Further fields of which only is counted how many records have them."""
     described_in: ClassVar[str] = ""
     """URI of the file that describes the source; empty: its class does."""
     watched: ClassVar[tuple[Watched, ...]] = ()

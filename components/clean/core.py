@@ -20,13 +20,14 @@ from components.clean.limited import Beginning, first_of
 from components.clean.malformed import reasons_of, refuse_malformed
 from components.clean.merge import Merged
 from components.clean.report import report_of
-from components.clean.sink import SCRATCH
+from components.clean.sink import SCRATCH, task_of
 from pairmill import storage
-from pairmill.engine import conditions
+from pairmill.engine import conditions, written_texts
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
+from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError, InternalError, UsageError
 from pairmill.formats.slices import FileSlice, Slicing, grouped
 from pairmill.log import event
@@ -286,7 +287,16 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             types = plan.context.by_name[name].attributes
             if types:
                 sources[name]["attributes"] = tally.joined(types, [one.said for one in mine])
-        data = {"sources": sources, "outputs": dict(sorted(outputs.items())), **plan.conditions}
+        texts = {}
+        for name in ledgers:
+            if some := answers.written_by(one.answers for one in found if one.source == name):
+                texts[name] = WrittenTexts(task_of(plan.context.by_name[name].output), some)
+        data = {
+            "sources": sources,
+            "outputs": dict(sorted(outputs.items())),
+            **plan.conditions,
+            **written_texts.to_data(texts),
+        }
         if config.holdout:
             held_out = {path: rows for one in merges for path, rows in one.held_out.items()}
             data["held_out"] = dict(sorted(held_out.items()))

@@ -11,6 +11,7 @@ from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.report.charts import Bars, Histogram, Stacked
 from pairmill.report.model import Block, Percent, Report, Samples, Section, Table, describe_names, describe_rows
+from sources.chats import REASONING, TOOLS, WEIGHT_0
 from sources.source import FURTHER_TURNS, WITHHELD
 
 _UNFOLDED = 4
@@ -18,6 +19,14 @@ _FILES = 50
 _YEARS = 30
 _FEW = 0.5
 """A source of which less is kept is worth a look."""
+
+_CALL_ONLY = "tool_call_only"
+_SAID_OF_CHATS = {
+    REASONING: "messages with reasoning in a field of its own, which is left out",
+    TOOLS: "records that declare tools, which are left out",
+    _CALL_ONLY: "turns that call a tool and say nothing, which make no row",
+    WEIGHT_0: "answers of weight 0, which are rows like others",
+}
 
 # Colours of what became of a record, as in Stacked below.
 _DROPPED = 1
@@ -51,6 +60,7 @@ def report_of(manifest: Manifest) -> Report:
         )
         if names
     ]
+    look_at += [f"{name}: {said}." for name, one in sources.items() if (said := _left_out(one, ledgers[name]))]
     return Report(
         "clean",
         {
@@ -133,6 +143,12 @@ def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: boo
         )
     parts = [f"{ledger.rows_in:,} in", f"{share} kept", f"{ledger.rows_out:,} rows out"]
     return Section(name, blocks, " · ".join(parts + [f"{malformed:,} malformed"] * bool(malformed)), unfolded)
+
+
+def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:
+    """What the chats of a source say beside the texts of their turns."""
+    counts = {**ledger.notes, _CALL_ONLY: source.get("answers", {}).get("skipped", {}).get(_CALL_ONLY, 0)}
+    return "; ".join(f"{counts[what]:,} {said}" for what, said in _SAID_OF_CHATS.items() if counts.get(what))
 
 
 def _reasons_of(ledger: Ledger) -> str:

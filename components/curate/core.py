@@ -36,7 +36,6 @@ from components.curate.settings import Settings
 from components.curate.stored_index import StoredIndex
 from components.curate.totals import Summarise
 from components.curate.write import Written, cuts_of
-from pairmill.engine import conditions
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -195,7 +194,7 @@ class Curate(Stage[CurateConfig, CuratePlan]):
             **data,
             MEANS: joined(record.data for record in rounds[_BESIDE]),
             **({"held_out": held_out} if held_out else {}),
-            **conditions.to_data(plan.rows.found.conditions),
+            **plan.rows.found.passed_on(),
         }
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:

@@ -40,7 +40,6 @@ from components.select.shapes import Budget, KeyedBlock, Ranking, Span, spans_by
 from components.select.sidecar import sidecars
 from components.select.summary import Summarise, data_of, metrics_of
 from components.select.write import WriteRows, parts_of
-from pairmill.engine import conditions
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -210,7 +209,7 @@ class Select(Stage[SelectConfig, SelectPlan]):
             **data_of(plan.rows.tasks, plan.rankings, plan.settings, plan.done, summary),
             MEANS: joined(record.data for some in plan.done.written for record in some),
             **({"held_out": held_out} if held_out else {}),
-            **conditions.to_data(plan.rows.found.conditions),
+            **plan.rows.found.passed_on(),
         }
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from components.tokenize import token_inputs
+from components.tokenize import control_tokens, token_inputs
 from components.tokenize.config import NONE, TokenizeConfig
 from components.tokenize.encode import EncodeRows, Vocabulary
 from components.tokenize.merge import MergeArrays
@@ -79,6 +79,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                 f"tokenize: tags get no token, {', '.join(own)} neither; name all tags with conditions=, if they should"
             )
             event(said, level=logging.WARNING)
+        control_tokens.refuse_written(found.written, data, uri)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
         identity = [self.name, self.version, config.profile, digest]
         identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
+from typing import Any
 
 from pairmill import storage
 from pairmill.address import refuse
-from pairmill.engine import conditions
+from pairmill.engine import conditions, written_texts
 from pairmill.engine import manifest as manifests
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import File, InputRef
+from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError
 
 HELD_OUT = "holdout/"
 """How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
 
+_Brought = tuple[dict[str, Tag], dict[str, WrittenTexts]]
 # How far a finished folder can be above one of its files: holdout/data_clustered/<set>/<file>.
 _DEPTH = 4
 
@@ -72,6 +75,12 @@ class Inputs:
     """Rows according to the manifests; None if a folder has no manifest."""
     conditions: dict[str, Tag] = field(default_factory=dict)
     """The tags of one's own that the rows have, according to the manifests, by name."""
+    written: dict[str, WrittenTexts] = field(default_factory=dict)
+    """What chat templates wrote into the rows, according to the manifests, by source."""
+
+    def passed_on(self) -> dict[str, Any]:
+        """What the manifest's data of a stage that keeps rows as they are says for the stages after it."""
+        return {**conditions.to_data(self.conditions), **written_texts.to_data(self.written)}
 
 
 def task_name(path: str) -> str:
@@ -99,32 +108,35 @@ def discover(
     refs: list[InputRef] = []
     rows: int | None = 0
     own: dict[str, dict[str, Tag]] = {}
+    written: list[dict[str, WrittenTexts]] = []
     for given in uris:
         refuse(given, option)
         uri = storage.normalise(given, option)
-        found, ref, count, own[uri] = _discover_one(uri, endings, option, verify, held_out)
+        found, ref, count, (own[uri], texts) = _discover_one(uri, endings, option, verify, held_out)
         if not found:
             raise InputError(
                 f"no {' or '.join(sorted(endings))} file found", where=f"{option}={uri}", hint="check the path"
             )
         files += found
         refs.append(ref)
+        written.append(texts)
         rows = None if rows is None or count is None else rows + count
     _refuse_collisions(files, option)
-    return Inputs(files, refs, rows, conditions.joined(own, option))
+    return Inputs(files, refs, rows, conditions.joined(own, option), written_texts.joined(written))
 
 
 def _discover_one(
     uri: str, endings: set[str], role: str, verify: bool, held_out: bool
-) -> tuple[list[InputFile], InputRef, int | None, dict[str, Tag]]:
+) -> tuple[list[InputFile], InputRef, int | None, _Brought]:
     store = storage.store_for(uri)
     if store.exists(uri):
         if PurePosixPath(storage.name_of(uri)).suffix not in endings:
-            return [], InputRef(role, ""), None, {}
-        above, own = _files_above(uri)
+            return [], InputRef(role, ""), None, ({}, {})
+        above, data = _files_above(uri)
         promises = {one: file.sha256 for one, file in above.items()}
         (entry,) = _digested([(uri, storage.name_of(uri))], promises)
-        return [entry], InputRef(role, manifests.content_key([entry.task, entry.sha256])[:16]), None, own
+        brought = _brought(data, [above[uri].task] if uri in above else [])
+        return [entry], _ref(role, [entry.task, entry.sha256], brought), None, brought
     manifest = manifests.read_intact(uri)
     if manifest is not None:
         chosen = [
@@ -149,15 +161,27 @@ def _discover_one(
                     replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
                 ]
         rows = manifest.ledger.rows_out + (manifest.held_out if held_out else 0)
-        return files, InputRef(role, manifest.fingerprint), rows, conditions.of_data(manifest.data)
-    above, own = _files_above(uri)
+        return files, InputRef(role, manifest.fingerprint), rows, _brought(manifest.data, [one.task for one in chosen])
+    above, data = _files_above(uri)
     promises = {one: file.sha256 for one, file in above.items()}
     # What lies beside the rows of a finished folder, as attributes do, has no task.
     aside = {one for one, file in above.items() if not file.task}
     listed = [item.path for item in store.list(uri) if PurePosixPath(item.path).suffix in endings]
     paths = [path for path in listed if storage.join(uri, path) not in aside]
     files = _digested([(storage.join(uri, path), task_name(path)) for path in paths], promises)
-    return files, InputRef(role, manifests.content_key([[file.task, file.sha256] for file in files])[:16]), None, own
+    brought = _brought(data, [above[file.uri].task for file in files if file.uri in above])
+    return files, _ref(role, [[file.task, file.sha256] for file in files], brought), None, brought
+
+
+def _ref(role: str, content: list[Any], brought: _Brought) -> InputRef:
+    """The identity of files that are read without their manifest, which has said something of them all the same."""
+    data = {**conditions.to_data(brought[0]), **written_texts.to_data(brought[1])}
+    return InputRef(role, manifests.content_key([*content, data] if data else content)[:16])
+
+
+def _brought(data: Mapping[str, Any], tasks: Iterable[str]) -> _Brought:
+    """What the manifest's data of a folder says of its rows; of chat templates if files of their tasks are read."""
+    return conditions.of_data(data), written_texts.of_data(data, {task.removeprefix(HELD_OUT) for task in tasks})
 
 
 def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> list[InputFile]:
@@ -171,8 +195,8 @@ def _digested(files: Sequence[tuple[str, str]], promises: Mapping[str, str]) -> 
     return found
 
 
-def _files_above(uri: str) -> tuple[dict[str, File], dict[str, Tag]]:
-    """The files, by URI, of the finished folder that this URI is in, and its tags; empty without one.
+def _files_above(uri: str) -> tuple[dict[str, File], Mapping[str, Any]]:
+    """The files, by URI, of the finished folder that this URI is in, and its manifest's data; empty without one.
 
     Raises:
         InputError: the URI is within a folder that is not finished.
@@ -185,7 +209,7 @@ def _files_above(uri: str) -> tuple[dict[str, File], dict[str, Tag]]:
         manifest = manifests.read(folder)
         if manifest is not None:
             files = {storage.join(folder, file.path): file for file in manifest.files}
-            return files, conditions.of_data(manifest.data)
+            return files, manifest.data
     return {}, {}
 
 

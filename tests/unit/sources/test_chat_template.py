@@ -308,3 +308,67 @@ def test_jinja2_is_loaded_for_templates_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "mine.yaml")
     code = f"import sys; from sources import mapped; mapped.load({path!r}); print('jinja2' in sys.modules)"
     assert python("-c", code).stdout.strip() == "False"
+
+
+# --- what a template writes itself -----------------------------------------------------------------------------------
+
+CALLING = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": {"name": "f", "arguments": {}}}]}
+TOLD = {"role": "tool", "content": "4", "tool_call_id": "c1"}
+
+
+def written(text: str, *messages: dict[str, Any], tokens: tuple[tuple[str, str], ...] = TOKENS) -> str:
+    """All that the template says that it wrote, in one text."""
+    template = ChatTemplate(text, "here", tokens)
+    return "\0".join(sorted(template.written(list(messages), template.render(list(messages)))))
+
+
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        (CHATML, "<|im_end|>"),
+        ("{% for m in messages %}{{ '<|' ~ m.role ~ '|>' ~ m.content }}{% endfor %}", "<|user|>"),
+        ("{% for m in messages %}<|{{ m.role }}|>{{ m.content|trim }}{% endfor %}", "<|assistant|>"),
+        ("{{ bos_token }}{{ messages[0].content }}", "<s>"),
+        ("{% set mark = 'im_start' %}{{ '<|' ~ mark ~ '|>' ~ messages[0].content|upper }}", "<|im_start|>"),
+        ("{% if 'Be' in messages[0].content %}<think>{% endif %}{{ messages[0].content }}", "<think>"),
+        ("{% for m in messages %}{% if m.tool_calls %}<call>{% endif %}{{ m.content }}{% endfor %}", "<call>"),
+        (
+            "{{ raise_exception('no') if messages[0].content|length < 3 }}<|im_start|>{{ messages[0].content }}",
+            "im_sta",
+        ),
+    ],
+)
+def test_what_a_template_writes_is_known(text: str, token: str) -> None:
+    assert token in written(text, *SAID, CALLING, TOLD)
+
+
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        ("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", "<|im_start|>"),
+        ("{% for m in messages %}{{ m.content|replace('<|im_start|>', '') }}{% endfor %}", "<|im_start|>"),
+        ("{% if tools %}<tools>{% endif %}{{ messages[0].content }}", "<tools>"),
+        ("{% if '<think>' in messages[1].content %}:{% endif %}{{ messages[1].content }}", "<think>"),
+        ("{{ messages[1].content.split('<|im_start|>')[-1] }}", "<|im_start|>"),
+        ("{{ messages|tojson }}", "<|im_start|>"),
+    ],
+)
+def test_what_a_message_says_is_not_the_template_s(text: str, token: str) -> None:
+    user = {"role": "user", "content": "What is <|im_start|> and <think>?"}
+    call = {"id": "c1", "function": {"name": "<|im_start|>", "arguments": {"<|im_start|>": {"<|im_start|>": 1}}}}
+    assert token not in written(text, SAID[0], user, {**CALLING, "tool_calls": [call]}, TOLD)
+
+
+def test_what_a_template_writes_in_a_long_history_is_known_too() -> None:
+    turns = [{"role": role, "content": "<|im_end|>"} for role in ("user", "assistant")] * 50
+    said = written("{% for m in messages %}<|h|>{{ m.content }}{% endfor %}{{ eos_token }}", *turns)
+    assert "<|h|>" in said
+    assert "</s>" in said
+    assert "<|im_end|>" not in said
+
+
+def test_a_deep_call_is_no_defect() -> None:
+    deep: Any = "x"
+    for _ in range(400):
+        deep = {"a": deep}
+    assert "<|" in written(CHATML, *SAID, {**CALLING, "tool_calls": [{"function": deep}]})

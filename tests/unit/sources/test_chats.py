@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from components.clean.config import CleanConfig
@@ -489,6 +491,48 @@ def test_answers_are_rows_or_skipped_in_the_manifest_and_the_report(clean: Clean
     page = report_of(manifest).html()
     assert "Answers of chats" in page
     assert "2 empty_answer" in page
+
+
+def test_what_a_chat_says_beside_its_texts_is_counted_and_told(clean: Cleaned) -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    one = said((U, "Two?"), (A, "2"), (U, "Three?"), (A, "3"))
+    one[1] |= {"reasoning_content": "One and one.", "weight": 0}
+    one[3] |= {"reasoning": "", "weight": 1}
+    two = [
+        *said((U, "Four?")),
+        call,
+        {"role": "tool", "content": "4"},
+        {"role": "assistant", "content": "4", "weight": 0.0},
+    ]
+    two[3]["thinking"] = "The tool said it."
+    records = [
+        {"messages": one},
+        {"messages": two, "tools": [{"type": "function"}]},
+        {"messages": TWO, "tools": "[]"},
+        {"messages": said((U, "Only asked?")), "tools": [1]},
+        {"messages": said((U, "Five?"), (A, "5")), "tools": '[{"name": "f"}]'},
+    ]
+    manifest = clean(records)
+    mine = manifest.data["sources"]["mine"]
+    notes = {name: count for name, count in mine["ledger"]["notes"].items() if "answer" not in name}
+    assert notes == {"reasoning_left_out": 2, "tools_left_out": 2, "weight_0_taught": 2}
+    assert mine["answers"]["skipped"]["tool_call_only"] == 1
+    (told,) = [line for line in report_of(manifest).look_at if line.startswith("mine: ")]
+    assert "2 messages with reasoning" in told
+    assert "2 records that declare tools" in told
+    assert "1 turns that call a tool" in told
+    assert "2 answers of weight 0" in told
+
+
+def test_tools_in_a_column_of_their_own_are_counted(tmp_path: Path) -> None:
+    columns = {"messages": [TWO, TWO], "tools": ["[1]", None], "other": ["x", "y"]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    keys = CHAT | {"files": "a.parquet"}
+    del keys["hub"]
+    (tmp_path / "mine.yaml").write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
+    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], workers=1)
+    manifest = runner.run(Clean(), config).manifest
+    assert manifest.ledger.notes["tools_left_out"] == 1
 
 
 def test_the_option_redoes_the_shards_of_chats_alone(clean: Cleaned) -> None:
