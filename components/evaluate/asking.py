@@ -150,7 +150,8 @@ class Ask(Shard[object]):
                 ledger.note(TOO_LONG)
             known = [text.tokens for text in texts if text.tokens >= 0]
             ledger.measures["generated_tokens"] = ledger.measures.get("generated_tokens", 0) + sum(known)
-            yield {"digest": one.digest, "texts": [asdict(_cut(text, one.until)) for text in texts]}
+            until = (*one.until, *self.generation.stop)
+            yield {"digest": one.digest, "texts": [asdict(_cut(text, until)) for text in texts]}
 
     def _likelihoods(self, some: Sequence[Question], ledger: Ledger) -> Iterator[dict[str, Any]]:
         made = self.model.likelihoods([_asked(one) for one in some], [one.ending or "" for one in some])
@@ -161,7 +162,7 @@ class Ask(Shard[object]):
 
 
 def _asked(one: Question) -> Asked:
-    return Asked(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else ())
+    return Asked(one.digest, one.prompt, tuple(one.condition.split(",")) if one.condition else (), one.until)
 
 
 def _cut(text: Text, until: Sequence[str]) -> Text:

@@ -23,8 +23,9 @@ from components.evaluate.given import Given
 from components.evaluate.harness import ScoreAnswers, WriteRequests
 from components.evaluate.models.model import Model
 from components.evaluate.models.opened import open_model
+from components.evaluate.models.server import ServedModel
 from components.evaluate.scored import Score, ScoredBenchmark
-from components.evaluate.settings import Generation
+from components.evaluate.settings import EvaluateSettings, Generation
 from components.train import arrays
 from pairmill import storage
 from pairmill.engine.inputs import Inputs
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from pairmill.report.model import Report
 
 RESULTS: Final = "results.json"
+STOP: Final = "stop"
+"""Of a benchmark's settings: what a served model goes on with after its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +73,8 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         for name in config.asked:  # before anything is looked for on the Hub
             harness.check() if harness.is_task(name) else benchmarks.named(name).check()
         found = given.found(config.asked, config.places, config.root, settings)
-        asked = [
-            (one, settings.generation_of(one.name, {} if harness.is_task(one.name) else REGISTRY[one.name].settings))
-            for one in found
-        ]
         model = open_model(config.model, settings)
+        asked = [(one, _generation(one.name, settings, model)) for one in found]
         held_out = _held_out(config, model) if config.held_out else None
         training = None
         if config.training:
@@ -191,6 +191,16 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         from components.evaluate.report.page import report_of
 
         return report_of(manifest)
+
+
+def _generation(name: str, settings: EvaluateSettings, model: Model) -> Generation:
+    """How texts of a benchmark are generated."""
+    own = {} if harness.is_task(name) else dict(REGISTRY[name].settings)
+    if model.kind != ServedModel.kind:
+        own.pop(STOP, None)  # a net that was trained on responses ends them itself
+    elif STOP in own and settings.before_prompt.strip() not in ("", *own[STOP]):
+        own[STOP] = (*own[STOP], settings.before_prompt)
+    return settings.generation_of(name, own)
 
 
 def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:

@@ -37,6 +37,7 @@ class Generation:
         max_tokens: most tokens of a text.
         max_context: most tokens of prompt and text; a model that has fewer positions takes those.
         condition: tags before a prompt, joined by commas, for models that were trained with tags.
+        stop: texts before the first of which a text ends; a server is sent four of them at most.
     """
 
     temperature: float = 0.0
@@ -45,10 +46,13 @@ class Generation:
     max_tokens: int = 1024
     max_context: int = 3072
     condition: str = ""
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _least(self, 0, "temperature", "seed")
         _least(self, 1, "samples", "max_tokens", "max_context")
+        if "" in self.stop:
+            raise UsageError("an empty text ends every text", where="stop", expected="texts of a character or more")
 
     @property
     def tags(self) -> list[str]:
@@ -66,6 +70,8 @@ class Generation:
         del found["condition"]
         if not self.temperature:
             del found["seed"]
+        if not self.stop:
+            del found["stop"]
         return found
 
 
@@ -80,6 +86,7 @@ class GenerationOverrides:
         max_tokens: see above.
         max_context: see above.
         condition: see above.
+        stop: see above.
     """
 
     temperature: float | None = None
@@ -88,6 +95,7 @@ class GenerationOverrides:
     max_tokens: int | None = None
     max_context: int | None = None
     condition: str | None = None
+    stop: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         Generation().over(asdict(self))
@@ -219,6 +227,12 @@ class EvaluateSettings:
     def prompt(self, text: str) -> str:
         """A prompt in the template."""
         return self.prompt_template.replace("{prompt}", text) if self.prompt_template else text
+
+    @property
+    def before_prompt(self) -> str:
+        """The last line of the template before the prompt, as a text that goes on with another question has it."""
+        lines = self.prompt_template.partition("{prompt}")[0].strip().splitlines()
+        return f"\n{lines[-1].strip()}" if lines else ""
 
     def said(self) -> dict[str, Any]:
         """JSON-like: what a result follows from."""

@@ -25,7 +25,9 @@ class Gsm8k(Base):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return {**super().settings, "condition": "synth,cot"}
+        # A served model goes on with another question, or its tokenizer's end is text there. lm-evaluation-harness ends
+        # its GSM8k at the same texts.
+        return {**super().settings, "condition": "synth,cot", "stop": ("Question:", "</s>", "<|im_end|>")}
 
     def question(self, number: int, row: Row) -> Question:
         answer = self.row_text(number, row, "answer")

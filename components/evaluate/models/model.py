@@ -13,11 +13,12 @@ from pairmill.errors import UsageError
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt: its digest, its text, and its tags in the order of their tokens."""
+    """A prompt: its digest, its text, its tags in the order of their tokens, and texts that end an answer."""
 
     digest: str
     prompt: str
     tags: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

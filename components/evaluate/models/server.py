@@ -30,6 +30,8 @@ _VERSION: Final = 2
 """Of what an answer of a server counts as."""
 _REFUSED: Final = (400, 422)
 """Statuses of a request that a server understood, and does not take."""
+_STOPS: Final = 4
+"""That OpenAI's protocol allows. Answers are cut before the others here."""
 _LISTED: Final = 1000
 """Models among which the nearest name is looked for."""
 _AGAIN: Final = "check that the server runs, then run the same command: finished pieces are not asked again"
@@ -158,6 +160,8 @@ class _Client:
             "temperature": generation.temperature,
             "seed": seed,
         }
+        if until := (*asked.until, *generation.stop)[:_STOPS]:
+            body["stop"] = until
         where = f"{self._url}/completions"
         answer = self._request("POST", "/completions", body, stop)
         if not isinstance(answer, Refusal):

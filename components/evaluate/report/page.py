@@ -108,10 +108,9 @@ def _asked(table: Mapping[str, Any], kind: str) -> Table:
         data, how = one["data"], one["generation"]
         place = f"{data['place']}@{data['revision'][:12]}" if data["revision"] else data["place"]
         condition = how["condition"] or "none"
-        rows.append(
-            [name, place, data["digest"], condition, how["samples"], f"{how['temperature']:g}", how["max_tokens"]]
-        )
-    head = ("Benchmark", "Data", "Digest", "Condition", "Texts a question", "Temperature", "Most tokens")
+        temperature, ends = f"{how['temperature']:g}", " ".join(map(repr, how["stop"])) or "–"
+        rows.append([name, place, data["digest"], condition, how["samples"], temperature, how["max_tokens"], ends])
+    head = ("Benchmark", "Data", "Digest", "Condition", "Texts a question", "Temperature", "Most tokens", "Ends before")
     return Table("Data and generation", head, rows, "A server is sent no conditions." if kind == "server" else "")
 
 
@@ -126,7 +125,7 @@ def _verdict(data: Mapping[str, Any]) -> str:
 def _score(figures: Mapping[str, Any]) -> str:
     """The figure; where answers are read in two ways, both."""
     ways = [f"{share(figures['also'][name])} {name}" for name in (STRICT, LENIENT) if LENIENT in figures["also"]]
-    return ", ".join([*ways, ""]) if ways else share(figures["figure"])
+    return f"{', '.join(ways)}," if ways else share(figures["figure"])
 
 
 def _look_at(manifest: Manifest, table: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ TGI = "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 151
 TGI += "`max_new_tokens`"
 SGLANG = "Requested token count exceeds the model's maximum context length of 4096 tokens. You requested a total of {} "
 SGLANG += "tokens: {} tokens from the input messages and 1024 tokens for the completion."
-LLAMA = {"code": 400, "type": "exceed_context_size_error"}
+LLAMA: dict[str, Any] = {"code": 400, "type": "exceed_context_size_error"}
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
 """The stage with a model that a server runs: cached by step, resumed, each question counted, bad input refused."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,45 @@ def test_without_its_judge_mathematics_is_refused_before_anything_is_asked(
     with pytest.raises(UsageError, match=r"math-verify is not installed.*evaluate"):
         run("http://127.0.0.1:1/v1", "server.model=x", benchmarks=["math"], data=[])
     assert not (tmp_path / "root").exists()
+
+
+SENTENCE = "{} is the answer, so the answer is {}."
+
+
+@pytest.mark.parametrize(
+    ("settings", "prompt", "until"),
+    [
+        ((), "{}", ["Question:", "</s>", "<|im_end|>"]),
+        (
+            ("prompt_template='Question: {prompt}\nAnswer:'",),
+            "Question: {}\nAnswer:",
+            ["Question:", "</s>", "<|im_end|>"],
+        ),
+        (("prompt_template='Solve.\n\nQ: {prompt}\nA:'",), "Q: {}\nA:", ["Question:", "</s>", "<|im_end|>", "\nQ:"]),
+        (("benchmarks.gsm8k.stop=[Stop]",), "{}", ["Stop"]),
+    ],
+)
+def test_answers_in_sentences_are_strict_and_lenient_side_by_side(
+    run: Run, settings: tuple[str, ...], prompt: str, until: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def sentence(body: dict[str, Any]) -> str:
+        number = int(re.findall(r"is (\d+) plus", body["prompt"])[0])
+        said = SENTENCE.format(number, number + 2) if number % 4 else "I do not know."
+        return said + f"\n{until[-1]} {prompt.format('What is 1 plus 1?')} 2"  # it goes on with another question
+
+    with Completions(sentence) as completions:
+        result = run(completions.url, "limit=12", *settings)
+        assert all(body["stop"] == until for body in completions.asked)
+    figures = result.manifest.data["benchmarks"]["gsm8k"]["all"]
+    assert (figures["figure"], figures["also"]["strict"], figures["also"]["lenient"]) == (0, 0, 0.75)
+    metrics = Evaluate().metrics(result.manifest)
+    assert (metrics["gsm8k_strict"], metrics["gsm8k_lenient"]) == (0, 0.75)
+    folder = Path(result.uri)
+    report = (folder / "report.md").read_text()
+    assert "gsm8k 0.0% strict, 75.0% lenient, of 12." in report
+    assert "| Benchmark | Questions | Figure | Strict | Lenient | 95% interval |" in report
+    (warning,) = [one.message for one in caplog.records if one.levelname == "WARNING"]
+    assert warning == "gsm8k: 100.0% of the answers cannot be read; read leniently, 75.0% are right."
+    assert warning in report
+    rows = rows_of(result)
+    assert rows[1]["output"].strip() == SENTENCE.format(1, 3)
