@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 from components.train.data_settings import DataSettings
 from components.train.profiles import DEFAULTS, NETS, QUIRKS, QuirkName
 from components.train.profiles.hrm_text import OF_L
-from components.train.shape import SHIPPED, SIZES
+from components.train.shape import KINDS, SIZES
 from pairmill.errors import UsageError
 from pairmill.formats.settings_file import SettingsFile, render, to_json
 
@@ -154,8 +154,8 @@ class ModelSettings:
         _at_least(self, 0, "H_bp_steps", "L_bp_steps", "L_bp_cycles", "bp_cycles")
         for name in ("expansion", "norm_eps", "rope_base"):
             _check(name, getattr(self, name) > 0, getattr(self, name), "above 0")
-        if self.half_layers and self.net in ("transformer", "ut", "llama"):
-            raise UsageError("this net has one stack", where="half_layers", got=f"{self.net}", expected="false")
+        if self.half_layers and not KINDS[self.net].halves:
+            raise UsageError("this net has one stack", where="half_layers", got=self.net, expected="false")
         if self.half_layers and self.layers % 2:
             hint = f"{self.layers + 1} or {max(2, self.layers - 1)}"
             _check("layers", False, self.layers, "an even number, as half_layers is true", hint, "odd")
@@ -183,7 +183,7 @@ class ModelSettings:
 
 def defaults_of_net(net: str, size: str) -> dict[str, Any]:
     """Values of :class:`ModelSettings` that a net and a size bring."""
-    found = dict(SHIPPED[net])
+    found = dict(KINDS[net].shipped)
     # As published, the embedding learns nothing at first (hrm) or ever (trm): the profile hrm_text has it so.
     found.pop("bp_min", None)
     if net == "trm":

@@ -122,6 +122,7 @@ class Kind:
         calls: how often a forward pass calls each stack, by letter.
         recorded: how many of these calls are differentiated, by the settings and hrm's b.
         embeds: whether the embedding has a gradient then.
+        halves: whether ``half_layers`` may give each stack half of the layers: of two stacks, or of one in both places.
         shipped: settings that it was published with, where ours are different by default.
     """
 
@@ -129,6 +130,7 @@ class Kind:
     calls: Callable[[ModelSettings], dict[str, int]]
     recorded: Callable[[ModelSettings, int], Recorded]
     embeds: Callable[[ModelSettings, Recorded], bool]
+    halves: bool = False
     shipped: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -152,16 +154,18 @@ _TRM: Final = Kind(
     calls=lambda model: {"L": model.H_cycles * model.L_cycles + model.H_cycles},
     recorded=_of_trm,
     embeds=_in_first_call_of_h,
+    halves=True,
     shipped={"H_cycles": 2, "L_cycles": 1, "H_bp_steps": 1, "L_bp_steps": 1},
 )
 
-KINDS: Final = {
+KINDS: Final[dict[str, Kind]] = {
     "transformer": _ONCE,
     "hrm": Kind(
         stacks="LH",
         calls=lambda model: {"L": model.H_cycles * model.L_cycles, "H": model.H_cycles},
         recorded=_of_hrm,
         embeds=_in_first_call_of_h,
+        halves=True,
         shipped={
             "half_layers": True,
             "H_cycles": 2,
@@ -180,6 +184,7 @@ KINDS: Final = {
         calls=lambda model: {"L": model.L_cycles, "H": 1},
         recorded=lambda model, _: Recorded(1, min(model.L_cycles, model.L_bp_cycles)),
         embeds=lambda _, made: made.low > 0,
+        halves=True,
         shipped={"half_layers": True, "L_cycles": 7, "L_bp_cycles": 4},
     ),
     "ut": Kind(
@@ -192,9 +197,6 @@ KINDS: Final = {
     "llama": replace(_ONCE, shipped={"norm_eps": 1e-5}),
 }
 """The registry of nets: an entry each. ``components/train/nets`` has the modules."""
-
-SHIPPED: Final = {net: kind.shipped for net, kind in KINDS.items()}
-"""The settings that each net was published with."""
 
 
 def stacks(model: ModelSettings) -> dict[str, StackShape]:

@@ -6,11 +6,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from components.train import cost
 from components.train.settings import ModelSettings
-from components.train.shape import SHIPPED, calls, recorded_calls, stacks
+from components.train.shape import KINDS, calls, recorded_calls, stacks
 from tests.pytorch.train.test_nets import VOCABULARY, batch, loss, run, small, started
 
 
-@pytest.mark.parametrize("net", SHIPPED)
+@pytest.mark.parametrize("net", KINDS)
 def test_flops_of_matrices_are_those_that_torch_counts(net: str) -> None:
     # All calls are differentiated: where one is not, torch leaves out gradients of constants too.
     everything = {"H_bp_steps": 99, "L_bp_steps": 99, "L_bp_cycles": 99, "bp_cycles": 99}

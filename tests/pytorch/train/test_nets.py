@@ -13,7 +13,7 @@ from components.train.nets import Net, build, initialise, rope
 from components.train.nets.attention import sees
 from components.train.nets.initial import draw
 from components.train.settings import ModelSettings, Override
-from components.train.shape import SHIPPED, calls, reaches_embedding, stacks
+from components.train.shape import KINDS, calls, reaches_embedding, stacks
 
 VOCABULARY = 32
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "heads": 2, "feed_width": 16}
@@ -64,7 +64,7 @@ def test_a_weight_follows_from_the_seed_and_its_name_alone() -> None:
 
 def test_building_draws_no_random_number() -> None:
     before = torch.get_rng_state()
-    for net in SHIPPED:
+    for net in KINDS:
         started(small(net))
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -125,7 +125,7 @@ def test_llama_begins_with_a_plain_normal_and_ones() -> None:
 # Which gradients there are
 
 
-@pytest.mark.parametrize("net", SHIPPED)
+@pytest.mark.parametrize("net", KINDS)
 def test_by_default_the_embedding_learns_at_every_step(net: str) -> None:
     model = small(net)
     made = started(model)
@@ -156,7 +156,7 @@ def test_whether_the_embedding_has_a_gradient_is_known_before(net: str, values: 
     assert len(set(found.values())) == 1  # the loss does not depend on what is differentiated
 
 
-@pytest.mark.parametrize("net", SHIPPED)
+@pytest.mark.parametrize("net", KINDS)
 def test_attention_is_called_for_each_block_and_call_in_the_same_order(net: str) -> None:
     model, packed = small(net), batch()
     made, attend, shapes = started(model), sees(packed), []
@@ -174,7 +174,7 @@ def test_attention_is_called_for_each_block_and_call_in_the_same_order(net: str)
 # Who learns from what
 
 
-@pytest.mark.parametrize("net", SHIPPED)
+@pytest.mark.parametrize("net", KINDS)
 @pytest.mark.parametrize("attention", ["prefixlm", "causal"])
 def test_a_slot_depends_on_what_it_sees_and_on_nothing_else(net: str, attention: str) -> None:
     model, packed = small(net, attention=attention), batch()
@@ -252,7 +252,7 @@ def test_angles_are_float32_where_the_net_is_not() -> None:
     assert torch.equal(rope.rotate(x, cos, sin), right)
 
 
-@pytest.mark.parametrize("net", SHIPPED)
+@pytest.mark.parametrize("net", KINDS)
 def test_a_net_in_bfloat16_gives_float32_logits_near_those_of_float32(net: str) -> None:
     model, packed = small(net), batch()
     full, half = started(model), build(model, VOCABULARY, 64)

@@ -22,7 +22,7 @@ from components.train.settings import (
     default_file,
     defaults,
 )
-from components.train.shape import SHIPPED, SIZES
+from components.train.shape import KINDS, SIZES
 from pairmill.errors import UsageError
 from tests.support.helpers import REPOSITORY
 
@@ -62,7 +62,7 @@ def test_a_net_and_a_size_bring_their_values_and_the_file_counts_more() -> None:
 
 @pytest.mark.parametrize("net", get_args(NetName))
 def test_every_net_is_built_by_its_name(net: NetName) -> None:
-    assert net in SHIPPED
+    assert net in KINDS
     assert TrainSettings.parse("", [f"model.net={net}"]).model == ModelSettings.of(net)
     assert not TrainSettings.parse("", [f"model.net={net}"]).notes(1000), "our defaults need no warning"
 

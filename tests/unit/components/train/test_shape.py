@@ -1,9 +1,13 @@
 """Stacks and calls of every net, without torch."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from components.train.settings import ModelSettings, Override
-from components.train.shape import SHIPPED, SIZES, calls, reaches_embedding, recorded, recorded_calls, stacks
+from components.train.shape import KINDS, SIZES, calls, reaches_embedding, recorded, recorded_calls, stacks
+from pairmill.errors import UsageError
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -23,6 +27,28 @@ def test_halves_and_overrides() -> None:
     assert stacks(ModelSettings.of("rins", layers=8))["H"].layers == 4
 
 
+def test_a_net_that_is_added_is_halved_only_if_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One entry of the registry is all that a new net takes: no list of names elsewhere knows it."""
+    monkeypatch.setitem(KINDS, "once_more", replace(KINDS["ut"], shipped={"cycles": 3}))
+    monkeypatch.setitem(KINDS, "two_more", replace(KINDS["rins"], shipped={}))
+    new: Any = "once_more"
+    with pytest.raises(UsageError, match="half_layers: this net has one stack; got once_more"):
+        ModelSettings.of(new, layers=8, half_layers=True)
+    model = ModelSettings.of(new, layers=8)
+    assert (stacks(model)["L"].layers, calls(model)) == (8, {"L": 3})
+    two: Any = "two_more"
+    assert [stack.layers for stack in stacks(ModelSettings.of(two, layers=8, half_layers=True)).values()] == [4, 4]
+
+
+@pytest.mark.parametrize("net", KINDS)
+def test_a_net_of_two_stacks_may_be_halved_and_one_that_was_published_so_is(net: Any) -> None:
+    kind = KINDS[net]
+    assert kind.halves or (len(kind.stacks) == 1 and "half_layers" not in kind.shipped)
+    if kind.halves:
+        halved = stacks(ModelSettings.of(net, layers=8, half_layers=True))
+        assert {stack.layers for stack in halved.values()} == {4}
+
+
 def test_the_calls_that_are_differentiated() -> None:
     hrm = ModelSettings.of("hrm")
     found = [tuple(recorded(hrm, steps)) for steps in (1, 2, 3, 4, 5, 8, 99)]
@@ -35,7 +61,8 @@ def test_the_calls_that_are_differentiated() -> None:
 
 
 def test_by_default_every_net_reaches_its_embedding() -> None:
-    for net in SHIPPED:
+    nets: tuple[Any, ...] = tuple(KINDS)
+    for net in nets:
         model = ModelSettings.of(net)
         assert reaches_embedding(model, model.bp_min)
     published = ModelSettings.of("hrm", bp_min=2)
