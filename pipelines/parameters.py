@@ -101,17 +101,23 @@ def of(fan_out: bool, train: bool = False) -> type[Parameters]:
     return SharedParameters if fan_out else Parameters
 
 
-def _options(stage: str) -> list[str]:
-    """The parameters that are options of a stage and not the result of another one."""
+def _options(stage: str, *, training: bool = False) -> list[str]:
+    """The parameters that are options of a stage and not the result of another one.
+
+    Args:
+        stage: its name.
+        training: whether the pipeline trains, and so has the parameters of a training.
+    """
     if stage in LAST:
         return ["root", *(item.name for item in dataclasses.fields(Training))]
     options = {item.name for item in dataclasses.fields(STAGES[stage].config)} - set(STAGES[stage].reads)
-    return [item.name for item in dataclasses.fields(Parameters) if item.name in options]
+    given = TrainingParameters if training else Parameters
+    return [item.name for item in dataclasses.fields(given) if item.name in options]
 
 
-def taken(stage: str) -> list[str]:
+def taken(stage: str, *, training: bool = False) -> list[str]:
     """The parameters that a stage takes as they are."""
-    return [name for name in _options(stage) if stage == "fetch" or name not in KINDS]
+    return [name for name in _options(stage, training=training) if stage == "fetch" or name not in KINDS]
 
 
 def entries(stage: str) -> list[str]:
@@ -186,7 +192,7 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, stage in {**STAGES, **last}.items():
         # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(set(stage.reads) - _NOT_ALWAYS, f"{given['root']}/{name}")
-        options = {item: given[item] for item in _options(name)}
+        options = {item: given[item] for item in _options(name, training="train_config" in given)}
         made[name] = cli.build(stage.config, {**options, **results})
     if not given["tokenizer"] and not given["tokenized"]:
         _refuse_untrained(given["template"], made["tokenize"], made["train_tokenizer"])

@@ -131,7 +131,7 @@ def _line(
         if EVERY[stage].passes_on and not inside and fetched not in makers:
             manifests[launcher.GIVEN] = fetched.outputs["manifest"]
         inputs |= {name: fetched.outputs[f"given_{name}"] for name in parameters.entries(stage)}
-        taken = {name: getattr(given, name) for name in parameters.taken(stage)}
+        taken = {name: getattr(given, name) for name in parameters.taken(stage, training=trainer_image is not None)}
         task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)
         return task.set_display_name(
             stage.replace("_", " ").capitalize() + (f": a share of round {inputs['round']}" if sharing else "")

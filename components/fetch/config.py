@@ -8,6 +8,8 @@ from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
 from pairmill.engine.options import MAX_SHARES, RunConfig, option
 from pairmill.errors import PairmillError, UsageError
+from pairmill.formats import prefixes
+from pairmill.formats.settings_file import SettingsFile
 from pairmill.formats.templates import template
 
 KINDS: dict[str, tuple[Kind, ...]] = {
@@ -88,8 +90,21 @@ class FetchConfig(RunConfig):
     )
     select_config: str = option(
         SELECT_CONFIG,
-        help="the file of the select stage: with method: off in it no pods are listed that would share its work",
+        help="the file of the select stage, looked at if it is a URI: with method: off in it no pods are listed that "
+        "would share its work",
         changes_bytes=False,
+    )
+    curate_config: str = option(
+        "curate_config.yaml", help="the file of the curate stage, looked at if it is a URI", changes_bytes=False
+    )
+    mix_config: str = option(
+        "mix_config.yaml", help="the file of the mix stage, looked at if it is a URI", changes_bytes=False
+    )
+    prefix_config_path: str = option(
+        prefixes.DEFAULT, help="rules of sample, looked at if they are a URI", changes_bytes=False
+    )
+    train_config: str = option(
+        "train_config.yaml", help="the file of a training, looked at if it is a URI", changes_bytes=False
     )
     update: list[str] = option(
         [],
@@ -163,6 +178,18 @@ class FetchConfig(RunConfig):
                     )
                 found.setdefault(name, []).append((place, address))
         return found
+
+    def look_at_settings(self) -> None:
+        """Raise UsageError if the file of a later stage is named by a URI and is not there, or not YAML.
+
+        The stage itself would say so, but hours later. A path is one of that stage's own pod.
+        """
+        for name in ("curate_config", "select_config", "mix_config", "train_config"):
+            place = getattr(self, name)
+            if "://" in place and name.removesuffix("_config") not in self.idle():
+                SettingsFile.load(place, name)
+        if "://" in self.prefix_config_path:
+            prefixes.Rules.load(self.prefix_config_path, "data_io", "prefix_config_path")
 
     def unshared(self) -> tuple[str, ...]:
         """The stages that need no pods to share their work: those without any, and select if its file says so."""

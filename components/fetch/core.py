@@ -112,6 +112,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return self._found[option]
 
     def plan(self, config: FetchConfig) -> FetchPlan:
+        config.look_at_settings()
         given = storage.normalise(config.raw, "raw") if config.raw else ""
         lock_of(config)  # a place that no storage serves is refused, needed or not
         there = raw.folders(given) if given else set()
