@@ -59,7 +59,7 @@ def report_of(manifest: Manifest) -> Report:
             "Padding if rows are not packed": Percent.of(padded, padded + measures["tokens_sampled"]),
         }
     idle = manifest.data.get("idle_rules", [])
-    unused = [name for name, one in tasks.items() if one.rows and not one.unique_rows]
+    unused = _lost(manifest)
     look_at = []
     if unused:
         look_at.append(f"No row is sampled of {describe_names(unused)}.")
@@ -129,6 +129,22 @@ def report_of(manifest: Manifest) -> Report:
         f"{measures['tokens_sampled']:,} tokens over {epochs:,} {'epoch' if epochs == 1 else 'epochs'}.",
         look_at=look_at,
     )
+
+
+def _lost(manifest: Manifest) -> list[str]:
+    """The tasks of which no row is sampled although that was not asked for, each with its rows and why they are not."""
+    rules, stats = manifest.data["rules"], manifest.data["stats"]
+
+    def is_asked_for(name: str) -> bool:
+        if "mixture" in manifest.data:  # it plans with the rows that may be sampled
+            return bool(stats[name]["rows"])
+        return 0 in (rules[name][limit] for limit in ("max_per_file", "repeat", "max_response_tokens_per_file"))
+
+    return [
+        f"{name} ({describe_rows(one, 'sampled')})"
+        for name, one in manifest.shards.items()
+        if one.rows_in and not one.rows_kept and not is_asked_for(name)
+    ]
 
 
 def _mixture(manifest: Manifest, look_at: list[str]) -> tuple[list[Block], str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import content_key
 from pairmill.errors import Changed, InputError
+from pairmill.log import event
 
 INFO = "tokenizer_info.json"
 INDEX = ("inst_start", "inst_len", "resp_start", "resp_len")
@@ -37,6 +39,7 @@ DTYPES: dict[str, type[np.generic]] = {"tokens": np.uint32, **dict.fromkeys(INDE
 BYTES = "resp_bytes"
 """Bytes of UTF-8 of each response, as it was before the tokenizer; folders of others, and with data_io, lack it."""
 BYTES_DTYPE = np.uint64
+_LINKS_NAMED = 5
 UNKNOWN_BYTES = -1
 """In samples, of a response whose text is not known: it was cut, or its data set lacks the array."""
 
@@ -296,6 +299,7 @@ def open_folder(
             raise _nothing_held_out(option, uri)
         inner = open_folder(storage.join(uri, HELD_OUT.rstrip("/")), option, tolerate_strays=tolerate_strays)
         return replace(inner, uri=uri, tasks=[replace(one, name=HELD_OUT + one.name) for one in inner.tasks])
+    _tell_of_links(uri)
     names = names_in(uri, paths, tolerate_strays=tolerate_strays)
     tasks = [Dataset(name, storage.join(uri, name)) for name in names]
     read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
@@ -305,6 +309,19 @@ def open_folder(
     contents = {path: Content(one.sha256, one.stamp) for path, one in found.items()}
     tasks = [_task(task.name, task.uri, contents) for task in tasks]
     return Folder(uri, tasks, info, content_key([(path, one.sha256) for path, one in found.items()])[:16], None)
+
+
+def _tell_of_links(uri: str) -> None:
+    linked = storage.store_for(uri).linked_folders(uri)
+    if linked:
+        more = f" and {len(linked) - _LINKS_NAMED:,} more" if len(linked) > _LINKS_NAMED else ""
+        event(
+            f"{uri}: {len(linked):,} linked folders are left out: {', '.join(linked[:_LINKS_NAMED])}{more}; links are "
+            "not followed: put the folders themselves there, as cp -rL does",
+            level=logging.WARNING,
+            uri=uri,
+            links=len(linked),
+        )
 
 
 def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list[str]:

@@ -71,6 +71,10 @@ class Store(ABC):
     def folders(self, prefix: str) -> Sequence[str]:
         """Names of the folders directly below ``prefix``, sorted by code point. The objects in them are not listed."""
 
+    def linked_folders(self, prefix: str) -> Sequence[str]:
+        """Names of the links to folders directly below ``prefix``, sorted; ``list`` leaves out what they lead to."""
+        return []
+
     @abstractmethod
     def read(self, uri: str) -> bytes:
         """All bytes of the object. Raises InputError if it is absent."""

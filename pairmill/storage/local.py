@@ -75,6 +75,13 @@ class LocalStore(Store):
                 entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and _holds_any(entry.path)
             )
 
+    def linked_folders(self, prefix: str) -> Sequence[str]:
+        top = local_path(prefix)
+        if not top.is_dir():
+            return []
+        with translated(prefix), os.scandir(top) as entries:
+            return sorted(entry.name for entry in entries if entry.is_symlink() and entry.is_dir())
+
     def read(self, uri: str) -> bytes:
         with translated(uri):
             return local_path(uri).read_bytes()

@@ -524,6 +524,14 @@ def test_what_a_chat_says_beside_its_texts_is_counted_and_told(clean: Cleaned) -
     assert "2 answers of weight 0" in told
 
 
+def test_a_source_of_prompts_alone_is_told_with_its_count(clean: Cleaned) -> None:
+    manifest = clean([{"messages": said((U, f"What is {n}?")), "ground_truth": str(n)} for n in range(50)])
+    (told,) = [line for line in report_of(manifest).look_at if "mine" in line]
+    assert "Nothing is kept of mine (50 no_answer" in told
+    assert "ground_truth" in told
+    assert "pairs" not in told
+
+
 def test_tools_in_a_column_of_their_own_are_counted(tmp_path: Path) -> None:
     columns = {"messages": [TWO, TWO], "tools": ["[1]", None], "other": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")

@@ -789,6 +789,34 @@ def test_rows_and_tokens_that_were_cut_are_said_everywhere(bench: Bench) -> None
     assert "Cut" not in bench.run(profile="data_io").stdout
 
 
+@pytest.mark.parametrize("rule", ["max_per_file: 0", "repeat: 0", "max_response_tokens_per_file: 0"])
+def test_a_task_that_is_lost_is_told_with_its_rows_and_one_that_was_not_asked_for_is_not(
+    bench: Bench, rule: str
+) -> None:
+    bench.put("all_over_the_context", [(40, 3)] * 50)
+    bench.put("all_too_short", [(2, 0)] * 7)
+    bench.put("kept", plain(5))
+    bench.put("not_asked_for", plain(5))
+    (bench.folder / "rules.yaml").write_text(f"- prefix: not_asked\n  {rule}\n")
+    (line,) = [one for one in bench.run(min_resp_length=1).report().look_at if "sampled" in one]
+    assert line.startswith("No row is sampled of all_over_the_context (50 in")
+    assert "50 over context" in line
+    assert "all_too_short (7 in" in line
+    assert "kept" not in line
+    assert "not_asked_for" not in line
+
+
+def test_linked_tasks_are_left_out_with_a_warning(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.put("a", plain(5))
+    bench.run()
+    for name in "bc":
+        (bench.tokenized / name).symlink_to(bench.tokenized / "a")
+    caplog.clear()
+    bench.run()
+    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert "2 linked folders are left out: b, c;" in told
+
+
 def test_nothing_is_said_of_cuts_where_nothing_was_cut(bench: Bench) -> None:
     bench.put("a", plain(5))
     outcome = bench.run()
