@@ -74,7 +74,7 @@ def hiding(settings: Settings) -> tuple[str, ...]:
     if settings.report_all:
         return ()
     hides = settings.exact.mode == "drop" or settings.near.mode == "report"
-    return tuple(_of_exact(settings)) if hides else ()
+    return tuple(exact.actions(settings.exact)) if hides else ()
 
 
 def asked(settings: Settings, task: Task, done: Done) -> list[Asked]:
@@ -98,24 +98,14 @@ def asked(settings: Settings, task: Task, done: Done) -> list[Asked]:
     return found
 
 
-def _of_exact(settings: Settings) -> dict[str, str]:
-    """What each rule does where the operation drops; a rule that is only reported owns no row and is left out."""
-    actions: dict[str, str] = {}
-    for kind in KINDS:
-        if exact.is_on(settings.exact, kind):
-            if kind != "pair" and settings.exact.cap(kind) is not None:
-                actions[kind] = "cap"
-            elif getattr(settings.exact, kind) == "drop":
-                actions[kind] = "drop"
-    return actions
-
-
 def _exact(settings: Settings, task: Task, done: Done) -> Iterable[Asked]:
     stored = done.exact.tasks.get(task.name)
     if stored is not None:
         reports = settings.exact.mode == "report"
         kinds = tuple(kind for kind in KINDS if exact.is_on(settings.exact, kind))
-        yield Asked("exact", "exact", _of_exact(settings), reports, tuple(KINDS), decisions=stored, only=kinds)
+        yield Asked(
+            "exact", "exact", exact.actions(settings.exact), reports, tuple(KINDS), decisions=stored, only=kinds
+        )
 
 
 def _filter(settings: Settings, task: Task, done: Done) -> Iterable[Asked]:

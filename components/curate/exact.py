@@ -4,6 +4,9 @@
     FindEqual(kind, part)  the entries of one range of keys, of all slices: which rows repeat which
     SplitFound(tasks)      what was found, for each task
 
+Where instructions or responses remove rows and another kind of key is looked at too, FindEqual only makes groups, and
+:mod:`components.curate.exact_by_rank` decides.
+
 A row is known by ``number << 32 | row``: slices are numbered in rank order, after the tasks of an index.
 """
 
@@ -12,14 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from components.curate import exact_by_rank
+from components.curate.exact_by_rank import DecideByRank, Links, links_of
 from components.curate.found import DROP, SplitShard, Stored, stored
 from components.curate.inputs import Slice
+from components.curate.near.stored import Range
 from components.curate.settings import ExactSettings, Settings
 from pairmill import _native, storage
 from pairmill.engine.content import Content
@@ -90,9 +97,22 @@ def is_on(settings: ExactSettings, kind: Kind) -> bool:
     return getattr(settings, kind) != "off" or (kind != "pair" and settings.cap(kind) is not None)
 
 
-def drops_copies(settings: ExactSettings) -> bool:
-    """Whether rows that repeat a pair go; in mode report, whether they would."""
-    return settings.mode != "off" and settings.pair == "drop"
+def actions(settings: ExactSettings) -> dict[str, str]:
+    """What each rule does where the operation drops; a rule that is only reported owns no row and is left out."""
+    found: dict[str, str] = {}
+    for kind in KINDS:
+        if is_on(settings, kind):
+            if kind != "pair" and settings.cap(kind) is not None:
+                found[kind] = "cap"
+            elif getattr(settings, kind) == "drop":
+                found[kind] = "drop"
+    return found
+
+
+def _is_by_rank(settings: Settings, kinds: Sequence[Kind]) -> bool:
+    """Whether one kind of key can remove a row that another kind would name."""
+    removing = {kind for one in settings.variants for kind in actions(one.exact)}
+    return len(kinds) > 1 and bool(removing - {"pair"})
 
 
 @dataclass
@@ -283,6 +303,8 @@ class FindEqual(Shard[object]):
     Args:
         files: of all slices, in rank order.
         ranges: the number of the first slice of each group of tasks, and one past the last.
+        write_index: make the entries of a new index.
+        first_free: the number of the first slice that is not held out, if groups are decided by rank; None = here.
     """
 
     files: tuple[SortedKeys, ...]
@@ -291,7 +313,7 @@ class FindEqual(Shard[object]):
     bits: int
     ranges: tuple[int, ...]
     write_index: bool
-    first_slice: int
+    first_free: int | None = None
 
     def run(self, context: object, out: Writer) -> ShardResult:
         kind = self.finding.kind
@@ -312,6 +334,14 @@ class FindEqual(Shard[object]):
             keys, ids, fixed = keys[stays], ids[stays], fixed[stays]
         begins = np.ones(len(keys), np.bool_)
         begins[1:] = (keys["high"][1:] != keys["high"][:-1]) | (keys["low"][1:] != keys["low"][:-1])
+        if self.first_free is not None:
+            links, groups = links_of(ids, ~keys["tokens"], begins, self.first_free)
+            with out.create("links", scratch=True) as local:
+                links.tofile(local)
+            made: dict[str, Any] = {"groups": groups, "links": len(links)}
+            if self.write_index:
+                made["index"] = self._write_index(out, keys, ids, scratch=True)
+            return ShardResult(Ledger(), made)
         starts = np.flatnonzero(begins)
         group = np.cumsum(begins) - 1
         place = np.arange(len(keys)) - starts[group] if len(keys) else np.empty(0, np.int64)
@@ -353,7 +383,9 @@ class FindEqual(Shard[object]):
         numbers = np.concatenate(ids).astype(np.uint64)
         return joined, numbers, np.concatenate(fixed), np.concatenate(held), np.concatenate(once)
 
-    def _write_index(self, out: Writer, keys: NDArray[Any], ids: NDArray[np.uint64]) -> list[int]:
+    def _write_index(
+        self, out: Writer, keys: NDArray[Any], ids: NDArray[np.uint64], *, scratch: bool = False
+    ) -> list[int]:
         """Entries of rows that stay, by slice number: the names of their tasks are put in when the index is read."""
         made = np.empty(len(keys), INDEXED)
         for name in ENTRY.names or ():
@@ -361,7 +393,7 @@ class FindEqual(Shard[object]):
         made["task"], made["row"] = ids >> np.uint64(32), ids & np.uint64(0xFFFFFFFF)
         order = np.lexsort((made["row"], made["task"], made["low"], made["high"]))
         made = made[order]
-        with out.create("index") as local:
+        with out.create("index", scratch=scratch) as local:
             made.tofile(local)
         return _bounds(made["high"])
 
@@ -422,7 +454,9 @@ class ExactFound:
 def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
     """Two rounds: groups of equal keys, and what was found by task."""
     offset = given.first_slice
-    ranges = _ranges(given.slices)
+    ranges = tuple(offset + number for number in _ranges(given.slices))
+    by_rank = _is_by_rank(given.settings, given.keying.kinds)
+    free = next((one.number for one in given.slices if not one.fixed), len(given.slices))
     shards: list[FindEqual] = []
     for kind in given.keying.kinds:
         files = [one for of, one in given.indexed if of == kind]
@@ -430,10 +464,12 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
             data = record.read(KeysRead)
             if data.bounds[kind][-1]:
                 bounds, number = tuple(data.bounds[kind]), offset + one.number
-                once = kind != "pair" and drops_copies(given.settings.of(one.task).exact)
-                files.append(SortedKeys(record.uri(kind), bounds, number, one.fixed, False, record.key, once))
-        shards += _partitions(kind, files, given, tuple(offset + number for number in ranges))
+                copies = not by_rank and kind != "pair" and "pair" in actions(given.settings.of(one.task).exact)
+                files.append(SortedKeys(record.uri(kind), bounds, number, one.fixed, False, record.key, copies))
+        shards += _partitions(kind, files, given, ranges, offset + free if by_rank else None)
     found = yield list(shards)
+    if by_rank:
+        return (yield from _by_rank(given, ranges, offset + free, shards, found))
     named = content_key(VERSION, given.indexed_by, [[one.task, one.part.first] for one in given.slices])
     splits: list[SplitShard] = []
     for at in range(len(ranges) - 1):
@@ -455,6 +491,55 @@ def rounds(given: ExactInput) -> Generator[list[Shard[Any]], list[ShardRecord], 
     return ExactFound(stored(split), index)
 
 
+def _by_rank(
+    given: ExactInput, ranges: tuple[int, ...], free: int, shards: Sequence[FindEqual], found: Sequence[ShardRecord]
+) -> Generator[list[Shard[Any]], list[ShardRecord], ExactFound]:
+    """The second round where rules meet: one shard decides about all groups."""
+    links = []
+    for equal, record in zip(shards, found, strict=True):
+        bounds = tuple(record.data.get("index", ()))
+        entries = Range(record.uri("index"), 0, bounds[-1] * INDEXED.itemsize) if bounds else None
+        size = record.data["links"] * exact_by_rank.LINK.itemsize
+        kind = KINDS.index(equal.finding.kind)
+        links.append(Links(kind, record.data["groups"], Range(record.uri("links"), 0, size), entries, bounds))
+    keep = tuple((given.settings.exact.cap(kind) if kind != "pair" else None) or 1 for kind in KINDS)
+    drops, looks = [], []
+    for one in given.slices:
+        settings = given.settings.of(one.task).exact
+        drops.append(sum(1 << KINDS.index(kind) for kind in actions(settings)))
+        looks.append(sum(1 << KINDS.index(kind) for kind in KINDS if is_on(settings, kind)))
+    rows_of = (record.read(KeysRead).rows for record in given.records)
+    bases = tuple(accumulate(rows_of, initial=0))
+    places = [given.indexed_by, [[one.task, one.part.first] for one in given.slices]]
+    key = content_key(
+        "curate by rank", exact_by_rank.VERSION, places, [one.key for one in found], drops, looks, given.write_index
+    )
+    size = sum(one.found.size for one in links)
+    shard = DecideByRank(
+        "exact by rank",
+        key,
+        size,
+        tuple(links),
+        tuple(KINDS),
+        keep,
+        tuple(drops),
+        tuple(looks),
+        given.first_slice,
+        free,
+        ranges,
+        bases,
+        INDEXED,
+    )
+    (record,) = yield [shard]
+    kept = record.data["index"]
+    index = [
+        (record, f"index-{number:05}", one.finding.kind, bounds)
+        for number, (one, bounds) in enumerate(zip(shards, kept, strict=True))
+        if bounds
+    ]
+    return ExactFound(exact_by_rank.stored(record), index)
+
+
 def _ranges(slices: Sequence[Slice]) -> list[int]:
     """The numbers of the slices with which groups of 256 tasks begin, and one past the last."""
     firsts = [one.number for before, one in zip([None, *slices], slices, strict=False) if _begins(before, one)]
@@ -465,13 +550,17 @@ def _begins(before: Slice | None, one: Slice) -> bool:
     return before is None or before.task != one.task
 
 
-def _partitions(kind: Kind, files: Sequence[SortedKeys], given: ExactInput, ranges: tuple[int, ...]) -> list[FindEqual]:
+def _partitions(
+    kind: Kind, files: Sequence[SortedKeys], given: ExactInput, ranges: tuple[int, ...], first_free: int | None
+) -> list[FindEqual]:
     total = sum(one.entries for one in files) * ENTRY.itemsize
     bits = max(0, math.ceil(math.log2(max(1.0, total / _PARTITION_BYTES))))
     cap = given.settings.exact.cap(kind) if kind != "pair" else None
     finding = Finding(kind, cap or 1)
     identity = [[one.key, one.number, one.fixed, one.indexed, one.once] for one in files]
-    key = content_key("curate equal", VERSION, kind, asdict(finding), identity, list(ranges), given.write_index, bits)
+    grouped = [] if first_free is None else ["by rank", first_free]
+    said = [kind, asdict(finding), identity, list(ranges), given.write_index, bits, *grouped]
+    key = content_key("curate equal", VERSION, *said)
     size = total >> bits
     return [
         FindEqual(
@@ -484,7 +573,7 @@ def _partitions(kind: Kind, files: Sequence[SortedKeys], given: ExactInput, rang
             bits,
             ranges,
             given.write_index,
-            given.first_slice,
+            first_free,
         )
         for part in range(1 << bits if files else 0)
     ]

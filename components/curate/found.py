@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -29,16 +29,21 @@ class Stored:
         uri: of the file.
         key: digest of its bytes.
         rows: of each rule that has some, the digest of which rows it finds.
+        start: of the Arrow file in the file.
+        size: its bytes; -1 = all from ``start`` on.
     """
 
     uri: str
     key: str
     rows: Mapping[str, str]
+    start: int = 0
+    size: int = -1
 
     def read(self) -> pa.Table:
         """The decisions by ordinal, with the action ``drop``."""
         with storage.store_for(self.uri).open(self.uri) as file:
-            return pa.ipc.open_file(pa.BufferReader(file.read())).read_all()
+            file.seek(self.start)
+            return pa.ipc.open_file(pa.BufferReader(file.read(self.size))).read_all()
 
 
 @dataclass(frozen=True)
@@ -106,29 +111,39 @@ class SplitShard(Shard["Sequence[Place]"]):
         found = np.concatenate([np.empty(0, DROP), *(_read(*part) for part in self.parts)])
         # By row, then by rule: the first rule of a row is the first that is asked.
         found = found[np.lexsort((found["rule"], found["row"]))]
-        numbers = (found["row"] >> np.uint64(32)).astype(np.int64)
         data = Split()
-        start = 0
-        while start < len(found):
-            task = context[numbers[start]].task
-            stop = start
-            while stop < len(found) and context[numbers[stop]].task == task:
-                stop = int(np.searchsorted(numbers, numbers[stop], side="right"))
-            sink = pa.BufferOutputStream()
-            table = table_of(found[start:stop], context, self.rules)
-            with pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-            written = sink.getvalue().to_pybytes()
+        for task, table in by_task(found, context, self.rules):
+            written = arrow_of(table)
             path = f"{len(data.tasks):05}"
             with out.create(path, scratch=True) as local:
                 local.write_bytes(written)
-            rows = _rows_by_rule(table, self.rules)
-            data.tasks[task] = (path, hashlib.sha256(written).hexdigest(), rows)
-            start = stop
+            data.tasks[task] = (path, hashlib.sha256(written).hexdigest(), rows_by_rule(table, self.rules))
         return ShardResult(Ledger(), asdict(data))
 
 
-def _rows_by_rule(table: pa.Table, rules: Sequence[str]) -> dict[str, str]:
+def by_task(found: NDArray[Any], places: Sequence[Place], rules: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """Findings by row as decisions, for each task that has some."""
+    numbers = (found["row"] >> np.uint64(32)).astype(np.int64)
+    start = 0
+    while start < len(found):
+        task = places[numbers[start]].task
+        stop = start
+        while stop < len(found) and places[numbers[stop]].task == task:
+            stop = int(np.searchsorted(numbers, numbers[stop], side="right"))
+        yield task, table_of(found[start:stop], places, rules)
+        start = stop
+
+
+def arrow_of(table: pa.Table) -> bytes:
+    """A table as an Arrow file."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def rows_by_rule(table: pa.Table, rules: Sequence[str]) -> dict[str, str]:
+    """Of each rule that finds some rows, a digest of which these are."""
     names, codes = decisions.names_of(table["rule"])
     ordinals = table["ordinal"].to_numpy()
     found = {}

@@ -123,7 +123,12 @@ def costs_of(rows: Rows, done: Done, rounds: Rounds) -> dict[str, dict[str, int]
     read = rounds[0][: len(size)]
     exact: Sequence[ShardRecord] = [
         *read,
-        *(record for some in rounds[1:3] for record in some if "bounds" in record.data or "tasks" in record.data),
+        *(
+            record
+            for some in rounds[1:3]
+            for record in some
+            if not {"bounds", "groups", "tasks"}.isdisjoint(record.data)
+        ),
     ]
     costs = {
         "exact": {

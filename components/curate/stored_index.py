@@ -18,7 +18,8 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1 had rows that one rule of exact deduplication removes, where another rule named them."""
 NAME: Final = "index/index.json"
 NEAR: Final = "index/near"
 

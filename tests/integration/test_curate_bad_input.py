@@ -92,7 +92,7 @@ def test_an_index_of_another_format_is_refused(tmp_path: Path) -> None:
     made = Path(tools.ended(run(tmp_path, "", write_index="true")).out.strip())
     index = made / "index" / "index.json"
     listed = json.loads((made / "_MANIFEST.json").read_text())
-    raw = index.read_bytes().replace(b'"format":1', b'"format":0')
+    raw = index.read_bytes().replace(b'"format":2', b'"format":1')
     index.unlink()
     index.write_bytes(raw)
     for file in listed["files"]:

@@ -111,9 +111,11 @@ VARIANTS = [
 
 
 def meaning(one: Shard[Any]) -> str:
-    """A shard without what changes no byte: its size, which of some shards of equal bytes is read, and of the settings
-    of near deduplication what decides later."""
+    """A shard without what changes no byte: its size, which of some shards of equal bytes is read, where the rows are
+    that exact deduplication finds (which rows those are is in a key), and of the settings of near deduplication what
+    decides later."""
     said = re.sub(r"/shards/[0-9a-f]+", "/shards/", repr(dataclasses.replace(one, size=0)))
+    said = re.sub(r"(?<=decisions=)Stored\(.*?\)(?=, rules=)", "", said)
     settings = r"(?<=NearSettings\()mode='\w+'"
     said = re.sub(settings, "", said)
     return re.sub(r"refine=\w+", "", said) if type(one).__name__ == "Sign" else said
@@ -147,7 +149,7 @@ FIRST = {
     "exact: {mode: report}\n": "Sign",  # of which rows are looked at
     "near: {refine: false}\n": "Buckets",
     "near: {mode: report}\n": "Decide",
-    "exact: {response: drop}\n": "Decide",
+    "exact: {response: drop}\n": "FindEqual",
     "heuristics: {mode: report, profile: seed_web}\n": "Decide",
     "filter: {mode: drop, rules: [{name: long, attribute: heuristics.r_words, max: 60}]}\n": "Decide",
     "pii: {mode: report}\n": "Score",

@@ -131,23 +131,16 @@ class Definition:
             before = [row.condition] if self._settings["same_condition_only"] else []
             return (*before, *map(form, parts))
 
-        if said["pair"] == "drop":
-            self._cap("dup_exact", 1, lambda row: key(row, *row.texts))
-        before = self._left()
-        caps = [
-            ("cap_instruction", said.get("max_responses_per_instruction"), said.get("instruction"), 0),
-            ("cap_response", said.get("max_instructions_per_response"), said.get("response"), 1),
-        ]
-        for reason, cap, mode, at in caps:
-            if cap or mode == "drop":
-                self._cap(reason if cap else "dup_exact", cap or 1, lambda row, at=at: key(row, row.texts[at]), before)  # type: ignore[misc]
-
-    def _cap(self, reason: str, most: int, key: Callable[[Row], Any], rows: list[Row] | None = None) -> None:
-        seen: Counter[Any] = Counter()
-        for row in self._left() if rows is None else rows:
-            seen[key(row)] += 1
-            if seen[key(row)] > most:
-                row.gone = row.gone or reason
+        caps = {"instruction": "max_responses_per_instruction", "response": "max_instructions_per_response"}
+        fields = {"pair": (0, 1), "instruction": (0,), "response": (1,)}
+        kept: Counter[Any] = Counter()
+        for row in self._rows:
+            keys = {rule: (rule, *key(row, *(row.texts[at] for at in some))) for rule, some in fields.items()}
+            for rule, own in keys.items():
+                cap = said.get(caps.get(rule, ""))
+                if (cap or said.get(rule) == "drop") and kept[own] >= (cap or 1) and not row.gone:
+                    row.gone = f"cap_{rule}" if cap else "dup_exact"
+            kept.update([] if row.gone else keys.values())
 
     def _near(self) -> None:
         retained: list[Row] = []
