@@ -34,7 +34,12 @@ def verify(path: str) -> str:
     total = 0
     folders = _finished(uri)
     for folder in folders:
-        manifest = manifests.read(folder)
+        try:
+            manifest = manifests.read(folder)
+        except InputError as error:
+            wrong.append(str(error))
+            total += 1
+            continue
         assert manifest is not None
         damaged = manifests.find_damage(folder, manifest.files, verify=True)
         total += len(manifest.files)
@@ -50,7 +55,7 @@ def verify(path: str) -> str:
             )
     if wrong:
         raise InputError(
-            f"{len(wrong)} of {total} files differ from the manifest",
+            f"{len(wrong)} of {total} files are missing or were changed",
             where=uri,
             got="".join(f"\n  {line}" for line in wrong) + "\n",
             hint="run their stage again with verify=true, which redoes what is damaged",
@@ -59,8 +64,9 @@ def verify(path: str) -> str:
 
 
 def _finished(uri: str) -> list[str]:
-    if manifests.read(uri) is not None:
+    if storage.store_for(uri).exists(storage.join(uri, MANIFEST)):
         return [uri]
+    manifests.refuse_unfinished(uri)
     entries = storage.store_for(uri).list(uri)
     paths = {entry.path for entry in entries}
     found = sorted(path.removesuffix(f"/{MANIFEST}") for path in paths if path.endswith(f"/{MANIFEST}"))

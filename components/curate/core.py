@@ -175,9 +175,8 @@ class Curate(Stage[CurateConfig, CuratePlan]):
     def finish(self, config: CurateConfig, plan: CuratePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         assert plan.done is not None
         for record in (*rounds[_DECIDE], *rounds[_WRITE], *rounds[_BESIDE], *rounds[_SUMMARY]):
-            for file in record.files:
-                if file.sha256:  # what only a later round reads has none
-                    out.link(record.folder, file)
+            for file in record.lasting():
+                out.link(record.folder, file)
         if plan.write_index:
             index = plan.index
             places = [*(index.places if index is not None else ()), *_places(plan.rows)]

@@ -159,7 +159,7 @@ def _counted(name: str, records: Iterable[ShardRecord]) -> dict[str, int]:
 
 def scratch(records: Iterable[ShardRecord]) -> int:
     """Bytes of files that only later rounds read."""
-    return sum(file.size for record in records for file in record.files if not file.sha256)
+    return sum(file.size for record in records for file in record.files if file.path in record.scratch)
 
 
 def say(ledger: Ledger, rounds: Rounds, folder: str) -> None:

@@ -197,9 +197,8 @@ class Select(Stage[SelectConfig, SelectPlan]):
         assert plan.done is not None
         summary, *joins = rounds[_SUMMARY]
         for record in (*(record for some in plan.done.written for record in some), *joins):
-            for file in record.files:
-                if file.sha256:  # what only a later round reads has none
-                    out.link(record.folder, file)
+            for file in record.lasting():
+                out.link(record.folder, file)
         held_out = {
             task.path: some[0].ledger.rows_in
             for task, some in zip(plan.rows.tasks, plan.done.written, strict=True)

@@ -24,7 +24,11 @@ from pairmill.log import event, progress
 
 MANIFEST = "_MANIFEST.json"
 STARTED = "_STARTED.json"
-FORMAT = 1
+FORMAT = 2
+_UNSEALED = 1
+"""The format that had no digest of its own."""
+_SEAL = b',\n "sha256": "%b"\n}\n'
+_SEAL_BYTES = len(_SEAL % bytes(64))
 # Files that are digested between two updates of progress, and the bytes from which progress is shown.
 _VERIFIED = 32
 _LONG = 1 << 30
@@ -38,6 +42,18 @@ def canonical(value: object) -> bytes:
 def content_key(*parts: object) -> str:
     """Hexadecimal sha256 over JSON-like values."""
     return hashlib.sha256(canonical(list(parts))).hexdigest()
+
+
+def seal(data: bytes) -> bytes:
+    """Add a last key to a JSON object: ``sha256``, the hexadecimal digest of all bytes before it."""
+    body = data.rstrip().removesuffix(b"}").rstrip()
+    return body + _SEAL % hashlib.sha256(body).hexdigest().encode()
+
+
+def is_sealed(data: bytes) -> bool:
+    """Whether these are bytes as ``seal`` returned them."""
+    body = data[:-_SEAL_BYTES]
+    return data[-_SEAL_BYTES:] == _SEAL % hashlib.sha256(body).hexdigest().encode()
 
 
 @dataclass(frozen=True)
@@ -165,6 +181,7 @@ class Manifest:
     shards: dict[str, Ledger] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
+    """Of one that an older pairmill wrote: 1, which has no digest of its own."""
 
     def tasks(self) -> dict[str, list[File]]:
         """The data files by task name, in order."""
@@ -181,15 +198,24 @@ class Manifest:
 
     def dump(self) -> bytes:
         """The bytes of the file."""
-        return json.dumps(asdict(self), sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+        raw = {**asdict(self), "format": FORMAT}
+        return seal(json.dumps(raw, sort_keys=True, indent=1, ensure_ascii=False).encode())
 
     @classmethod
     def load(cls, data: bytes, where: str) -> Self:
-        """Parse; raises InputError naming ``where`` if this version cannot read it."""
+        """Parse; raises InputError naming ``where`` if it was changed, or this version cannot read it."""
         try:
             raw = json.loads(data)
-            if raw["format"] != FORMAT:
+            if raw["format"] not in {FORMAT, _UNSEALED}:
                 raise InputError("unknown manifest format", where=where, got=str(raw["format"]), expected=str(FORMAT))
+            if not is_sealed(data) and ("sha256" in raw or raw["format"] == FORMAT):
+                raise InputError(
+                    "was changed after it was written",
+                    where=where,
+                    got="bytes with another digest",
+                    expected="those of its key sha256",
+                    hint="run the stage that made it again",
+                )
             return cls(
                 stage=raw["stage"],
                 version=raw["version"],
@@ -200,8 +226,9 @@ class Manifest:
                 files=[File(**item) for item in raw["files"]],
                 shards={name: Ledger(**item) for name, item in raw["shards"].items()},
                 data=raw["data"],
+                format=raw["format"],
             )
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(
                 "not a pairmill manifest", where=where, got=repr(error), hint="run the stage that made it again"
             ) from error
@@ -371,12 +398,13 @@ def find_damage(folder: str, files: Sequence[File], *, verify: bool = False) -> 
             wrong.append(f"{file.path}: missing")
         elif size != file.size:
             wrong.append(f"{file.path}: {size} bytes, expected {file.size}")
-        elif verify and file.sha256:  # scratch files of shards have none
+        else:
             same_size.append(file)
-    return [*wrong, *_other_digests(folder, same_size)]
+    return [*wrong, *find_changed(folder, same_size)] if verify else wrong
 
 
-def _other_digests(folder: str, files: Sequence[File]) -> Iterator[str]:
+def find_changed(folder: str, files: Sequence[File]) -> Iterator[str]:
+    """Read these files; list those with another digest, each as ``path: what is wrong``."""
     store = storage.store_for(folder)
     long = sum(file.size for file in files) > _LONG
     with progress(f"verify {storage.name_of(folder)}", len(files), "files") if long else nullcontext() as told:

@@ -16,7 +16,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.shards import RECORD as RECORD
-from pairmill.engine.shards import Todo
+from pairmill.engine.shards import Todo, discard
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.workers import WorkerPool
 from pairmill.engine.writer import Writer
@@ -48,9 +48,7 @@ def run(stage: Stage[C, P], config: C) -> Result:
     """
     start = time.monotonic()
     job = _Job(stage, config)
-    finished = manifests.load_or_discard(
-        job.home, lambda _: stage.is_intact(config, job.plan, job.home), verify=config.verify
-    )
+    finished = manifests.load_or_discard(job.home, job.is_wanted, verify=config.verify)
     if finished is not None:
         log.event(
             f"{stage.name}: reused, nothing to do", stage=stage.name, uri=job.home, fingerprint=finished.fingerprint
@@ -59,7 +57,7 @@ def run(stage: Stage[C, P], config: C) -> Result:
     say_why_made_again(stage.name, stage.version, stage.history, job.base)
     with WorkerPool(stage.name, job.cache, config.workers) as pool:
         while job.shards is not None:
-            job.next_round(_run_round(job, pool, Todo.of(job.shards, job.cache, verify=config.verify)))
+            job.next_round(_run_round(job, pool, job.todo(job.shards, verify=config.verify)))
     manifest = _finish(job)
     return Result(job.home, manifest, False, time.monotonic() - start)
 
@@ -80,12 +78,11 @@ def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
     job = _Job(stage, config)
     said = f"{stage.name}: share {part.number}/{part.count} of round {config.round}"
     todo = Todo([], {}, [])
-    if manifests.load_if_intact(job.home, verify=config.verify) is None or not stage.is_intact(
-        config, job.plan, job.home
-    ):
+    finished = manifests.load_if_intact(job.home, verify=config.verify)
+    if finished is None or not job.is_wanted(finished):
         say_why_made_again(stage.name, stage.version, stage.history, job.base)
         if job.replay(config.round - 1, part, config.shared_rounds):
-            todo = Todo.of(part.of(job.shards or []), job.cache, verify=config.verify)
+            todo = job.todo(part.of(job.shards or []), verify=config.verify)
         else:
             log.event(f"{said}: round {len(job.rounds) + 1} is incomplete", stage=stage.name, uri=job.home)
     records = list(todo.done.values())
@@ -115,6 +112,7 @@ class _Job(Generic[C, P]):
         self.plan = stage.plan(config)
         self.rounds: list[list[ShardRecord]] = []
         self.shards: Sequence[Shard[Any]] | None = None
+        self._changed = False
         self._generator = stage.rounds(config, self.plan)
         self._advance(None)
         self._first: Sequence[Shard[Any]] = self.shards or []
@@ -128,6 +126,24 @@ class _Job(Generic[C, P]):
         """URI of the finished folder."""
         return storage.join(self.base, self.fingerprint)
 
+    def is_wanted(self, finished: Manifest) -> bool:
+        """Whether this manifest of the finished folder stays, so that there is nothing to do."""
+        if finished.format != manifests.FORMAT:
+            log.event(
+                f"{self.stage.name}: made again, the manifest of {self.home} is of an older pairmill and has no digest "
+                "that would show damage",
+                stage=self.stage.name,
+                uri=self.home,
+            )
+            return False
+        return self.stage.is_intact(self.config, self.plan, self.home)
+
+    def todo(self, shards: Sequence[Shard[Any]], *, verify: bool = False) -> Todo:
+        """What is done of shards of the next round; see :meth:`Todo.of`."""
+        todo = Todo.of(shards, self.cache, verify=verify)
+        self._changed = self._changed or todo.changed
+        return todo
+
     def next_round(self, records: list[ShardRecord]) -> None:
         """Send the stage the records of this round and get the shards of the next."""
         self.rounds.append(records)
@@ -139,16 +155,16 @@ class _Job(Generic[C, P]):
         Of other rounds, which are short, do what no other share has done.
         """
         while len(self.rounds) < rounds and self.shards is not None:
-            todo = Todo.of(self.shards, self.cache, verify=False)
+            todo = self.todo(self.shards)
             if todo.left and len(self.rounds) + 1 in shared:
                 return False
             for number in range(part.count) if todo.left else ():
                 mine = WorkerSlice((part.number - 1 + number) % part.count + 1, part.count).of(self.shards)
-                some = Todo.of(mine, self.cache, verify=False)
+                some = self.todo(mine)
                 if some.left:
                     with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
                         _run_round(self, pool, some)
-            self.next_round(Todo.of(self.shards, self.cache, verify=False).records())
+            self.next_round(self.todo(self.shards).records())
         return True
 
     def _advance(self, records: list[ShardRecord] | None) -> None:
@@ -162,6 +178,9 @@ class _Job(Generic[C, P]):
         names = [shard.name for shard in self.shards]
         if len(set(names)) != len(names):
             raise InternalError("two shards of a round have the same name", where=self.stage.name)
+        if self._changed:
+            # What earlier runs made of the changed bytes is whole, and wrong.
+            discard(self.shards, self.cache)
 
     def manifest(self, ledger: Ledger, rounds: Rounds) -> Manifest:
         """One without files and data yet."""

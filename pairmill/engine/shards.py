@@ -30,11 +30,19 @@ _AT_ONCE = 32
 
 @dataclass
 class Todo:
-    """The shards of a round: records of the finished ones by name, and the others, largest first."""
+    """The shards of a round.
+
+    Attributes:
+        planned: all of them, in the order of the plan.
+        done: records of the finished ones by name.
+        left: the others, largest first.
+        changed: whether bytes of a finished one had changed. Later rounds may have read them.
+    """
 
     planned: Sequence[Shard[Any]]
     done: dict[str, ShardRecord]
     left: list[Shard[Any]]
+    changed: bool = False
 
     @classmethod
     def of(cls, planned: Sequence[Shard[Any]], folder: str, *, verify: bool) -> Todo:
@@ -43,12 +51,20 @@ class Todo:
         Args:
             planned: shards in the order of the plan.
             folder: URI of the cache.
-            verify: compare digests of the shards' files too, not only their sizes.
+            verify: compare digests of all files of the shards. Without it sizes are compared, and on a file system
+                digests of scratch files: no manifest names those, so later stages could not find a changed one.
         """
-        records = _load_all(planned, folder, verify)
-        done = {record.name: record for record in records if record is not None}
+        loaded = _load_all(planned, folder, verify)
+        done = {one.record.name: one.record for one in loaded if one.record is not None}
+        old = [shard.name for shard, one in zip(planned, loaded, strict=True) if one.old]
+        if old:
+            log.event(
+                f"{len(old)} shards run again, {old[0]} first: an older pairmill wrote their records, which have no "
+                "digest that would show damage",
+                uri=folder,
+            )
         left = sorted((shard for shard in planned if shard.name not in done), key=lambda shard: -shard.size)
-        return cls(planned, done, left)
+        return cls(planned, done, left, any(one.changed for one in loaded))
 
     def records(self) -> list[ShardRecord]:
         """The records in the order of the plan, once nothing is left."""
@@ -73,38 +89,75 @@ class Todo:
         return replace(self, left=[one for one in self.left if one.name not in failures]), list(failures.items())
 
 
-def _load_all(planned: Sequence[Shard[Any]], folder: str, verify: bool) -> list[ShardRecord | None]:
-    local = storage.scheme(folder) == "file"
-    if len(planned) < 2 or (local and not verify):
-        return [_load(shard, folder, verify) for shard in planned]
-    # Three requests each, of 10 ms and more; with verify=true all bytes are read.
-    with ThreadPoolExecutor(available_cores() if local else _AT_ONCE) as pool:
+def discard(planned: Sequence[Shard[Any]], folder: str) -> None:
+    """Delete the records of these shards, so that they are run again."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(storage.store_for(folder).delete, (storage.join(folder, one.key, RECORD) for one in planned)))
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What the cache has of a shard.
+
+    Attributes:
+        record: None if there is none, or it or its files are damaged.
+        old: whether an older pairmill wrote it.
+        changed: whether its files have their sizes and other bytes.
+    """
+
+    record: ShardRecord | None = None
+    old: bool = False
+    changed: bool = False
+
+
+def _load_all(planned: Sequence[Shard[Any]], folder: str, verify: bool) -> list[_Loaded]:
+    # Of a bucket three requests each, of 10 ms and more; of a disk perhaps bytes to digest.
+    with ThreadPoolExecutor(available_cores() if storage.scheme(folder) == "file" else _AT_ONCE) as pool:
         return list(pool.map(lambda shard: _load(shard, folder, verify), planned))
 
 
-def _load(shard: Shard[Any], cache: str, verify: bool) -> ShardRecord | None:
+def _load(shard: Shard[Any], cache: str, verify: bool) -> _Loaded:
     folder = storage.join(cache, shard.key)
     store, uri = storage.store_for(folder), storage.join(folder, RECORD)
     if not store.exists(uri):
-        return None
-    record = _parse(store.read(uri), shard, folder)
-    wrong = manifests.find_damage(folder, record.files, verify=verify) if record is not None else []
-    if wrong and verify:
-        log.event(f"{shard.name}: run again, {wrong[0]} in {folder}", level=logging.WARNING, uri=folder)
-    if record is None or wrong:
-        # commit() never overwrites, so a stale record must be deleted before the shard is redone.
-        store.delete(uri)
-        return None
-    return record
+        return _Loaded()
+    data = store.read(uri)
+    record = _parse(data, shard, folder)
+    if record is None:
+        found = _Loaded(old=_is_old(data))
+        wrong = [] if found.old else [f"{RECORD} was changed after it was written"]
+    else:
+        wrong, changed = manifests.find_damage(folder, record.files), []
+        if not wrong:
+            local = storage.scheme(folder) == "file"
+            read = [file for file in record.files if verify or (local and file.path in record.scratch)]
+            wrong = changed = list(manifests.find_changed(folder, read))
+        if not wrong:
+            return _Loaded(record)
+        found = _Loaded(changed=bool(changed))
+    if wrong:
+        # Files that are missing were often removed on purpose.
+        level = logging.WARNING if verify or found.changed or record is None else logging.INFO
+        log.event(f"{shard.name}: run again, {wrong[0]} in {folder}", level=level, uri=folder)
+    # commit() never overwrites, so a stale record must be deleted before the shard is redone.
+    store.delete(uri)
+    return found
 
 
 def _parse(data: bytes, shard: Shard[Any], folder: str) -> ShardRecord | None:
-    try:
-        raw = json.loads(data)
-        files = [File(**item) for item in raw["files"]]
-        return ShardRecord(shard.name, shard.key, folder, Ledger(**raw["ledger"]), files, raw["data"])
-    except (ValueError, KeyError, TypeError):
+    """Read a record; None unless it is as it was written."""
+    if not manifests.is_sealed(data):
         return None
+    raw = json.loads(data)
+    files = [File(**item) for item in raw["files"]]
+    return ShardRecord(shard.name, shard.key, folder, Ledger(**raw["ledger"]), files, raw["data"], raw["scratch"])
+
+
+def _is_old(data: bytes) -> bool:
+    try:
+        return set(json.loads(data)) == {"ledger", "files", "data"}
+    except (ValueError, TypeError):
+        return False
 
 
 def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[[], ShardRecord]:
@@ -130,8 +183,13 @@ def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[
         with _translated(where, out):
             out.flush()
             # Runs that share a shard may call it by different names: the record holds content only.
-            raw = {"ledger": asdict(result.ledger), "files": [asdict(file) for file in out.files], "data": result.data}
-            ours = manifests.canonical(raw)
+            raw = {
+                "ledger": asdict(result.ledger),
+                "files": [asdict(file) for file in out.files],
+                "data": result.data,
+                "scratch": out.scratch,
+            }
+            ours = manifests.seal(manifests.canonical(raw))
             stored = storage.store_for(home).commit(storage.join(home, RECORD), ours)
             # Another run may have been faster, with other data in its record: everybody goes on with that one.
             record = _parse(stored, shard, home) or _parse(ours, shard, home)

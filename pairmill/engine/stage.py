@@ -73,10 +73,17 @@ class ShardRecord:
     ledger: Ledger
     files: list[File]
     data: dict[str, Any] = field(default_factory=dict)
+    scratch: list[str] = field(default_factory=list)
+    """Paths of the files that only later rounds read."""
 
     def read(self, kind: type[D]) -> D:
         """The data, as the dataclass that the shard made it of."""
         return kind(**self.data)
+
+    def lasting(self) -> list[File]:
+        """The files that are not scratch."""
+        scratch = set(self.scratch)
+        return [file for file in self.files if file.path not in scratch]
 
     def uri(self, path: str) -> str:
         """The URI of one of its files."""

@@ -30,6 +30,8 @@ class Writer:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.files: list[File] = []
+        self.scratch: list[str] = []
+        """Paths of the scratch files among them."""
         self._remote = storage.scheme(folder) != "file"
         self._pending: list[Future[None]] = []
         self._pool: ThreadPoolExecutor | None = None
@@ -45,20 +47,20 @@ class Writer:
             task: the data set that the file belongs to.
             digest: returns the sha256 of the written bytes, if the caller computed it on the way; without it the file
                 is read once more.
-            scratch: only a later round of shards reads the file, and no finished folder links it: it gets no digest
-                and is not synced to disk. If the machine goes down, its size shows what was lost.
+            scratch: only a later round of shards reads the file, and no finished folder links it. It is not synced to
+                disk: if the machine goes down, its size and digest show what was lost.
         """
         uri = storage.join(self.folder, path)
         with ExitStack() as stack:
             local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch, final=True))
             yield local
-            if scratch:
-                sha256 = ""
-            elif digest:
+            if digest:
                 sha256 = digest()
             else:
                 with local.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            if scratch:
+                self.scratch.append(path)
             self.files.append(File(path, local.stat().st_size, sha256, task))
             if self._remote:
                 self._later(stack.pop_all().close)

@@ -91,14 +91,14 @@ def test_settings_that_are_not_there_are_named(tmp_path: Path) -> None:
 def test_an_index_of_another_format_is_refused(tmp_path: Path) -> None:
     made = Path(tools.ended(run(tmp_path, "", write_index="true")).out.strip())
     index = made / "index" / "index.json"
-    listed = json.loads((made / "_MANIFEST.json").read_text())
+    listed = tools.read_manifest(made)
     raw = index.read_bytes().replace(b'"format":2', b'"format":1')
     index.unlink()
     index.write_bytes(raw)
     for file in listed["files"]:
         if file["path"] == "index/index.json":
             file["sha256"] = hashlib.sha256(raw).hexdigest()
-    (made / "_MANIFEST.json").write_text(json.dumps(listed))
+    tools.write_manifest(made, listed)
     done = run(tmp_path, "", index=made)
     assert done.code == 3
     assert "the index has another format" in done.message

@@ -140,11 +140,11 @@ def test_index_of_another_version_or_damaged(name: str, how: str, indexed: Path,
         raw = json.loads(path.read_bytes())
         path.unlink()  # a link of the copy's own
         path.write_text(json.dumps({**raw, "format": 99}))
-        manifest = json.loads((folder / tools.MANIFEST).read_bytes())
+        manifest = tools.read_manifest(folder)
         for file in manifest["files"]:
             if file["path"] == name:
                 file |= {"size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        (folder / tools.MANIFEST).write_text(json.dumps(manifest))
+        tools.write_manifest(folder, manifest)
     done = run(tmp_path, index=folder)
     refused(done, INPUT, folder)
     if how == "version":
@@ -176,7 +176,7 @@ def test_private_texts_are_in_neither_manifest_nor_report_nor_log(mode: str, tmp
     curating.write(tmp_path / "rows", {"a.jsonl": [*private, *private, *ROWS], "b.jsonl": longer})
     done = run(tmp_path, SAID.replace("report", mode, 1))
     folder = tools.folder(done)
-    manifest = json.loads((folder / tools.MANIFEST).read_bytes())
+    manifest = tools.read_manifest(folder)
     found = manifest["data"]["samples"]
     assert {one["instruction"] for one in found["pii.EMAIL"]} == {""}
     assert any("<EMAIL>" in one["instruction"] for one in found["exact.pair"])

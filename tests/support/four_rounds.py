@@ -58,7 +58,8 @@ class Cut(Shard[Marks]):
             slices[line[0]].append(line)
         out.write("lines", "".join(kept).encode())
         for letter, some in slices.items():
-            out.write(f"letters/{letter}", "".join(some).encode())
+            with out.create(f"letters/{letter}", scratch=True) as local:
+                local.write_text("".join(some))
         return ShardResult(ledger, {"letters": sorted(slices)})
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pairmill.engine import manifest as manifests
 from tests.support import helpers, nursery
 from tests.support.helpers import LINE, PATIENCE, REPOSITORY, SOON, mount
 
@@ -420,6 +421,12 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_manifest(top: Path) -> dict[str, Any]:
     """The manifest of a finished folder."""
     return read_json(top / MANIFEST)
+
+
+def write_manifest(top: Path, manifest: dict[str, Any]) -> None:
+    """Put a manifest that was read and changed into a folder, as if pairmill had written it."""
+    raw = {key: value for key, value in manifest.items() if key != "sha256"}
+    (top / MANIFEST).write_bytes(manifests.seal(json.dumps(raw).encode()))
 
 
 def remove(top: Path) -> None:

@@ -68,7 +68,7 @@ def test_tasks_are_the_data_files_by_name() -> None:
         b'{"format": 1}',
         b"\xff",
         example().dump()[:-20],
-        example().dump().replace(b'"format": 1', b'"format": 2'),
+        example().dump().replace(b'"format": 2', b'"format": 1'),
         example().dump().replace(b'"rows_in"', b'"rows_inn"'),
         example().dump().replace(b'"sha256"', b'"sha"'),
     ],
@@ -77,6 +77,24 @@ def test_what_is_no_manifest_is_an_input_error_that_names_the_file(data: bytes) 
     with pytest.raises(InputError, match=r"folder/_MANIFEST\.json") as caught:
         Manifest.load(data, "folder/_MANIFEST.json")
     assert caught.value.exit_code == 3
+
+
+def test_a_manifest_with_one_changed_byte_is_refused() -> None:
+    data = example().dump()
+    for place in range(len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        with pytest.raises(InputError, match="folder"):
+            Manifest.load(bytes(changed), "folder")
+
+
+def test_a_manifest_of_an_older_pairmill_is_read_and_says_that_it_is_one() -> None:
+    raw = json.loads(example().dump())
+    del raw["sha256"]
+    old = Manifest.load(json.dumps({**raw, "format": 1}).encode(), "x")
+    assert (old.format, old.files) == (1, example().files)
+    # Written again, it has a digest.
+    assert Manifest.load(old.dump(), "x") == example()
 
 
 def test_a_folder_that_others_made_has_no_manifest(tmp_path: Path) -> None:

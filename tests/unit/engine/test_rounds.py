@@ -19,7 +19,7 @@ from pairmill.errors import InternalError
 from tests.support import tools
 from tests.support.crash_points import crashes
 from tests.support.four_rounds import Unique, UniqueConfig, UniquePlan
-from tests.support.helpers import contents
+from tests.support.helpers import contents, writable
 
 TEXTS = {
     "a.txt": "apple\nbread\n\n",
@@ -163,6 +163,46 @@ def test_a_slice_that_was_lost_is_made_again_with_nothing_after_it(kitchen: Kitc
     (kitchen.root / "unique/shards" / runner.first_round(Unique(), kitchen.config())[0].key / gone).unlink()
     assert kitchen.run().manifest == first.manifest
     assert kitchen.ran() == ["cut a.txt"]
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    before = path.stat()
+    assert before.st_size == len(data)
+    writable(path).write_bytes(data)
+    path.chmod(before.st_mode)
+
+
+def test_a_changed_byte_of_a_scratch_file_is_found_before_a_later_round_reads_it(
+    kitchen: Kitchen, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = kitchen.run()
+    before = contents(kitchen.root)
+    kitchen.ran()
+    for shard in (kitchen.root / "unique" / "shards").iterdir():
+        for path in shard.glob("letters/a"):
+            overwrite(path, b"z" + path.read_bytes()[1:])
+    shutil.rmtree(first.uri)
+    assert kitchen.run().manifest == first.manifest
+    assert contents(kitchen.root) == before
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == len([text for text in TEXTS.values() if "\na" in f"\n{text}"])
+    assert all("letters/a: sha256" in text for text in warnings)
+
+
+def test_what_was_made_of_changed_bytes_is_made_again(kitchen: Kitchen) -> None:
+    """A file that no later round but the next reads was changed, and read by it, before verify=true looks."""
+    first = kitchen.run()
+    before = contents(kitchen.root)
+    cut = kitchen.root / "unique" / "shards" / runner.first_round(Unique(), kitchen.config())[0].key / "lines"
+    overwrite(cut, cut.read_bytes().replace(b"apple", b"grape"))
+    for path in kitchen.root.rglob("_RECORD.json"):
+        if path.parent != cut.parent:
+            path.unlink()
+    shutil.rmtree(first.uri)
+    assert "grape" in (Path(kitchen.run().uri) / "a.txt").read_text()  # sizes are as they were
+    (Path(first.uri) / MANIFEST).unlink()
+    assert kitchen.run(verify=True).manifest == first.manifest
+    assert contents(kitchen.root) == before
 
 
 @pytest.mark.parametrize("count", [1, 3, 7])

@@ -226,12 +226,15 @@ def test_of_two_records_of_a_shard_the_first_is_everybodys(bench: Bench, monkeyp
     record = bench.shard("a.txt") / RECORD
     other = json.loads(record.read_bytes())
     other["data"]["greeting"] = "of another program"
+    del other["sha256"]
     run = Upper.run
 
     def slower(self: Upper, context: str, out: Writer) -> ShardResult:
         made = run(self, context, out)
         if self.name == "a.txt":
-            record.write_text(json.dumps(other))  # while this run was at work, another one has committed
+            record.write_bytes(
+                manifests.seal(manifests.canonical(other))
+            )  # while this run was at work, another one has committed
         return made
 
     shutil.rmtree(bench.root)
@@ -320,6 +323,12 @@ def _foreign_record(shard: Path) -> None:
     (shard / RECORD).write_text(json.dumps(raw))
 
 
+def _flip_record(shard: Path) -> None:
+    data = (shard / RECORD).read_bytes()
+    assert data.count(b'"rows_in":2') == 1
+    (shard / RECORD).write_bytes(data.replace(b'"rows_in":2', b'"rows_in":3'))
+
+
 def _remove_file(shard: Path) -> None:
     (shard / "upper" / "a.txt").unlink()
 
@@ -333,7 +342,7 @@ def _remove_record(shard: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [_damage_record, _empty_record, _foreign_record, _remove_file, _cut_file, _remove_record]
+    "harm", [_damage_record, _empty_record, _foreign_record, _flip_record, _remove_file, _cut_file, _remove_record]
 )
 def test_a_shard_whose_record_or_file_is_damaged_is_done_again(bench: Bench, harm: Any) -> None:
     result = bench.run()
@@ -344,6 +353,50 @@ def test_a_shard_whose_record_or_file_is_damaged_is_done_again(bench: Bench, har
     bench.run()
     assert bench.processed() == ["a.txt"]
     assert contents(bench.root) == before
+
+
+def test_a_changed_digit_in_a_record_is_found_and_said_without_verify(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = bench.run()
+    before = contents(bench.root)
+    shutil.rmtree(result.uri)
+    _flip_record(bench.shard("a.txt"))
+    bench.processed()
+    caplog.set_level(logging.INFO, "pairmill")
+    bench.run()
+    assert bench.processed() == ["a.txt"]
+    assert contents(bench.root) == before
+    (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("a.txt: run again, _RECORD.json was changed")
+
+
+def _without_digest(data: bytes, **changes: object) -> bytes:
+    raw = json.loads(data)
+    del raw["sha256"]
+    return json.dumps({**raw, **changes}).encode()
+
+
+def test_what_an_older_pairmill_wrote_without_a_digest_is_made_again_with_a_line(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = bench.run()
+    before = contents(bench.root)
+    manifest = Path(result.uri, MANIFEST)
+    manifest.write_bytes(_without_digest(manifest.read_bytes(), format=1))
+    for name in ("a.txt", "b.txt"):
+        record = bench.shard(name) / RECORD
+        raw = json.loads(record.read_bytes())
+        record.write_text(json.dumps({key: raw[key] for key in ("ledger", "files", "data")}))
+    bench.processed()
+    caplog.set_level(logging.INFO, "pairmill")
+    assert not bench.run().reused
+    assert bench.processed() == ["a.txt", "b.txt"]
+    assert contents(bench.root) == before
+    (shards,) = [record.message for record in caplog.records if "shards run again" in record.message]
+    assert shards.startswith("2 shards run again")
+    (folder,) = [record.message for record in caplog.records if "made again" in record.message]
+    assert "older pairmill" in folder
 
 
 def _remove_data(folder: Path) -> None:
@@ -582,10 +635,11 @@ def old_results(bench: Bench, count: int, version: int) -> None:
     bench.run()
     (made,) = bench.root.glob(f"toy/*/{MANIFEST}")
     raw = {**json.loads(made.read_bytes()), "version": version}
+    del raw["sha256"]
     for number in range(count):
         folder = bench.root / "toy" / f"{number:016x}"
         folder.mkdir(exist_ok=True)
-        (folder / MANIFEST).write_text(json.dumps({**raw, "fingerprint": folder.name}))
+        (folder / MANIFEST).write_bytes(manifests.seal(json.dumps({**raw, "fingerprint": folder.name}).encode()))
 
 
 @pytest.mark.parametrize("share", ["", "1/2"])

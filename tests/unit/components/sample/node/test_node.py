@@ -37,6 +37,7 @@ from pairmill.formats.sample_folder import folder_of
 from pairmill.formats.tokens import INDEX, INFO
 from pairmill.interface import cli
 from pairmill.interface.cli import Outcome
+from tests.support import tools
 from tests.support.helpers import PATIENCE, REPOSITORY, contents, missing, writable
 
 
@@ -239,10 +240,9 @@ def test_a_sample_that_stands_needs_no_tokens(world: World) -> None:
 def test_a_sample_that_is_not_the_plans_is_made_again(world: World) -> None:
     plan = world.plan()
     world.carry_out(plan)
-    path = world.node / plan / "_MANIFEST.json"
-    manifest = json.loads(path.read_bytes())
+    manifest = tools.read_manifest(world.node / plan)
     manifest["files"][0]["sha256"] = "0" * 64
-    path.write_text(json.dumps(manifest))
+    tools.write_manifest(world.node / plan, manifest)
     assert not world.carry_out(plan).reused
     assert world.carry_out(plan).reused
 
