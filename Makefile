@@ -20,6 +20,7 @@ MIX_CONFIG ?= $(if $(OWN),,examples/mix_config.yaml)
 OPTIONS ?=
 FUZZ_SECONDS ?= 60
 FUZZ_SANITIZER ?= address
+FUZZ_SEED ?=
 # Nobody steps through the tests, and to compile them without debug information takes two thirds of the time.
 export CARGO_PROFILE_DEV_DEBUG := 0
 CARGO := cargo --locked
@@ -108,7 +109,7 @@ JOBS ?= 4
 TESTS := $(addprefix tests/,integration unit property contract golden browser)
 
 # Thousands of processes start in a third of the time where bytecode is kept, which some environments forbid.
-test torch-test conformance train images-test cluster-test: export PYTHONDONTWRITEBYTECODE :=
+test torch-test conformance train images-test cluster-test fuzz-line: export PYTHONDONTWRITEBYTECODE :=
 # Nets of the tests are tiny: more threads of torch would only wait for each other, beside other tests.
 torch-test conformance: export OMP_NUM_THREADS := 1
 
@@ -176,12 +177,13 @@ compare: develop build/torch/.installed ## natural shares of the example data ag
 	@PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python examples/compare.py build/raw $(COMPARED) build/torch/bin/python docs/frontier.svg
 
 .PHONY: test-long
-test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, kills at random instants, and hundreds of megabytes
+test-long: develop object-stores build/torch/.installed ## 10,000 random runs of the loader, an hour of fuzz-line, kills at random instants, and hundreds of megabytes
 	PAIRMILL_LOADER_SEQUENCES=10000 $(BIN)/pytest -s tests/property/test_loader.py
 	PAIRMILL_DISTURBED_RUNS=30 PAIRMILL_FETCH_KILLS=40 $(BIN)/pytest tests/integration/test_stores.py tests/integration/test_fetch_kill.py
 	PAIRMILL_EVERY_KILL=1 $(BIN)/pytest -s tests/integration/test_kill.py tests/integration/test_select.py
 	PAIRMILL_CURATE_TASKS=100000 $(BIN)/pytest -s tests/unit/components/curate/test_many_tasks.py
 	$(BIN)/pytest -s tests/long
+	$(MAKE) --no-print-directory fuzz-line FUZZ_SECONDS=3600
 	OMP_NUM_THREADS=1 PAIRMILL_COMPARISONS=100 build/torch/bin/python -m pytest -s --confcutdir=tests/pytorch tests/pytorch/compare/test_power.py
 	PAIRMILL_MEMORY_FULL=1 $(BIN)/pytest -s tests/integration/test_memory.py tests/integration/test_curate_memory.py
 
@@ -213,6 +215,11 @@ fuzz: develop build/fuzz/bin/cargo-fuzz ## random inputs against the reference, 
 	    -artifact_prefix=build/fuzz/found/$$target- -max_total_time=$(FUZZ_SECONDS) -max_len=1024 -len_control=5 -timeout=20 -verbosity=0 -print_final_stats=1; \
 	done
 	PAIRMILL_PROPERTY_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/property
+
+# A sequence that fails is made shorter, and shown with its seed.
+.PHONY: fuzz-line
+fuzz-line: develop ## random changes, kills and damage over the whole line, and hostile input, for FUZZ_SECONDS; FUZZ_SEED= plays one again
+	PAIRMILL_FUZZ_SECONDS=$(FUZZ_SECONDS) PAIRMILL_FUZZ_SEED=$(FUZZ_SEED) $(BIN)/pytest -q tests/fuzz
 
 # The peers that cannot share an environment with the wheel that is the reference.
 build/bench/.installed: requirements/bench.txt

@@ -1,0 +1,163 @@
+"""A sequence of steps on one root, and what must hold after each run.
+
+A kept root gives what a fresh one gives, to the byte, or pairmill refuses. A key has one content, whichever root it is
+in. No run ends with a code of its own defects, and none hangs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pairmill.engine.manifest import MANIFEST, STARTED
+from pairmill.engine.shards import RECORD
+from tests.fuzz.child import Ended
+from tests.fuzz.process import REFUSED, Process, Wrong
+from tests.fuzz.scene import Scene
+from tests.support.tools import read_json
+
+
+class Step(Protocol):
+    """One step of a sequence; its text is what a person reads."""
+
+    def apply(self, play: Play) -> Step:
+        """Take the step, or raise Wrong; returns the same step, with all that it chose."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a line made of its inputs: how each stage ended, and its files by their path below the root."""
+
+    ended: list[Ended]
+    files: dict[str, str]
+
+
+class Play:
+    """Args: base: an empty folder for all that the sequence needs."""
+
+    def __init__(self, base: Path, rows: int = 7) -> None:
+        self.base, self.root = base, base / "kept"
+        self.scene = Scene(base / "given")
+        self.scene.begin(rows)
+        self.damaged: dict[int, bytes] = {}
+        """Of damaged files that no run has made again, by inode: the bytes of before."""
+        self.gone: set[str] = set()
+        """The paths below the root of files that went away, and that no run has made again."""
+        self.instants = 0
+        self._fresh: dict[str, Made] = {}
+        self._contents: dict[str, str] = {}
+        self._jobs = 0
+        self.root.mkdir()
+
+    def start(
+        self, root: Path, options: dict[str, str], *, die_at: int = 0, fresh: bool = False, scene: Scene | None = None
+    ) -> Process:
+        """Start the line in a process; ``options`` are those that all stages get."""
+        self._jobs += 1
+        stages = [(name, {**given, **options}) for name, given in (scene or self.scene).stages(root)]
+        return Process.start(self.base / str(self._jobs), stages, die_at=die_at, fresh=fresh)
+
+    def fresh(self) -> Made:
+        """What the line makes of these inputs in a new root."""
+        name = self.scene.digest()
+        if name not in self._fresh:
+            root = self.base / "fresh"
+            process = self.start(root, {"workers": "1"}, fresh=True)
+            code = process.wait()
+            process.require_code(code, may_refuse=True)
+            self._fresh[name] = made = Made(process.ended(), files_of(root, process.ended()))
+            self.require_one_content(root)
+            self.instants = max(self.instants, made.ended[-1].instants)
+            shutil.rmtree(root, ignore_errors=True)  # nothing is there if the first stage refused
+        return self._fresh[name]
+
+    def require_equal(self, process: Process, *, exempt: bool) -> None:
+        """Raise Wrong unless a run that ended gave what a fresh root gives.
+
+        Args:
+            exempt: files that were damaged may still be: nobody was told to read them.
+        """
+        wanted, ended = self.fresh(), process.ended()
+        for mine, other in zip(ended, wanted.ended, strict=False):
+            if mine.code != other.code:
+                if exempt and mine.code in REFUSED:
+                    return
+                seen = f"{mine.stage} ends with {mine.code}, in a fresh root with {other.code}\n{process.tail()}"
+                raise Wrong("a kept root ends as a fresh one", seen)
+            if relative(mine.output, self.root) != relative(other.output, self.base / "fresh"):
+                raise Wrong("a kept root gives the folders of a fresh one", f"{mine.output}, {other.output}")
+        files = files_of(self.root, ended)
+        for path in sorted(files.keys() | wanted.files.keys()):
+            if files.get(path) != wanted.files.get(path) and not (exempt and self.is_damaged(path)):
+                how = "is missing" if path not in files else "is new" if path not in wanted.files else "differs"
+                raise Wrong("a kept root has the bytes of a fresh one", f"{path} {how} after exit code 0")
+
+    def is_any_damaged(self) -> bool:
+        """Whether any file of the root is."""
+        return bool(self.damaged or self.gone)
+
+    def is_damaged(self, path: str) -> bool:
+        """Whether a file of the root was damaged and not made again since."""
+        file = self.root / path
+        return file.stat().st_ino in self.damaged if file.exists() else path in self.gone
+
+    def require_one_content(self, root: Path) -> None:
+        """Raise Wrong if a key of a shard or a fingerprint has another content than it had before."""
+        for place, digest in self._contents_of(root):
+            before = self._contents.setdefault(place, digest)
+            if before != digest:
+                raise Wrong("one key has one content", f"{place} has another content than before")
+
+    def _contents_of(self, root: Path) -> Iterator[tuple[str, str]]:
+        """The finished folders and shards below a root that are not damaged, each with a digest of its files."""
+        gone = [self.root / path for path in self.gone]
+        for last in (MANIFEST, RECORD):
+            for path in root.rglob(last):
+                folder = path.parent
+                files = [one for one in folder.rglob("*") if one.is_file()]
+                if any(one.stat().st_ino in self.damaged for one in files) or any(
+                    one.is_relative_to(folder) for one in gone
+                ):
+                    continue
+                # The time at which raw data was fetched.
+                top = folder.relative_to(root).parts[0]
+                timed = {"fetch": RECORD, "raw": MANIFEST}.get(top, "")
+                found = sorted(one for one in visible(folder) if one[0] != timed)
+                # Arrays of any plan have the same place.
+                arrays = last == MANIFEST and folder.parent == root
+                name = f"arrays of {read_json(path)['fingerprint']}" if arrays else str(folder.relative_to(root))
+                yield name, hashlib.sha256(repr(found).encode()).hexdigest()
+
+    def forget_repaired(self) -> None:
+        """Forget damage of files that were made again."""
+        here = {path.stat().st_ino: path for path in self.root.rglob("*") if path.is_file()}
+        kept = {one: data for one, data in self.damaged.items() if one in here and here[one].read_bytes() != data}
+        self.damaged = kept
+        self.gone = {path for path in self.gone if not (self.root / path).exists()}
+
+
+def relative(output: str, root: Path) -> str:
+    """An output as it is in any root."""
+    return output.replace(str(root), "<root>")
+
+
+def files_of(root: Path, ended: Sequence[Ended]) -> dict[str, str]:
+    """The digests of what stages made, by path below the root."""
+    tops = [Path(one.output) for one in ended if one.output and one.code == 0]
+    if any(one.stage == "sample" and one.code == 0 for one in ended):
+        tops.append(root / "arrays")
+    return {str((top / path).relative_to(root)): digest for top in tops for path, digest in visible(top)}
+
+
+def visible(top: Path) -> Iterator[tuple[str, str]]:
+    """Path and digest of each file below a folder that is neither a writer's leftover nor a mark that it began."""
+    for folder, _, names in os.walk(top):
+        for name in names:
+            if name != STARTED and not name.endswith(".partial"):
+                path = Path(folder, name)
+                yield str(path.relative_to(top)), hashlib.sha256(path.read_bytes()).hexdigest()
