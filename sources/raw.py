@@ -27,6 +27,9 @@ from sources.source import Source
 FETCH = "fetch"
 """Name of the stage whose folders are an index of raw data."""
 
+PLACES = "_PLACES.json"
+"""In such a folder, where given files are, by source. A place is not content, so no digest is over it."""
+
 
 @dataclass
 class RawFolder:
@@ -107,6 +110,17 @@ class RawFolder:
         return Content(self.digests[path], self.stamps.get(path, ""), path in self.promised)
 
 
+def places(folder: str) -> dict[str, str]:
+    """The content of :data:`PLACES`; without what is not a place by name."""
+    uri = storage.join(folder, PLACES)
+    store = storage.store_for(uri)
+    try:
+        found = json.loads(store.read(uri)) if store.exists(uri) else {}
+    except ValueError:
+        found = {}
+    return {name: place for name, place in found.items() if isinstance(place, str)} if isinstance(found, dict) else {}
+
+
 def index(raw: str) -> dict[str, RawFolder] | None:
     """The raw folders that a result of the fetch stage names, by source; None if ``raw`` is not such a folder."""
     store = storage.store_for(raw)
@@ -118,14 +132,21 @@ def index(raw: str) -> dict[str, RawFolder] | None:
         raise InputError(
             "not a folder of raw data", where=f"raw={raw}", got=stage, expected="a result of fetch, or raw files"
         )
-    root = storage.parent_of(storage.parent_of(raw))
+    root, where = storage.parent_of(storage.parent_of(raw)), places(raw)
     found = {}
     for name in manifest.data["sources"]:
         entry = json.loads(manifests.read_file(raw, manifest, f"sources/{name}.json"))
-        uri = entry["uri"] or storage.join(root, *entry["path"].split("/"))
+        given = not entry["path"]
+        if given and name not in where:
+            raise InputError(
+                f"the place of the raw files of {name} is not known",
+                where=storage.join(raw, PLACES),
+                hint="run fetch again",
+            )
+        uri = where[name] if given else storage.join(root, *entry["path"].split("/"))
         _refuse_changes(uri, entry["files"], name)
         files = [File(file["path"], file["size"], file["sha256"]) for file in entry["files"]]
-        found[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=bool(entry["uri"]))
+        found[name] = _folder(uri, files, entry["about"], entry.get("extract"), given=given)
     return found
 
 

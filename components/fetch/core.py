@@ -30,7 +30,7 @@ from components.fetch.publish import lock_digests, lock_tokenizer, publish, publ
 from components.fetch.report import report_of
 from components.fetch.work import named_shard, shards_of
 from pairmill import storage
-from pairmill.engine.manifest import Ledger, Manifest, content_key
+from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
 from pairmill.engine.options import Profile, WorkerSlice, later_shares, list_item
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -179,11 +179,12 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         gone = [one.source.name for one in plan.sources if one.given is None and one.finished(config.root) is None]
         if gone:
             event(f"fetch: raw data of {', '.join(gone)} is missing or changed; fetching it again")
-        # Equal files at two places are the same data, and the index names one place.
-        moved = [one.source.name for one in plan.sources if one.given and not one.is_indexed(folder)]
-        if moved:
-            event(f"fetch: the index names another place for the files of {', '.join(moved)}; making it again")
-        return not gone and not moved
+        # Equal files at two places are the same data; stages that run next read them where this run was given them.
+        where = _places(plan)
+        if not gone and where and raw.places(folder) != where:
+            event(f"fetch: the given files of {', '.join(where)} are at another place now")
+            _write_places(folder, where)
+        return not gone
 
     def _plan_given(self, source: Source, given: str, config: FetchConfig) -> tuple[PlannedSource, list[FetchFiles]]:
         origin = source.origin
@@ -305,6 +306,8 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def finish(self, config: FetchConfig, plan: FetchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         scratch.clear(config.root, [shard.key for shard in plan.shards])
+        if where := _places(plan):
+            _write_places(out.folder, where)
         index, given = {}, {}
         for one in plan.sources:
             if isinstance(one.source, GivenData):
@@ -333,6 +336,15 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     def report(self, manifest: Manifest) -> Report:
         return report_of(manifest)
+
+
+def _places(plan: FetchPlan) -> dict[str, str]:
+    """Where given files are, by source."""
+    return {one.source.name: one.given.uri for one in plan.sources if one.given is not None}
+
+
+def _write_places(folder: str, where: dict[str, str]) -> None:
+    storage.store_for(folder).write(storage.join(folder, raw.PLACES), canonical(where))
 
 
 def _resolved(source: Source, old: Pin | None) -> Pin:

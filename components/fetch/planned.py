@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -123,20 +121,6 @@ class PlannedSource:
                 hint="run the same command again",
             )
         return finished.files
-
-    def is_indexed(self, folder: str) -> bool:
-        """Whether the index in a finished folder says of given files that they are where they are."""
-        assert self.given is not None
-        manifest, path = manifests.read(folder), f"sources/{self.source.name}.json"
-        data = storage.store_for(folder).read(storage.join(folder, path))
-        try:
-            # Two runs at once, of two places, may have left the index of the one and the manifest of the other.
-            whole = manifest is not None and hashlib.sha256(data).hexdigest() in {
-                file.sha256 for file in manifest.files
-            }
-            return whole and json.loads(data)["uri"] == self.given.uri
-        except (ValueError, KeyError, TypeError):
-            return False
 
 
 def describe(source: Source) -> str:

@@ -25,9 +25,9 @@ def publish(
 ) -> dict[str, Any]:
     """Finish the raw folder of a source and index it; return what the manifest says about it."""
     source, about = one.source, one.about
-    entry: dict[str, Any] = {"uri": "", "path": "", "about": about}
+    # Where given files are is not content, so it is not here.
+    entry: dict[str, Any] = {"path": "", "about": about}
     if one.given is not None:
-        entry["uri"] = one.given.uri
         files = one.files(root, records)
         extract = asdict(one.given.extract) if one.given.extract else None
     else:

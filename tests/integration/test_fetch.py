@@ -27,6 +27,7 @@ from pairmill import retry
 from pairmill.errors import InputError, PairmillError, StageFailure, UsageError
 from sources.origin import Git, Given, HubRows, Manual, Web
 from sources.origin import Hub as HubFiles
+from sources.raw import places
 from tests.support import nursery, tools
 from tests.support.fetching import ask_here, clean, declare, fetch, fetched, index, lines
 from tests.support.helpers import PATIENCE
@@ -928,15 +929,17 @@ def test_given_files_are_taken_where_they_stand(hub: Hub, tmp_path: Path, monkey
     result = fetch(tmp_path / "root", raw=str(raw))
     assert not hub.requests
     entry = index(result)
-    assert (entry["uri"], entry["path"], entry["about"]["revision"]) == (str(raw / "made"), "", "as given")
+    assert (entry["path"], entry["about"]["revision"]) == ("", "as given")
+    assert places(result.uri) == {"made": str(raw / "made")}
     assert fetched(result) == WANTED
     assert not (tmp_path / "root" / "raw").exists()
     assert not (tmp_path / "root" / "sources.lock.yaml").exists()
     assert fetch(tmp_path / "root", raw=str(raw)).reused
-    # In another place the index has to name that.
+    # In another place they are read there, and the folder stays what it is.
     (tmp_path / "moved").mkdir()
     raw.rename(tmp_path / "moved" / "raw")
     moved = fetch(tmp_path / "root", raw=str(tmp_path / "moved" / "raw"))
+    assert moved.reused
     assert fetched(moved) == WANTED
     plain = clean(tmp_path / "c", tmp_path / "moved" / "raw")
     assert clean(tmp_path / "c", moved.uri) == plain
@@ -951,7 +954,7 @@ def test_what_another_project_fetched_can_be_given(hub: Hub, tmp_path: Path, mon
     assert not hub.requests
     assert fetched(second) == WANTED
     assert index(second)["about"] == index(first)["about"]
-    assert index(second)["uri"] == str(tmp_path / "a" / "raw" / "made" / commit)
+    assert places(second.uri) == {"made": str(tmp_path / "a" / "raw" / "made" / commit)}
     (tmp_path / "a" / "raw" / "made" / commit / tools.MANIFEST).unlink()
     assert "no finished revision of made" in refusal(lambda: fetch(tmp_path / "b", raw=str(tmp_path / "a" / "raw")))
 

@@ -20,10 +20,12 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.options import Profile
 from pairmill.engine.runner import Result
+from pairmill.errors import InputError
 from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.origin import Hub as HubFiles
 from sources.origin import Manual
+from sources.raw import PLACES, places
 from sources.source import Context, Labelled, Parsed, Source, Unit
 from sources.splits import TrainOnly
 from tests.support import tools
@@ -259,25 +261,34 @@ def test_neither_spelling_nor_order_of_sources_is_part_of_a_result(
 
 
 def test_no_place_is_in_the_manifest_of_what_is_made_of_given_files(tmp_path: Path) -> None:
-    """The same files at two places are the same data; the index names the place that was given last."""
+    """The same files at two places are the same data, read where they were given last."""
     names, manifests = set(), set()
     for place in ("one", "two", "one"):
         give(tmp_path / place, {"rows/a.jsonl": lines(3)})
         source = describe(tmp_path / place / "mine.yaml", "files: rows/*.jsonl", "licence: MIT")
         raw = fetch(tmp_path / "root", source)
-        assert index(raw, "mine")["uri"] == str(tmp_path / place / "rows")
+        assert places(raw.uri) == {"mine": str(tmp_path / place / "rows")}
         assert fetch(tmp_path / "root", source).reused
         result = cleaned(tmp_path / "root", raw.uri, source)
         names.add((Path(raw.uri).name, Path(result.uri).name))
         manifests.add(result.manifest.dump())
         for one in (raw, result):
             assert str(tmp_path) not in one.manifest.dump().decode()
+            for file in one.manifest.files:
+                assert str(tmp_path).encode() not in (Path(one.uri) / file.path).read_bytes(), file.path
     assert (len(names), len(manifests)) == (1, 1)
-    # What the index names may go away: it is made again where the files are now.
+    # Files may go away from where they were given: they are read where they are now, and nothing is made again.
     tools.remove(tmp_path / "one")
     moved = fetch(tmp_path / "root", str(tmp_path / "two" / "mine.yaml"))
-    assert not moved.reused
-    assert cleaned(tmp_path / "root", moved.uri, str(tmp_path / "two" / "mine.yaml")).uri == result.uri
+    assert moved.reused
+    again = cleaned(tmp_path / "root", moved.uri, str(tmp_path / "two" / "mine.yaml"))
+    assert (again.uri, again.reused) == (result.uri, True)
+    # A damaged file of places is none: clean says what to do, and fetch writes it again.
+    (Path(moved.uri) / PLACES).write_text('{"mine": ')
+    with pytest.raises(InputError, match=r"the place of the raw files of mine is not known.*run fetch again"):
+        cleaned(tmp_path / "other", moved.uri, str(tmp_path / "two" / "mine.yaml"))
+    assert fetch(tmp_path / "root", str(tmp_path / "two" / "mine.yaml")).reused
+    assert places(raw.uri) == {"mine": str(tmp_path / "two" / "rows")}
 
 
 def test_what_fetch_says_does_not_depend_on_what_was_there_before(hub: Hub, tmp_path: Path) -> None:

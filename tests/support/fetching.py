@@ -16,6 +16,7 @@ from pairmill.engine.options import Profile
 from pairmill.formats.rows import Row
 from sources.datasets import SOURCES
 from sources.origin import Origin
+from sources.raw import places
 from sources.source import Context, Malformed, Parsed, Source, Unit
 from tests.support.servers import Hub
 
@@ -90,5 +91,6 @@ def index(result: runner.Result, source: str = "made") -> dict[str, Any]:
 def fetched(result: runner.Result, source: str = "made") -> dict[str, bytes]:
     """The raw files that a result names, by path."""
     entry = index(result, source)
-    folder = Path(entry["uri"] or Path(result.uri).parents[1] / entry["path"])
+    where = places(result.uri).get(source)
+    folder = Path(where) if where else Path(result.uri).parents[1] / entry["path"]
     return {file["path"]: (folder / file["path"]).read_bytes() for file in entry["files"]}
