@@ -32,6 +32,8 @@ MAX_TEXT = 1 << 23
 _UNIT = 16
 _CALL = 8
 _MAX_BITS = 256
+_ESCAPED = 12
+"""The most characters that one of a text becomes in JSON, and where Python prints a list of texts."""
 _MAX_INDENT = 16
 
 _TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -386,6 +388,14 @@ def _paying_visitor() -> Any:
 
         visit_Dict = visit_List  # noqa: N815
 
+        def _call(self, node: Any) -> Any:
+            self.generic_visit(node)
+            if node.dyn_args is not None:  # f(*text) makes a list of its characters
+                node.dyn_args = paid(node.dyn_args, _SPREAD)
+            return node
+
+        visit_Call = visit_Filter = visit_Test = _call  # noqa: N815
+
         def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
             self.generic_visit(node)
             return paid(node, _READ) if node.ctx == "load" else node
@@ -395,11 +405,14 @@ def _paying_visitor() -> Any:
 
 # Names that no template can write.
 _STEP, _ITEMS, _READ, _SHALLOW, _PRINTED = "a step", "all items", "is read", "is sliced", "is printed"
+_SPREAD = "is spread"
 _FILTERS = {
     *("abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "last", "length", "list"),
     *("lower", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "title", "trim", "upper"),
 }
 _COMPARING_FILTERS = ("dictsort", "max", "min", "sort", "unique")
+_TAKING_FILTERS = ("map", "max", "min", "reject", "rejectattr", "select", "selectattr", "sort", "title", "unique")
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _OF_LISTS = frozenset({"count", "index"})
 _METHODS: dict[type[Any], frozenset[str]] = {
     str: frozenset(
@@ -456,8 +469,10 @@ def _environment(account: _Account) -> jinja2.Environment:
                 raise _Refused("the template makes too large a number", "numbers below 1000 beside **")
             if operator == "*":
                 for one, times in ((left, right), (right, left)):
-                    if isinstance(one, str | list | tuple) and isinstance(times, int):
+                    if isinstance(one, str) and isinstance(times, int):
                         _may_make(len(one) * max(times, 0))
+                    elif isinstance(one, list | tuple) and isinstance(times, int):
+                        account.pay(len(one) * max(times, 0))
             return account.shallow(super().call_binop(context, operator, left, right))
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
@@ -494,11 +509,29 @@ def _environment(account: _Account) -> jinja2.Environment:
         if name == "replace" and len(args) >= 2 and isinstance(args[0], str) and isinstance(args[1], str):
             _may_make(len(owner) + (owner.count(args[0])) * len(args[1]))
         elif name == "join" and args:
-            texts = list(args[0])
+            texts = elements(args[0])
             _may_make(sum(len(one) for one in texts if isinstance(one, str)) + len(owner) * len(texts))
+        elif name in ("split", "rsplit", "splitlines"):
+            account.pay(_parts_of(name, owner, args))
+
+    def elements(value: Any) -> list[Any]:
+        """What a value has, as a list; each element is paid for before it is made."""
+        if hasattr(value, "__len__"):
+            account.pay(len(value))
+            return list(value)
+        found = []
+        for one in value:
+            account.pay()
+            found.append(one)
+        return found
+
+    def spread(value: Any) -> Any:
+        return elements(value) if isinstance(value, str) else value
 
     def printable(value: Any) -> Any:
         account.read(value)
+        if not isinstance(value, str) and _ESCAPED * sum(map(len, _texts_in(value))) > MAX_TEXT:
+            raise _too_long()
         below = [value]
         while below:
             one = below.pop()
@@ -515,7 +548,20 @@ def _environment(account: _Account) -> jinja2.Environment:
             for one in (*args, *kwargs.values()):
                 account.shallow(one)
             found = function(*args, **kwargs)
-            return account.shallow(list(found) if isinstance(found, types.GeneratorType) else found)
+            return elements(found) if isinstance(found, types.GeneratorType) else account.shallow(found)
+
+        return paid
+
+    def taking(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Of a filter that makes much of each character of a text: they are paid for before."""
+
+        @functools.wraps(function)
+        def paid(*args: Any, **kwargs: Any) -> Any:
+            # What most filters take first is the environment or the context.
+            for one in args[:2]:
+                if isinstance(one, str):
+                    account.pay(len(one))
+            return function(*args, **kwargs)
 
         return paid
 
@@ -525,7 +571,7 @@ def _environment(account: _Account) -> jinja2.Environment:
             for one in (*args, *kwargs.values()):
                 account.read(one)
             found = function(*args, **kwargs)
-            return list(found) if isinstance(found, types.GeneratorType) else found
+            return elements(found) if isinstance(found, types.GeneratorType) else found
 
         return paid
 
@@ -535,14 +581,15 @@ def _environment(account: _Account) -> jinja2.Environment:
         if isinstance(indent, int) and indent > _MAX_INDENT:
             raise _Refused("the template indents too far", f"at most {_MAX_INDENT}")
         account.read(value)
-        text = json.dumps(
-            value,
+        if _ESCAPED * sum(map(len, _texts_in(value))) > 4 * MAX_TEXT:
+            raise _too_long()
+        encoder = json.JSONEncoder(
             ensure_ascii=ensure_ascii,
             indent=indent,
             separators=separators and tuple(separators),
             sort_keys=sort_keys,
         )
-        return str(account.read(text))
+        return str(account.read(encoder.encode(value) if indent is None else concat(encoder.iterencode(value))))
 
     def indent(text: str, width: Any = 4, first: bool = False, blank: bool = False) -> str:
         from jinja2.filters import do_indent
@@ -554,7 +601,7 @@ def _environment(account: _Account) -> jinja2.Environment:
     def join(eval_ctx: Any, value: Any, d: str = "", attribute: Any = None) -> str:
         from jinja2.filters import sync_do_join
 
-        items = list(value)
+        items = elements(value)
         for one in items:
             printable(one)
         _may_make(len(str(d)) * len(items))
@@ -567,15 +614,21 @@ def _environment(account: _Account) -> jinja2.Environment:
 
     def items_of(value: Any) -> Any:
         if isinstance(value, types.GeneratorType):
-            value = list(value)
+            value = elements(value)
         if hasattr(value, "__len__"):
             account.pay(len(value) // _UNIT if isinstance(value, str) else len(value))
         return value
 
     def concat(parts: Any) -> str:
-        parts = list(parts)
-        _may_make(sum(map(len, parts)))
-        return "".join(parts)
+        made = []
+        size = 0
+        for part in parts:
+            made.append(part)
+            size += len(part)
+            account.pay(1 + len(part) // _UNIT)
+            if size > MAX_TEXT:
+                raise _too_long()
+        return "".join(made)
 
     @jinja2.pass_context
     def finalize(context: Any, value: Any) -> Any:  # with a context, so that nothing is computed while compiling
@@ -590,10 +643,12 @@ def _environment(account: _Account) -> jinja2.Environment:
     known = environment.filters
     environment.filters = {name: paying(known[name]) for name in _FILTERS}
     environment.filters |= {name: comparing(known[name]) for name in _COMPARING_FILTERS}
+    environment.filters |= {name: taking(environment.filters[name]) for name in _TAKING_FILTERS}
+    environment.filters["list"] = elements
     environment.filters |= {"tojson": to_json, "join": join, "replace": replace, "indent": indent}
     environment.filters |= dict.fromkeys(("string", "safe"), lambda value: str(printable(value)))
     environment.filters |= {_STEP: lambda value: account.pay(), _ITEMS: items_of, _READ: account.read}
-    environment.filters |= {_SHALLOW: account.shallow, _PRINTED: printable}
+    environment.filters |= {_SHALLOW: account.shallow, _PRINTED: printable, _SPREAD: spread}
     environment.tests = {name: comparing(test) for name, test in environment.tests.items()}
     environment.globals = {
         name: environment.globals[name] for name in ("range", "dict", "namespace", "joiner", "cycler")
@@ -601,6 +656,16 @@ def _environment(account: _Account) -> jinja2.Environment:
     environment.globals["raise_exception"] = raise_exception
     environment.concat = concat  # type: ignore[method-assign]
     return environment
+
+
+def _parts_of(name: str, text: str, args: tuple[Any, ...]) -> int:
+    """The most parts that a text is split into."""
+    if name == "splitlines":
+        return 1 + sum(map(text.count, _LINE_ENDS))
+    by = args[0] if args else None
+    parts = 1 + (text.count(by) if isinstance(by, str) and by else len(text) // 2)
+    most = args[1] if len(args) > 1 else -1
+    return min(parts, most + 1) if isinstance(most, int) and most >= 0 else parts
 
 
 def _small(value: Any) -> bool:

@@ -16,6 +16,10 @@ from sources.choices import choice_letter, choice_lines
 from sources.paths import MISSING, Path
 from sources.source import MalformedRecord
 
+MAX_CHARACTERS = 1 << 26
+"""Characters that a template may add to a record's own: as many as a record has bytes, by default."""
+TOO_LONG = "text_too_long"
+"""The reason of a record that would make a longer one."""
 _LETTERS = 26
 EACH = "[*]"
 """The step of a filter's path that takes each element of a list."""
@@ -182,16 +186,23 @@ def _index_of(value: Any) -> int | None:
     return None
 
 
+def _with_between(words: str, texts: list[str]) -> str:
+    """Texts with words between them. Raises MalformedRecord, before joining them, if the words alone are too long."""
+    if len(words) * len(texts) > MAX_CHARACTERS:
+        raise MalformedRecord(TOO_LONG)
+    return words.join(texts)
+
+
 def _joined(path: str, value: Any, words: tuple[str, ...]) -> str:
-    return words[0].join(_elements(path, value))
+    return _with_between(words[0], _elements(path, value))
 
 
 def _lines(path: str, value: Any, _: tuple[str, ...]) -> str:
-    return "\n".join(_elements(path, value))
+    return _with_between("\n", _elements(path, value))
 
 
 def _commas(path: str, value: Any, _: tuple[str, ...]) -> str:
-    return ", ".join(_elements(path, value))
+    return _with_between(", ", _elements(path, value))
 
 
 def _letters(path: str, value: Any, _: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairmill.errors import UsageError
-from sources.filters import EACH, Filtered, printed
+from sources.filters import EACH, MAX_CHARACTERS, TOO_LONG, Filtered, printed
 from sources.paths import MISSING, Path
 from sources.source import MalformedRecord
 
@@ -81,7 +81,7 @@ class Template:
 
     def of(self, record: Any) -> str:
         """The text. Raises MalformedRecord if there is none."""
-        return "".join([part if isinstance(part, str) else self.at(part, record) for part in self.parts])
+        return _joined([part if isinstance(part, str) else self.at(part, record) for part in self.parts])
 
     def at(self, part: Value | OptionalPart, record: Any) -> str:
         """What a part adds to the text. Raises MalformedRecord if there is nothing to add."""
@@ -121,7 +121,7 @@ class Template:
             if text is None or not text or text.isspace():
                 return ""
             found.append(text)
-        return "".join(found)
+        return _joined(found)
 
     def wrong(self, record: Any) -> Iterator[tuple[Value, MalformedRecord]]:
         """What it reads that this record does not have, with the errors that say so."""
@@ -158,6 +158,13 @@ class Template:
         except UsageError:  # brackets in the words are beside those of the part
             return ""
         return text
+
+
+def _joined(texts: list[str]) -> str:
+    """A text of parts. Raises MalformedRecord, before it is made, for a much longer one than the longest of them."""
+    if len(texts) > 1 and sum(map(len, texts)) > MAX_CHARACTERS + max(map(len, texts)):
+        raise MalformedRecord(TOO_LONG)
+    return "".join(texts)
 
 
 def paths_of(value: Value) -> tuple[Path, ...]:

@@ -2,10 +2,12 @@
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
@@ -111,7 +113,7 @@ HOSTILE = {
     ),
     "blocks": ("{% block a %}{{ self.a() }}{{ self.a() }}{% endblock %}", "calls itself without end"),
     "a long text": ("{{ 'x' * 1000000000 }}", "too long a text"),
-    "a long list": ("{{ [0] * 1000000000 }}", "too long a text"),
+    "a long list": ("{{ [0] * 1000000000 }}", MUCH),
     "a power": ("{{ 9 ** 9 ** 9 }}", "too large a number"),
     "squares": (HUGE.replace("X", "999").replace("DO", "{% set ns.x = ns.x * ns.x %}"), "too large a number"),
     "twice by ~": (HUGE.replace("X", "'a'").replace("DO", "{% set ns.x = ns.x ~ ns.x %}"), MUCH),
@@ -178,6 +180,53 @@ def test_a_hostile_template_is_refused_when_it_is_read(
     assert time.monotonic() - started < 20
     assert "line 5, template" in caught.value.where
     assert "write 'template: plain'" in str(caught.value)
+
+
+LARGE = "{% set t = 'あ' * 8388600 %}"
+HUNGRY = [
+    "{{ ('あ' * 8388600)|list }}",
+    LARGE + "{{ t|map('upper')|list|length }}",
+    LARGE + "{{ t|select|list|length }}",
+    LARGE + "{{ t|reject('none')|first }}",
+    LARGE + "{{ t|sort|first }}",
+    LARGE + "{{ t|unique|list|length }}",
+    LARGE + "{{ ','.join(t)|length }}",
+    LARGE + "{{ t|join(',')|length }}",
+    "{% set t = 'あ-' * 4194300 %}{{ t|title|length }}",
+    "{% set t = 'あ-' * 4194300 %}{{ t.split('-')|length }}",
+    "{% set t = 'あ ' * 4194300 %}{{ t.rsplit()|length }}",
+    "{% set t = 'あ\n' * 4194300 %}{{ t.splitlines()|length }}",
+    "{% set t = 'あ-' * 4194300 %}{{ t.split(sep='-')|length }}",
+    LARGE + "{{ cycler(*t) }}",
+    LARGE + "{% macro f() %}{{ varargs|length }}{% endmacro %}{{ f(*t) }}",
+    "{{ ([0] * 8388600)|length }}",
+    LARGE + "{{ [t, t] }}",
+    "{% set t = '\\U000e0001' * 8388600 %}{{ [t, t, t] }}",
+    "{% set t = '\\U000e0001' * 8388600 %}{{ t|tojson(ensure_ascii=true) }}",
+    "{% set ns = namespace(x=range(1000)|list) %}{% for i in range(90) %}{% set ns.x = [ns.x] %}{% endfor %}"
+    "{{ [ns.x, ns.x, ns.x, ns.x, ns.x, ns.x, ns.x, ns.x]|tojson(indent=16) }}",
+]
+
+
+@pytest.mark.parametrize("text", HUNGRY)
+def test_a_template_pays_before_it_makes(text: str) -> None:
+    template = ChatTemplate(text, "here")
+    tracemalloc.start()
+    with pytest.raises(UsageError, match=f"{MUCH}|too long a text"):
+        template.render(SAID)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 128 << 20
+
+
+def test_what_is_paid_for_is_what_jinja2_makes() -> None:
+    text = """{{ 'abc'|list }}|{{ 'abc'|map('upper')|join('-') }}|{{ 'cab'|sort }}|{{ 'aab'|unique|list }}|
+{{- 'a b'|title }}|
+{{- 'a,b,c'.split(',', 1) }}|{{ ' a b '.split() }}|{{ 'a\nb'.splitlines() }}|{{ cycler(*'ab').current }}|
+{{- [{'a': 'é'}]|tojson(indent=2) }}|{{ 'ab'|reverse }}|{{ 'ab'|select('equalto', 'b')|first }}|{{ [0] * 2 }}"""
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value, indent: json.dumps(value, indent=indent, ensure_ascii=False)
+    assert ChatTemplate(text, "here").render(SAID) == environment.from_string(text).render()
 
 
 @pytest.mark.parametrize(

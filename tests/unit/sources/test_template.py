@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -18,7 +19,7 @@ from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
 from sources import mapped
-from sources.filters import FILTERS
+from sources.filters import FILTERS, MAX_CHARACTERS
 from sources.source import MalformedRecord
 from sources.template import Template
 from tests.support.helpers import REPOSITORY
@@ -323,6 +324,25 @@ def test_templates_with_braces_have_a_version_of_their_own(tmp_path: Path) -> No
     # The first is what this description had before templates took more than texts and numbers.
     assert version("a") == 182516731806775
     assert len({version(one) for one in ("a", "'{a}'", "'{a|json}'", "'{a}[[{b}]]'")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("template", "record"),
+    [
+        ("{a}" * 400, {"a": "x" * 200_000}),
+        ("[[" + "{a}" * 400 + "]]b{b}", {"a": "x" * 200_000, "b": "y"}),
+        ("{a|join('" + "-" * 30_000 + "')}", {"a": [""] * 3_000}),
+    ],
+)
+def test_a_text_is_not_made_that_is_much_longer_than_its_record(template: str, record: dict[str, Any]) -> None:
+    made = Template.parse(template)
+    tracemalloc.start()
+    with pytest.raises(MalformedRecord, match="text_too_long"):
+        made.of(record)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    assert len(Template.parse("# {a}").of({"a": "x" * (MAX_CHARACTERS + 1)})) == MAX_CHARACTERS + 3
 
 
 def test_the_documentation_names_every_filter() -> None:
