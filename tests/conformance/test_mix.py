@@ -57,19 +57,17 @@ def test_budgets(recorded: dict[str, Any]) -> None:
     assert len(methods) > 1
 
 
-def test_presets_are_among_the_recorded_methods(recorded: dict[str, Any]) -> None:
-    """``english`` is UniMax with one epoch, ``code`` the exponent 1.3: the same cases by either name."""
-    presets = {
-        "english": lambda case: case["method"] == "unimax" and case.get("cap") == 1,
-        "code": lambda case: case["method"] == "exponent" and case["exponent"] == 1.3,
-    }
-    for name, is_one in presets.items():
-        cases = [case for case in recorded["cases"] if is_one(case)]
-        assert cases
-        for case in cases:
-            cap = None if name == "english" else case.get("cap")
-            preset, plain = Recipe.of(name, max_epochs=cap), recipe(case)  # type: ignore[arg-type]
-            assert preset.weights_of(case["counts"]) == plain.weights_of(case["counts"])
+def test_presets_are_methods_with_their_parameters(recorded: dict[str, Any]) -> None:
+    """``english`` is UniMax with one epoch, ``code`` the exponent 1.3: on the counts of every recorded case."""
+    assert recorded["cases"]
+    for case in recorded["cases"]:
+        cap = case.get("cap")
+        pairs = (
+            (Recipe.of("english", max_epochs=None), Recipe.of("unimax", max_epochs=1)),
+            (Recipe.of("code", max_epochs=cap), Recipe.of("exponent", exponent=1.3, max_epochs=cap)),
+        )
+        for preset, plain in pairs:
+            assert preset.weights_of(case["counts"]) == plain.weights_of(case["counts"]), case["case"]
             assert preset.max_epochs == plain.max_epochs
 
 
