@@ -1,7 +1,8 @@
-"""The sampler against the reference's method in numpy (peer_sample.py): wall time, memory beside the output, bytes.
+"""The sampler against data_io's own: wall and CPU time, memory beside the output, bytes.
 
-1.5 million rows and 300 million tokens in 20 tasks, 4 epochs; as the published mix caps them, so that about one row in
-five is used, and whole.
+``DATA_IO=<a checkout of github.com/sapientinc/data_io>`` names the reference, whose ``sample_tokenized.py`` runs in
+turns with ours; without it nothing is compared. Shapes: few large tasks as the published mix caps them, and whole; and
+the many small tasks of the teams that outgrew data_io.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -25,29 +27,39 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.formats.tokens import INDEX
 
-TASKS, ROWS, MEAN, EPOCHS = 20, 1_500_000, 200, 4
+MEAN, EPOCHS = 200, 4
 ROUNDS = 5
-MIXES = {"one row in five": f"- prefix: set\n  max_per_file: {ROWS // TASKS // 5 // EPOCHS}\n", "all rows": "[]\n"}
+
+
+class Shape(NamedTuple):
+    """A tokenized folder, and the rows that its tasks' rule takes in an epoch; None = all."""
+
+    tasks: int
+    rows: int
+    cap: int | None = None
+
+
+SHAPES = (Shape(20, 75_000, 3_750), Shape(20, 75_000), Shape(1_000, 4_000), Shape(11_413, 50))
 
 
 class Made(NamedTuple):
-    """A process that has made a sample: seconds, peak MiB that are not the output's pages, megabytes of output."""
+    """A process that has made a sample: wall and CPU seconds, peak MiB beside the output's pages, MB of output."""
 
     seconds: float
+    cpu: float
     peak: float
     size: float
 
 
-def tokenized(folder: Path) -> int:
+def tokenized(folder: Path, shape: Shape) -> int:
     """Write a tokenized folder with the manifest that ours have; returns its tokens."""
     draw = np.random.default_rng(0)
     files, total = [], 0
-    for number in range(TASKS):
-        count = ROWS // TASKS
-        lengths = np.clip(draw.lognormal(np.log(MEAN / 2) - 0.5, 1, (count, 2)), 1, 2000).astype(np.int64)
+    for number in range(shape.tasks):
+        lengths = np.clip(draw.lognormal(np.log(MEAN / 2) - 0.5, 1, (shape.rows, 2)), 1, 2000).astype(np.int64)
         inst, resp = lengths[:, 0], lengths[:, 1] + 1
         ends = np.cumsum(inst + resp)
-        path = folder / f"set{number % 5}__task{number:02}.parquet"
+        path = folder / f"set{number % 5}__task{number:05}.parquet"
         path.mkdir(parents=True)
         arrays = {"tokens": draw.integers(0, 65_536, int(ends[-1]), dtype=np.uint32)}
         arrays |= dict(zip(INDEX, (ends - inst - resp, inst, ends - resp, resp), strict=True))
@@ -59,23 +71,29 @@ def tokenized(folder: Path) -> int:
             files.append(File(f"{path.name}/{file.name}", file.stat().st_size, digest, path.name))
         total += int(ends[-1])
     (folder / "tokenizer_info.json").write_text(json.dumps({"vocab_size": 65_536}))
-    manifests.finish(str(folder), Manifest("tokenize", 1, "0" * 16, {}, [], Ledger(ROWS, ROWS, ROWS), files))
+    manifests.finish(
+        str(folder), Manifest("tokenize", 1, "0" * 16, {}, [], Ledger(*[shape.tasks * shape.rows] * 3), files)
+    )
     return total
 
 
 def run(command: list[str], out: Path) -> Made:
     """Run a program that writes to ``out``, which is memory; its pages there are not counted as the program's."""
     shutil.rmtree(out, ignore_errors=True)
-    start = time.perf_counter()
-    process = subprocess.Popen(command, cwd=measure.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    peak = 0
-    while process.poll() is None:
-        peak = max(peak, _beside(process.pid))
-        time.sleep(0.002)
-    seconds = time.perf_counter() - start
-    if process.returncode:
-        raise SystemExit(f"{command} failed:\n{process.stderr.read().decode() if process.stderr else ''}")
-    return Made(seconds, peak / 1024, sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6)
+    before, start, peak = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter(), 0
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, cwd=measure.ROOT, stdout=subprocess.DEVNULL, stderr=errors)
+        while process.poll() is None:
+            peak = max(peak, _beside(process.pid))
+            time.sleep(0.002)
+        seconds = time.perf_counter() - start
+        if process.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{command} failed:\n{errors.read().decode()}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return Made(seconds, cpu, peak / 1024, size / 1e6)
 
 
 def _beside(pid: int) -> int:
@@ -97,53 +115,60 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def bench(folder: Path) -> None:
-    """Print the tables."""
-    given = folder / "tokenized"
-    total = tokenized(given)
+    """Print a table for each shape."""
+    reference = Path(os.environ.get("DATA_IO", ""), "sample_tokenized.py")
+    if not reference.is_file():
+        print("sample: not compared, as DATA_IO= does not name a checkout of data_io\n")
+        return
     memory = Path(tempfile.mkdtemp(prefix="pairmill-bench-", dir="/dev/shm"))
     try:
-        for mix, rules in MIXES.items():
-            path = folder / "rules.yaml"
-            path.write_text(rules)
-            _compare(mix, given, path, memory / "out", total)
+        for shape in SHAPES:
+            shutil.rmtree(folder, ignore_errors=True)
+            total = tokenized(folder / "tokenized", shape)
+            (folder / "rules.yaml").write_text(f"- prefix: set\n  max_per_file: {shape.cap or 'null'}\n")
+            _compare(reference, shape, folder, memory / "out", total)
     finally:
         shutil.rmtree(memory, ignore_errors=True)
 
 
-def _compare(mix: str, given: Path, rules: Path, out: Path, total: int) -> None:
-    def ours(**options: object) -> list[str]:
-        values = {"tokenized_path": given, "output_path": out, "prefix_config_path": rules, "epochs": EPOCHS, **options}
-        return [sys.executable, "-m", "components.sample", *(f"{key}={value}" for key, value in values.items())]
-
-    peer = [sys.executable, str(Path(__file__).with_name("peer_sample.py")), str(given), str(rules), str(out)]
-    run([*peer, str(EPOCHS)], out)
+def _compare(reference: Path, shape: Shape, folder: Path, out: Path, total: int) -> None:
+    options = {
+        "tokenized_path": folder / "tokenized",
+        "output_path": out,
+        "prefix_config_path": folder / "rules.yaml",
+        "epochs": EPOCHS,
+    }
+    arguments = [f"{key}={value}" for key, value in options.items()]
+    ours = [sys.executable, "-m", "components.sample", *arguments]
+    sides = {"data_io": [sys.executable, str(reference), *arguments], "pairmill": ours}
+    run(sides["data_io"], out)
     theirs = digests(out)
-    run(ours(profile="data_io"), out)
+    run([*ours, "profile=data_io"], out)
     same = "yes" if digests(out) == theirs else "NO"
-    sides = {"the reference's method": [*peer, str(EPOCHS)], "pairmill": ours()}
     found: dict[str, list[Made]] = {name: [] for name in sides}
     for _ in range(ROUNDS):
         for name, command in sides.items():
             found[name].append(run(command, out))
 
     def values(name: str, field: str) -> list[float]:
-        return [getattr(one, field) for one in found[name]]
+        return [getattr(made, field) for made in found[name]]
 
     rows = [
         (
             name,
             spread(values(name, "seconds"), ".2f"),
+            spread(values(name, "cpu"), ".2f"),
             spread(values(name, "peak"), ".0f"),
             f"{found[name][0].size:.0f}",
         )
         for name in sides
     ]
-    one, other = sides
-    rows.append(("times", *(ratio(values(one, field), values(other, field)) for field in Made._fields)))
+    rows.append(("times", *(ratio(values("data_io", field), values("pairmill", field)) for field in Made._fields)))
+    capped = f", {shape.cap:,} an epoch" if shape.cap else ""
     measure.table(
-        f"sample, {mix}: {ROWS:,} rows, {total:,} tokens, {EPOCHS} epochs, {os.cpu_count()} cores, median of {ROUNDS} "
-        f"(from to); data_io gives the peer's arrays: {same}",
-        "|seconds|peak MiB beside the output|MB of output",
+        f"sample, {shape.tasks:,} tasks of {shape.rows:,} rows{capped}: {total:,} tokens, {EPOCHS} epochs, "
+        f"{os.cpu_count()} cores, median of {ROUNDS} (from to); profile=data_io gives data_io's arrays: {same}",
+        "|seconds|CPU seconds|peak MiB beside the output|MB of output",
         rows,
     )
 
