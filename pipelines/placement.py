@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pairmill.engine.options import option
@@ -38,7 +40,7 @@ _KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_K
 _SIZED = ("cpu", "memory", "scratch")
 _SIZES_OF_TRAINING = {"cpu": "8", "memory": "64Gi", "shm": "32Gi"}
 _CORES = re.compile("[1-9][0-9]*m?")
-_BYTES = re.compile("[1-9][0-9]*[KMGTP]i?")
+_BYTES = re.compile("([1-9][0-9]*)([KMGTP])(i?)")
 _EFFECTS = "NoSchedule|PreferNoSchedule|NoExecute"
 _FORMS = {
     "resources": (
@@ -48,6 +50,7 @@ _FORMS = {
     ),
     "node_selector": (re.compile("([^=]+)=(.*)"), "node label", "key=value"),
     "gpu_nodes": (re.compile("([^=]+)=(.*)"), "node label", "key=value"),
+    "volume": (re.compile(r"([a-z0-9][a-z0-9.-]*)=((?:/[\w.-]+)+)"), "volume", "<claim>=<path>, as pairmill=/project"),
     "tolerations": (re.compile(f"([^=:]+)(?:=([^:]*))?:({_EFFECTS})"), "toleration", f"key=value:<{_EFFECTS}>"),
 }
 """Of list options: the form of an item, what it is, and how it is written."""
@@ -79,6 +82,11 @@ class Placement:
     gpus: int = option(1, help="GPUs of a training's pod, with a process for each; 0 = it trains on its cores")
     gpu: str = option("nvidia.com/gpu", help="what the cluster calls them; a taint of that name is tolerated")
     gpu_nodes: list[str] = option([], help="labels of the nodes to train on, in place of node_selector, as key=value")
+    volume: list[str] = option(
+        [],
+        help="PersistentVolumeClaims that every pod mounts, as <claim>=<path>: root= may then be below that path; "
+        "empty = all data is in buckets",
+    )
     secret: str = option("pairmill-storage", help="Kubernetes secret with AWS_*, GOOGLE_* or key files; need not exist")
     hub_secret: str = option(
         "pairmill-hub",
@@ -92,16 +100,23 @@ class Placement:
             least = 0 if name in ("retries", "gpus") else 1
             if getattr(self, name) < least:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
-        self._of_stages()
-        for name in ("node_selector", "tolerations", "gpu_nodes"):
+        for stage in LAST:
+            sizes = self._sizes(stage)
+            if _bytes(sizes["shm"]) >= _bytes(sizes["memory"]):
+                raise UsageError(
+                    f"what is in {MEMORY} counts as memory of the pod",
+                    where=f"{stage}.shm",
+                    got=f"{sizes['shm']} of {sizes['memory']}",
+                    expected=f"less than {stage}.memory",
+                )
+        for name in ("node_selector", "tolerations", "gpu_nodes", "volume"):
             self._items(name)
 
     def apply(self, task: Any, stage: str) -> Any:
         """Set these options on a task of the pipeline; return the task."""
         from kfp import kubernetes
 
-        usual = {name: getattr(self, name) for name in _SIZED}
-        sizes = usual | (_SIZES_OF_TRAINING if stage in LAST else {}) | self._of_stages().get(stage, {})
+        sizes = self._sizes(stage)
         cpu, memory, scratch = (sizes[name] for name in _SIZED)
         seconds = self.timeout_hours * 3600
         # Kubeflow's cache never looks whether the data at a URI changed or is still there. Every stage does, and ends
@@ -112,7 +127,7 @@ class Placement:
         every = (self.retries + 1) * seconds
         task.set_retry(self.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration=f"{every}s")
         task.set_cpu_request(_quarter(cpu)).set_cpu_limit(cpu)
-        task.set_memory_request(_quarter(memory)).set_memory_limit(memory)
+        task.set_memory_request(_asked(memory, sizes.get("shm"))).set_memory_limit(memory)
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
@@ -124,6 +139,8 @@ class Placement:
         if self.hub_secret and stage in _OF_THE_HUB:
             name = _OF_THE_HUB[stage]
             kubernetes.use_secret_as_env(task, self.hub_secret, {name: name}, optional=True)
+        for claim, path in self._items("volume"):
+            kubernetes.mount_pvc(task, claim, path)
         if stage in LAST:
             self._train(task, sizes["shm"])
         for key, value in self._items("gpu_nodes" if stage in LAST and self.gpu_nodes else "node_selector"):
@@ -143,6 +160,16 @@ class Placement:
         if self.gpus:
             task.set_accelerator_type(self.gpu).set_accelerator_limit(self.gpus)
             kubernetes.add_toleration(task, key=self.gpu, operator="Exists", effect="NoSchedule")
+
+    def is_mounted(self, path: str) -> bool:
+        """Whether a path is on a volume that every pod mounts."""
+        mounted = [Path(place) for _, place in self._items("volume")]
+        return any(Path(os.path.normpath(path)).is_relative_to(place) for place in mounted)
+
+    def _sizes(self, stage: str) -> dict[str, str]:
+        """Quantities of a stage's pod by resource."""
+        usual = {name: getattr(self, name) for name in _SIZED}
+        return usual | (_SIZES_OF_TRAINING if stage in LAST else {}) | self._of_stages().get(stage, {})
 
     def _of_stages(self) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
@@ -171,6 +198,21 @@ def _quantity(where: str, text: str) -> None:
     form, expected = (_CORES, "such as 2 or 500m") if where.endswith("cpu") else (_BYTES, "such as 16Gi")
     if not form.fullmatch(text):
         raise UsageError("not a valid quantity", where=where, got=repr(text), expected=expected)
+
+
+def _bytes(size: str) -> int:
+    match = _BYTES.fullmatch(size)
+    assert match is not None
+    return int(match[1]) * (1024 if match[3] else 1000) ** (" KMGTP".index(match[2]))
+
+
+def _asked(memory: str, shm: str | None) -> str:
+    """The memory that a pod asks for: a quarter of its limit; of one that trains what its arrays take, and a quarter of
+    the rest, because the node would else be promised to others.
+    """
+    if shm is None:
+        return _quarter(memory)
+    return f"{(_bytes(shm) + (_bytes(memory) - _bytes(shm)) // 4) // 1024**2}Mi"
 
 
 def _quarter(size: str) -> str:

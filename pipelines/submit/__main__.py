@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pairmill import storage
 from pairmill.engine.options import MAX_SHARES, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
@@ -81,8 +82,16 @@ class PipelineConfig(Training, Parameters, ImageConfig, ServerConfig, _Details):
         places = [(name, getattr(self, name)) for name in ("root", "raw", "tokenizer", "tokenized")]
         for name, place in [*places, *(("rows", item) for item in cli.split_list(self.rows))]:
             if place and "://" not in place and not place.startswith("/"):
-                expected = "the URI of a folder in a bucket, or an absolute path that all pods can read"
+                expected = "the URI of a folder in a bucket, or an absolute path of the image or of a volume"
                 raise UsageError("is a relative path", where=name, got=place, expected=expected)
+        if storage.scheme(self.root) == "file" and not self.is_mounted(str(storage.local_path(self.root))):
+            raise UsageError(
+                "is a folder of one pod, which no other pod sees and which ends with it",
+                where="root",
+                got=self.root,
+                expected="the URI of a folder in a bucket, as s3://bucket/folder",
+                hint="volume=<claim>=<path> mounts a volume in every pod; root= may be below that path",
+            )
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the pipeline that is run."""

@@ -182,6 +182,8 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
         ("gpus=-1", "gpus: out of range"),
         ("gpu_nodes=a100", "gpu_nodes: not a node label; got a100"),
         ("resources=clean.shm=4Gi", "clean.shm: only what trains has one; got 4Gi; expected train.shm="),
+        ("resources=train.memory=16Gi", "train.shm: what is in /dev/shm counts as memory of the pod; got 32Gi of 16Gi"),
+        ("volume=Claim=/data", "volume: not a volume; got Claim=/data"),
         ("trainer_image=trainer:latest", "trainer_image: is not named by digest"),
     ],
 )
@@ -560,6 +562,7 @@ def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
         "timeout_hours=2",
         "secret=",
         "hub_secret=",
+        "volume=pairmill=/project",
     )
     spec, platform = documents(tmp_path / "made.yaml")
     found = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
@@ -573,6 +576,7 @@ def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
         assert one["activeDeadlineSeconds"] == "7200"
         assert [item["secretName"] for item in one["secretAsEnv"]] == ["mlpipeline-minio-artifact"]
         assert "secretAsVolume" not in one
+        assert [(item["constant"], item["mountPath"]) for item in one["pvcMount"]] == [("pairmill", "/project")]
     sizes = {
         name: (one["resources"]["resourceMemoryLimit"], one["resources"]["resourceMemoryRequest"])
         for name, one in executors(spec).items()
@@ -771,6 +775,8 @@ def test_the_pod_that_trains_has_gpus_memory_and_an_image_of_its_own() -> None:
             "1",
         )
         assert (resources["resourceCpuLimit"], resources["resourceMemoryLimit"]) == ("8", "64Gi")
+        # What is in /dev/shm is memory of the node: the scheduler has to know of it.
+        assert resources["resourceMemoryRequest"] == f"{(32 + (64 - 32) // 4) * 1024}Mi"
         shm = {"mountPath": "/dev/shm", "medium": "Memory", "sizeLimit": "32Gi", "volumeName": "shm"}
         assert shm in kubernetes[name]["emptyDirMounts"]
         assert kubernetes[name]["tolerations"] == [

@@ -218,6 +218,20 @@ def test_every_container_has_limits_and_mounts_what_the_pod_has(rendered: dict[s
     assert looked >= 15
 
 
+def test_what_runs_once_reserves_no_cores_for_the_life_of_its_pod(rendered: dict[str, list[Doc]]) -> None:
+    # Kubernetes takes the largest of what init containers ask for and what the others ask for together.
+    looked = 0
+    for docs in rendered.values():
+        for _, template in pods(docs):
+            for container in template["spec"].get("initContainers", []):
+                asked = str(container["resources"]["requests"].get("cpu", "0"))
+                cores = float(asked.removesuffix("m")) / (1000 if asked.endswith("m") else 1)
+                assert cores <= 0.5, (container["name"], asked)
+                assert "cpu" not in container["resources"]["limits"], "it takes the cores that are idle"
+                looked += 1
+    assert looked > 5
+
+
 def test_images_are_pinned_or_placeholders(rendered: dict[str, list[Doc]]) -> None:
     version = re.search(r'^version = "(.*)"$', (REPOSITORY / "rust" / "Cargo.toml").read_text(), re.MULTILINE)
     assert version

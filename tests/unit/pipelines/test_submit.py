@@ -88,6 +88,12 @@ def test_a_training_is_checked_before_the_run_and_needs_its_image() -> None:
     assert list(parameters.stage_configs(given)) == [*STAGES, "train"]
 
 
+def test_a_root_may_be_on_a_volume_that_all_pods_mount() -> None:
+    for root in ("/data", "/data/project", "file:///data/project"):
+        made = cli.build(command.SubmitConfig, submission(root=root, volume="scratch=/other,claim=/data"))
+        assert made.parameters()["root"] == root
+
+
 def test_a_template_that_the_trained_tokenizer_lacks_is_refused_before_the_run() -> None:
     def configs(**options: str) -> dict[str, Any]:
         return parameters.stage_configs(dataclasses.asdict(parameters.Parameters(root="s3://b/p", **options)))
@@ -120,6 +126,11 @@ def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
         ({"root": "build/x"}, "root: is a relative path; got build/x"),
         ({"raw": "raw"}, "raw: is a relative path; got raw"),
         ({"root": ""}, "root: is empty"),
+        ({"root": "/project"}, "root: is a folder of one pod, .* got /project; .* volume=<claim>=<path> mounts"),
+        ({"root": "file:///project"}, "root: is a folder of one pod"),
+        ({"root": "/data/../project/x", "volume": "claim=/data"}, "root: is a folder of one pod"),
+        ({"root": "/database", "volume": "claim=/data"}, "root: is a folder of one pod"),
+        ({"root": "/data", "volume": "/data"}, "volume: not a volume; got /data; expected <claim>=<path>"),
         ({"raw": "http://x/y"}, "raw: no storage backend"),
         ({"prefix_config_path": "https://x/rules.yaml"}, "prefix_config_path: no storage backend"),
         ({"max_reject_fraction": "2"}, "max_reject_fraction: out of range"),
