@@ -303,22 +303,33 @@ def test_texts(kempner: Path) -> None:
         options |= {name: entry[name] for name in ("world_size", "rank", "seed", "shuffle_buffer_size")}
 
         stream = StreamingHuggingFaceDataset(source, toy, entry["seq_len"], **options)
+        state = {"epoch": 0, "rank_docs_consumed": 0}
+        # What comes after each state that was recorded on the way, if nothing interrupts it.
+        follows: list[tuple[Entry, list[Entry]]] = []
         for epoch in entry["epochs"]:
-            assert stream.state_dict() == {"epoch": epoch["epoch"], "rank_docs_consumed": 0}
+            assert stream.state_dict() == state
+            assert state["epoch"] == epoch["epoch"]
+            states = [state, *epoch["state_after_chunk"]]
+            follows += [(one, epoch["chunks"][at:]) for at, one in enumerate(states)]
             steps = zip(stream, epoch["chunks"], epoch["state_after_chunk"], strict=True)
             for sample, expected, state in steps:
                 assert_sample(sample, expected)
                 assert stream.state_dict() == state
                 kinds["chunks"] += 1
-            assert stream.state_dict() == epoch["state_after_epoch"]
+            state = epoch["state_after_epoch"]
+            assert stream.state_dict() == state
 
-        resumed = StreamingHuggingFaceDataset(source, toy, entry["seq_len"], **options)
-        resumed.load_state_dict(entry["resume"]["state"])
-        assert resumed.state_dict() == entry["resume"]["state"]
-        after = list(resumed)
-        for sample, expected in zip(after, entry["resume"]["chunks"], strict=True):
-            assert_sample(sample, expected)
-        kinds["resumed"] += 1
+        # From any state, of any epoch whose order is known; one of them is recorded, or several.
+        several = entry.get("resume", [])
+        for resume in several if isinstance(several, list) else [several]:
+            resumed = StreamingHuggingFaceDataset(source, toy, entry["seq_len"], **options)
+            resumed.load_state_dict(resume["state"])
+            assert resumed.state_dict() == resume["state"]
+            for sample, expected in zip(resumed, resume["chunks"], strict=True):
+                assert_sample(sample, expected)
+            if "exact" in resume:
+                assert resume["exact"] is ((resume["state"], resume["chunks"]) in follows)
+            kinds["resumed"] += 1
     assert all(kinds[kind] for kind in ("eager", "streaming", "packed", "samples", "chunks", "resumed"))
 
 
