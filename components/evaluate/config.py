@@ -23,6 +23,11 @@ class EvaluateConfig(RunConfig):
         help="a finished run of train, a folder that its export wrote, or the URL of a server of OpenAI's protocol",
         changes_bytes=False,  # models and data are inputs, by content
     )
+    tokenizer: str = option(
+        "",
+        help="tokenizer.json of the data, for a run of train that was trained without; empty = that of the model",
+        changes_bytes=False,  # the model's digest has it
+    )
     benchmarks: list[str] = option(
         [], help="names of benchmarks, or lm_eval/<task>, joined by commas; empty = held-out loss alone"
     )

@@ -73,7 +73,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         for name in config.asked:  # before anything is looked for on the Hub
             harness.check() if harness.is_task(name) else benchmarks.named(name).check()
         found = given.found(config.asked, config.places, config.root, settings)
-        model = open_model(config.model, settings)
+        model = open_model(config.model, settings, config.tokenizer)
         asked = [(one, _generation(one.name, settings, model)) for one in found]
         held_out = _held_out(config, model) if config.held_out else None
         training = None

@@ -22,7 +22,7 @@ from components.evaluate.models.trained import TrainedModel, loaded
 from components.evaluate.settings import HeldOutSettings
 from components.train.data.held_out import HeldOutRows, chosen
 from components.train.data.sources import RowSources
-from components.train.trained import TOKENIZER, Run
+from components.train.trained import TOKENIZER
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardResult
@@ -83,7 +83,7 @@ class HeldOutLoss(Shard[object]):
         """
         folder = SampledFolder(given, name="held_out")
         opened = _opened(folder)
-        run = Run.open(model.run, "model")
+        run = model.opened()
         digest = hashlib.sha256(run.tokenizer.encode()).hexdigest()[:16]
         says = Tokenizer(digest, _alike(folder, run.trained.tokenizer_info))
         check_same_tokenizer([(f"model={model.where}", says), (f"held_out={given}", folder.tokenizer)], "held_out")

@@ -184,6 +184,8 @@ def _plan(config: CheckConfig, found: Findings, size: int) -> tuple[Inputs, Plan
     steps = f"{length.steps:,} steps of {settings.batch.tokens:,} slots"
     found.say("Length", f"{steps}, {length.tokens:,} tokens, {used:.1%} of the slots")
     found.say("Learning rate", _schedule(settings, scheduled_steps(inputs, settings, size)))
+    if inputs.tokenizer is None:
+        found.say("Note", "without tokenizer=, generate, export and evaluate will need it")
     for note in settings.notes(length.steps):
         found.say("Note", note)
     return inputs, length

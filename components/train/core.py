@@ -8,6 +8,7 @@ processes, which change sums by rounding alone; with a profile whose losses foll
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +29,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats import window_files
 from pairmill.loader import RowPlan
+from pairmill.log import event
 
 if TYPE_CHECKING:
     from components.train.loop import Job
@@ -69,6 +71,13 @@ class TrainNet(Shard[Context]):
     def run(self, context: Context, out: Writer) -> ShardResult:
         from components.train.loop import fit
 
+        if context.inputs.tokenizer is None:
+            event(
+                "train: the data do not say where their tokenizer.json is, so the run will be without, and generate, "
+                "export and evaluate will need tokenizer=. Give it now, and it is kept beside the weights: "
+                "tokenizer=<project of the data>/tokenize/<fingerprint>/tokenizer.json",
+                level=logging.WARNING,
+            )
         outcome = fit(context.job(self.key), context.group.begin(), out)
         rows = dict(outcome.rows)
         trained = rows.pop("trained")

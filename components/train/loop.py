@@ -506,7 +506,7 @@ class _Run:
             ema=self.beta or 0.0,
             steps=self.step,
             settings=settings.said(),
-            data={"plan": inputs.digest},
+            data={"plan": inputs.digest, **({"tokenizer": inputs.tokenizer_digest} if inputs.tokenizer_digest else {})},
             results=dict(results or {}),
         )
 

@@ -6,6 +6,7 @@ checkpoint has the same in its record.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError
+from pairmill.formats import tokenizer_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -115,18 +117,21 @@ class Run:
         trained: what it says.
         manifest: of a finished run; None for a checkpoint.
         checkpoint: None for a finished run.
+        tokenizer_option: the tokenizer.json, or a folder with it, that an option names; empty = that of the run.
     """
 
     uri: str
     trained: Trained
     manifest: Manifest | None = None
     checkpoint: Start | None = None
+    tokenizer_option: str = ""
 
     @classmethod
-    def open(cls, given: str, option: str = "run") -> Self:
+    def open(cls, given: str, option: str = "run", tokenizer: str = "") -> Self:
         """Open the folder of a finished run, or a root below which there is one finished run, or a checkpoint.
 
-        Of a folder with several checkpoints it takes the newest.
+        Of a folder with several checkpoints it takes the newest. ``tokenizer`` names the tokenizer.json of a run that
+        was trained without.
 
         Raises:
             InputError: it is none of these, or files are missing or damaged.
@@ -136,27 +141,51 @@ class Run:
             from components.train.start import Start
 
             found = Start.find(uri, "current")
-            return cls(found.uri, found.trained, checkpoint=found)
+            return cls(found.uri, found.trained, checkpoint=found, tokenizer_option=tokenizer)
         uri = _finished(uri, option)
         manifest = manifests.read_intact(uri)
         data = manifests.read_file(uri, manifest, NAME)
-        return cls(uri, Trained.load(data, storage.join(uri, NAME)), manifest)
+        return cls(uri, Trained.load(data, storage.join(uri, NAME)), manifest, tokenizer_option=tokenizer)
 
     def read(self, name: str) -> bytes:
         """A small file of the folder, compared with its digest."""
         return manifests.read_file(self.uri, self.manifest, name)
 
-    @property
+    @cached_property
     def tokenizer(self) -> str:
-        """The text of tokenizer.json.
+        """The text of tokenizer.json: that of the run, or that an option names.
 
         Raises:
-            InputError: the run has none.
+            InputError: there is none, or the option names another one than that of the run's data.
         """
-        if not storage.store_for(self.uri).exists(storage.join(self.uri, TOKENIZER)):
-            hint = "train again with tokenizer=, which names the tokenizer of the data"
+        there = storage.store_for(self.uri).exists(storage.join(self.uri, TOKENIZER))
+        own = self.read(TOKENIZER) if there else None
+        if self.tokenizer_option:
+            uri = tokenizer_file.locate(self.tokenizer_option)
+            found = tokenizer_file.read(uri)
+            digest, count = hashlib.sha256(found).hexdigest(), tokenizer_file.ids(found, uri)
+            known = self.trained.data.get("tokenizer", "")
+            if (own is not None and own != found) or not digest.startswith(known):
+                raise InputError(
+                    "not the tokenizer of the run, so one id means two texts",
+                    where=f"tokenizer={uri}",
+                    got=f"sha256 {digest[:16]}",
+                    expected=f"sha256 {known or hashlib.sha256(own or b'').hexdigest()[:16]}",
+                    hint="leave it out" if own is not None else "give the tokenizer.json of the tokenized folder",
+                )
+            if count > self.trained.vocab_size:
+                raise InputError(
+                    "has more ids than the net",
+                    where=f"tokenizer={uri}",
+                    got=f"{count:,} ids",
+                    expected=f"at most {self.trained.vocab_size:,}",
+                    hint="give the tokenizer.json of the tokenized folder",
+                )
+            return found.decode()
+        if own is None:
+            hint = f"give tokenizer=<the tokenizer.json of its data>, or copy that file into this folder as {TOKENIZER}"
             raise InputError("the run has no tokenizer", where=self.uri, expected=TOKENIZER, hint=hint)
-        return self.read(TOKENIZER).decode()
+        return own.decode()
 
     def which(self, weights: Weights) -> tuple[Literal["ema", "current"], str]:
         """The weights to take, and why in words.

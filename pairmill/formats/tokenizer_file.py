@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from pairmill import storage
@@ -82,6 +84,24 @@ def read(uri: str) -> bytes:
     if storage.is_top(folder):
         return storage.store_for(uri).read(uri)
     return manifests.read_file(folder, manifests.read(folder), storage.name_of(uri))
+
+
+def ids(tokenizer: bytes, where: str) -> int:
+    """One more than the largest id of a tokenizer.json.
+
+    Raises:
+        InputError: it is not one; ``where`` is named.
+    """
+    try:
+        raw = json.loads(tokenizer)
+        vocab = raw["model"]["vocab"]
+        numbers = vocab.values() if isinstance(vocab, Mapping) else range(len(vocab))
+        added = [one["id"] for one in raw.get("added_tokens") or []]
+        return max(map(int, [-1, *numbers, *added])) + 1
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            "not a tokenizer.json", where=where, got=str(error), expected="a file of tokenizers"
+        ) from error
 
 
 def _of_hub(owner: str, name: str, revision: str, root: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from components.evaluate.models.model import Asked, Likelihood, Model, Text
 from components.evaluate.settings import Generation, Net
 from components.train import needs
-from components.train.trained import EMA, TOKENIZER, WEIGHTS, Run
+from components.train.trained import EMA, WEIGHTS, Run
 from pairmill import storage
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedModel(Model):
-    """Args: run: URI of the run's folder; net: how it runs here; weights: those that are taken."""
+    """Args: run: URI of the run's folder; net: how it runs here; weights: those that are taken; tokenizer: what the
+    option of that name says."""
 
     kind: ClassVar[str] = "run of train"
 
@@ -31,22 +33,27 @@ class TrainedModel(Model):
     weights: Literal["ema", "current"] = "ema"
     positions: int = 0
     steps: int = 0
+    tokenizer: str = ""
 
     @classmethod
-    def open(cls, given: str, net: Net) -> Self:
-        """Open the folder of a run: see ``components.train.trained.Run.open``.
+    def of(cls, run: Run, given: str, net: Net) -> Self:
+        """The model of an opened run.
 
         Raises:
-            InputError: it is not one, or is damaged.
+            InputError: the run has no tokenizer, and no option names its own.
             UsageError: the run has not the weights that are asked for.
         """
-        run = Run.open(given, "model")
         weights, reason = run.which(net.weights)
         event(f"evaluate: {weights} weights ({reason})", weights=weights)
         digest = content_key(
             "evaluate run", _digest_of(run, weights), net.precision, net.special_tokens, net.unknown_tags
         )
-        return cls(digest, given, run.uri, net, weights, run.trained.positions, run.trained.steps)
+        trained = run.trained
+        return cls(digest, given, run.uri, net, weights, trained.positions, trained.steps, run.tokenizer_option)
+
+    def opened(self) -> Run:
+        """The run, opened."""
+        return Run.open(self.run, "model", self.tokenizer)
 
     def said(self) -> dict[str, Any]:
         return {**super().said(), "weights": self.weights, "steps": self.steps, "precision": self.net.precision}
@@ -117,7 +124,7 @@ def loaded(model: TrainedModel) -> tuple[Run, Prompts, Any]:
     from components.train import parallel
     from components.train.generate.prompts import Prompts
 
-    run = Run.open(model.run, "model")
+    run = model.opened()
     find = model.net.special_tokens == "tokens"
     prompts = Prompts(run.tokenizer, run.trained.tokenizer_info, find_specials=find, where=run.uri)
     device = parallel.start(model.net.device).device
@@ -138,14 +145,17 @@ def _ids(prompts: Prompts, asked: Asked, net: Net) -> list[int]:
 def _digest_of(run: Run, weights: Literal["ema", "current"]) -> str:
     """Of the weights, and of what is needed to use them; not of how long it took to train them."""
     if run.checkpoint is not None:
-        return content_key(run.checkpoint.digest, weights)
+        named = [hashlib.sha256(run.tokenizer.encode()).hexdigest()] if run.tokenizer_option else []
+        return content_key(run.checkpoint.digest, weights, *named)
     trained = run.trained
     # An average has parameters only: buffers are those of the net.
-    names = [WEIGHTS, *([EMA] if weights == "ema" else []), TOKENIZER]
+    names = [WEIGHTS, *([EMA] if weights == "ema" else [])]
     if run.manifest is not None:
         known = {file.path: file.sha256 for file in run.manifest.files}
         files = [known.get(name, "") for name in names]
     else:
         uris = [storage.join(run.uri, name) for name in names]
         files = [one.sha256 for one in storage.store_for(run.uri).digested(uris)]
+    # That of the run may have been put there later, or be named by an option.
+    files.append(hashlib.sha256(run.tokenizer.encode()).hexdigest())
     return content_key(trained.model, trained.vocab_size, trained.positions, trained.tokenizer_info, files)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import glob
 import hashlib
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -65,6 +64,7 @@ class Inputs:
         positions: of the longest row or window.
         longest: inputs of the longest row to train on; of windows their length.
         tokenizer: bytes of tokenizer.json; None if the data do not bring it and no option names it.
+        tokenizer_digest: first 16 digits of the sha256 of the data's tokenizer.json; empty = nothing says it.
         sources: names of what loss is said of, in the order of the numbers in ``Microbatch.sources``.
         rows: of a plan of rows: where the source of a row is found.
     """
@@ -79,6 +79,7 @@ class Inputs:
     tokenizer: bytes | None = field(repr=False)
     sources: tuple[str, ...]
     rows: RowSources | None = field(default=None, repr=False)
+    tokenizer_digest: str = ""
 
 
 def open_inputs(asked: Asked, settings: TrainSettings) -> Inputs:
@@ -177,6 +178,7 @@ def _rows(asked: Asked, settings: TrainSettings) -> Inputs:
         tokenizer=tokenizer,
         sources=rows.names,
         rows=rows,
+        tokenizer_digest=_known(plan.folders[0].tokenizer, tokenizer),
     )
 
 
@@ -291,6 +293,7 @@ def _of_windows(
         longest=data.seq_len,
         tokenizer=tokenizer,
         sources=plan.names,
+        tokenizer_digest=_known(said, tokenizer),
     )
 
 
@@ -360,6 +363,7 @@ def _hub(asked: Asked, settings: TrainSettings) -> Inputs:
         longest=data.seq_len,
         tokenizer=tokenizer,
         sources=plan.names,
+        tokenizer_digest=_known(None, tokenizer),
     )
 
 
@@ -380,7 +384,7 @@ def _tokenizer(asked: Asked, said: Tokenizer | None, place: str, vocab_size: int
     else:
         return None
     found = tokenizer_file.read(uri)
-    digest, ids = hashlib.sha256(found).hexdigest()[:16], _ids(found, uri)
+    digest, ids = hashlib.sha256(found).hexdigest()[:16], tokenizer_file.ids(found, uri)
     if said is not None and said.digest and said.digest != digest:
         raise InputError(
             "not the tokenizer of the data, so one id means two texts",
@@ -407,24 +411,17 @@ def _of_project(root: str, sampled: Path) -> str:
     return storage.join(storage.normalise(root, "root"), "tokenize", refs[0], tokenizer_file.NAME) if refs else ""
 
 
-def _ids(tokenizer: bytes, where: str) -> int:
-    """One more than the largest id."""
-    try:
-        raw = json.loads(tokenizer)
-        vocab = raw["model"]["vocab"]
-        ids = vocab.values() if isinstance(vocab, Mapping) else range(len(vocab))
-        added: Iterable[int] = [one["id"] for one in raw.get("added_tokens") or []]
-        return max(map(int, [-1, *ids, *added])) + 1
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            "not a tokenizer.json", where=where, got=str(error), expected="a file of tokenizers"
-        ) from error
+def _known(said: Tokenizer | None, tokenizer: bytes | None) -> str:
+    """The digest of the data's tokenizer.json, as the data or the file itself say it."""
+    if tokenizer is not None:
+        return hashlib.sha256(tokenizer).hexdigest()[:16]
+    return said.digest if said is not None else ""
 
 
 def _vocab_size(data: DataSettings, said: Tokenizer | None, tokenizer: bytes | None) -> int:
     known = said.info.get("vocab_size") if said is not None else None
     size = data.vocab_size or (known if isinstance(known, int) else 0)
-    size = size or (_ids(tokenizer, "tokenizer") if tokenizer is not None else 0)
+    size = size or (tokenizer_file.ids(tokenizer, "tokenizer") if tokenizer is not None else 0)
     if not size:
         raise UsageError(
             "the data do not say how many token ids there are",

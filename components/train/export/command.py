@@ -41,6 +41,7 @@ class ExportConfig:
     )
     dtype: Literal["float32", "bfloat16", "float16"] = option("float32", help="of the weights in the files")
     max_shard_size: str = option("5GB", help="largest file of weights, as 500MB or 5GB")
+    tokenizer: str = option("", help="tokenizer.json of the data, for a run that was trained without")
     root: str = option("", help="project folder in which the manifests of the data are; empty = that of the run")
 
     def __post_init__(self) -> None:
@@ -58,7 +59,7 @@ def export(config: ExportConfig) -> str:
     """
     needs.require("export", "torch", "safetensors")
     output = _output(config.output)
-    run = Run.open(config.run)
+    run = Run.open(config.run, tokenizer=config.tokenizer)
     model = run.trained.net
     convert.refuse(model)
     weights, reason = run.which(config.weights)

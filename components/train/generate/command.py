@@ -32,6 +32,7 @@ class GenerateConfig:
         help="a file or URI of prompts, each a JSON line {prompt, condition?}; printed is the line with answer, tokens "
         "and stopped",
     )
+    tokenizer: str = option("", help="tokenizer.json of the data, for a run that was trained without")
     weights: Weights = option(
         "auto", help="ema, current, or auto: those with the lower held-out loss, where both are known, else ema"
     )
@@ -74,7 +75,7 @@ def generate(config: GenerateConfig) -> str:
         InputError: not a finished run, or not a file of prompts.
     """
     needs.require("generate", "torch", "safetensors")
-    run = Run.open(config.run)
+    run = Run.open(config.run, tokenizer=config.tokenizer)
     prompts = _prompts(run, config)
     asked = list(_asked(config, prompts))
     positions = run.trained.positions

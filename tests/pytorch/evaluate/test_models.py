@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ FEW = Generation(max_tokens=6)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return finished(tmp_path_factory.mktemp("run") / "run", tiny("transformer"))
+
+
+def opened(folder: Path, net: Net | None = None) -> TrainedModel:
+    return TrainedModel.of(Run.open(str(folder)), str(folder), net or Net())
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +180,29 @@ def test_bytes_that_tokenize_kept_count_more_than_the_tokenizers(folder: Path, h
         measured()
 
 
+def test_a_run_without_a_tokenizer_takes_one_by_an_option(
+    folder: Path, exported: Path, held: Path, data: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(folder, bare)
+    file = (bare / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    options = {"held_out": str(held), "data": [f"gsm8k={data}"]}
+    with pytest.raises(InputError, match=r"the run has no tokenizer.*give tokenizer=<.*or copy that file"):
+        evaluate(bare, data, **options)
+    named = evaluate(bare, data, tokenizer=str(file), **options)
+    whole = evaluate(folder, data, **options)
+    assert outputs(named) == outputs(whole)
+    assert named.manifest.fingerprint == whole.manifest.fingerprint
+    other = tmp_path / "other.json"
+    other.write_text(tokenizer().replace("<|im_start|>", "<|im_begin|>"))
+    with pytest.raises(InputError, match="not the tokenizer of the run"):
+        evaluate(folder, data, tokenizer=str(other), **options)
+    with pytest.raises(UsageError, match="tokenizer: the model has a tokenizer of its own"):
+        evaluate(exported, data, tokenizer=str(file))
+
+
 def test_slots_do_not_change_the_loss_and_rows_do(folder: Path, held: Path) -> None:
-    model = TrainedModel.open(str(folder), Net())
+    model = opened(folder)
     keys = [HeldOutLoss.of(model, str(held), HeldOutSettings(rows=rows, slots=64 + rows)).key for rows in (0, 0, 2)]
     assert keys[0] == keys[1] != keys[2]
 
@@ -210,10 +236,10 @@ def test_held_out_loss_of_an_exported_folder_is_refused(exported: Path, held: Pa
 def test_the_digest_is_that_of_the_weights_that_are_taken(folder: Path, tmp_path: Path) -> None:
     same = with_manifest(finished(tmp_path / "same", tiny("transformer"), results={"seconds": 7}), [])
     other = finished(tmp_path / "other", tiny("transformer"), seed=5)
-    plain, moved = (TrainedModel.open(str(one), Net()) for one in (folder, same))
+    plain, moved = (opened(one) for one in (folder, same))
     assert plain.digest == moved.digest
-    assert TrainedModel.open(str(other), Net()).digest != plain.digest
-    assert TrainedModel.open(str(folder), Net(weights="current")).digest != plain.digest
+    assert opened(other).digest != plain.digest
+    assert opened(folder, Net(weights="current")).digest != plain.digest
 
 
 def test_a_run_that_has_just_been_trained(tmp_path: Path, data: Path) -> None:

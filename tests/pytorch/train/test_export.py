@@ -1,5 +1,6 @@
 """Exported folders, as stock transformers reads them."""
 
+import hashlib
 import json
 import runpy
 import sys
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from components.train.export.command import ExportConfig, export
 from components.train.generate import engine
+from components.train.generate.command import GenerateConfig, generate
 from components.train.generate.prompts import Prompts
 from components.train.settings import Override
 from components.train.trained import Run
@@ -242,8 +244,37 @@ def test_the_card_has_data_sets_and_licences_of_the_manifests(tmp_path: Path) ->
         assert line in text
 
 
-def test_a_run_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run", NETS["llama"])
-    (run / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match="no tokenizer"):
+def test_a_run_without_a_tokenizer_takes_one_by_an_option(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run", NETS["llama"], data={"tokenizer": ""})
+    file = (run / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    with pytest.raises(InputError, match=r"no tokenizer; .*give tokenizer=<the tokenizer.json of its data>, or copy"):
         export(ExportConfig(run=str(run), output=str(tmp_path / "out")))
+    export(ExportConfig(run=str(run), output=str(tmp_path / "out"), tokenizer=str(file)))
+    assert (tmp_path / "out/tokenizer.json").read_bytes() == file.read_bytes()
+    assert "answer" in generate(GenerateConfig(run=str(run), prompts=str(_prompts(tmp_path)), tokenizer=str(file)))
+
+
+def _prompts(folder: Path) -> Path:
+    path = folder / "prompts.jsonl"
+    path.write_text('{"prompt": "a"}\n')
+    return path
+
+
+def test_an_option_names_no_other_tokenizer_than_that_of_the_data(tmp_path: Path) -> None:
+    known = hashlib.sha256(trained_runs.tokenizer().encode()).hexdigest()[:16]
+    run = finished(tmp_path / "run", NETS["llama"], data={"tokenizer": known})
+    other, large = tmp_path / "other.json", tmp_path / "large.json"
+    other.write_text(trained_runs.tokenizer().replace("<|im_start|>", "<|im_begin|>"))
+    for bare in (False, True):
+        if bare:
+            (run / "tokenizer.json").unlink()
+        with pytest.raises(InputError, match=f"not the tokenizer of the run.*expected sha256 {known}"):
+            export(ExportConfig(run=str(run), output=str(tmp_path / "out"), tokenizer=str(other)))
+    said = json.loads(trained_runs.tokenizer())
+    said["added_tokens"].append({**said["added_tokens"][0], "id": 600, "content": "<|more|>"})
+    large.write_text(json.dumps(said))
+    unknown = finished(tmp_path / "unknown", NETS["llama"])
+    (unknown / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="more ids than the net; got 601 ids; expected at most 512"):
+        export(ExportConfig(run=str(unknown), output=str(tmp_path / "out"), tokenizer=str(large)))
+    assert not (tmp_path / "out").exists()

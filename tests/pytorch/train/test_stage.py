@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -87,6 +88,15 @@ def test_the_name_of_a_run_has_the_number_of_processes_where_losses_follow_from_
         plans.append((plan.key, str(plan.says)))
     assert (plans[0] == plans[1]) is one
     assert (plans[0][0] == plans[1][0]) is one
+
+
+def test_a_run_that_will_have_no_tokenizer_says_so_before_the_first_step(
+    sampled: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        stopped(tmp_path, sampled, monkeypatch, 1)
+    (said,) = [one.getMessage() for one in caplog.records if "tokenizer" in one.getMessage()]
+    assert "the run will be without, and generate, export and evaluate will need tokenizer=" in said
 
 
 def test_other_data_are_another_run(root: Path, whole: Result, tmp_path: Path) -> None:
