@@ -74,7 +74,8 @@ def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
         columns = _columns(piece.uri, file.schema_arrow, source)
         groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
         number = piece.first
-        for batch in rows.parquet_batches(piece.uri, file, columns, groups, longest=piece.longest):
+        expanded = rows.expansion_of(piece.uri, file, groups, piece.expansion)
+        for batch in rows.parquet_batches(piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded):
             for part in _parts(batch):
                 for record in _records(part):
                     yield number, record
@@ -439,12 +440,31 @@ class _Watch(io.RawIOBase):
         return limits.too_long(f"{self._piece.uri} {self.what} {number + 1}", self._piece.longest)
 
 
+class _Counted(io.RawIOBase):
+    """A decompressed file, an error as soon as it is too many times as long as the file."""
+
+    def __init__(self, file: Any, expanded: limits.Expansion) -> None:
+        self._file, self._expanded = file, expanded
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._file.readinto(buffer) or 0
+        self._expanded.add(count)
+        return count
+
+
 @contextmanager
 def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
     """A file decompressed and in UTF-8, and what of that the piece is."""
     with piece.opened() as raw, compressed.damage(piece.uri), ExitStack() as stack:
         suffix = PurePosixPath(piece.path).suffix
-        file = stack.enter_context(compressed.decompressed(raw, suffix)) if suffix in COMPRESSED else raw
+        file: Any = raw
+        if suffix in COMPRESSED:
+            whole = stack.enter_context(compressed.decompressed(raw, suffix))
+            expanded = limits.Expansion(piece.uri, piece.size, piece.expansion)
+            file = io.BufferedReader(_Counted(whole, expanded), _BUFFER) if piece.size else whole
         if encoding == UTF8:
             yield file, piece
         else:

@@ -18,7 +18,7 @@ from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.formats import attributes
+from pairmill.formats import attributes, limits
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources.attributes import size_of, values_of
@@ -40,6 +40,7 @@ from sources.source import (
 
 SAMPLES = 3
 _SAMPLE_TEXT = 600
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,9 @@ class CleanPieces(Shard[Sources]):
     def run(self, context: Sources, out: Writer) -> ShardResult:
         source, profile = context.by_name[self.source], context.config.profile
         of_rows = Context(profile, self.tag)
-        ledger, tally, watch = Ledger(), _Tally(source), Watch(source.watched)
+        where = ", ".join(piece.uri for piece in self.pieces[:_NAMED]) + ", …" * (len(self.pieces) > _NAMED)
+        expanded = limits.Expansion(where, self.size, context.config.max_expansion)
+        ledger, tally, watch = Ledger(), _Tally(source, expanded), Watch(source.watched)
         answers = Answers()
         rejects = _Rejects(out, self, source)
         for piece in self.withheld:
@@ -175,6 +178,7 @@ class _Tally:
     """Statistics of a shard's rows: lengths in characters by power of two, and a few rows as samples."""
 
     source: Source
+    expanded: limits.Expansion
     instruction_bits: list[int] = field(default_factory=lambda: [0] * 40)
     response_bits: list[int] = field(default_factory=lambda: [0] * 40)
     samples: list[dict[str, str]] = field(default_factory=list)
@@ -193,6 +197,7 @@ class _Tally:
             self._next_sample = 3 * self._next_sample + 1
             self.samples.append({name: (text or "")[:_SAMPLE_TEXT] for name, text in row._asdict().items()})
             del self.samples[:-SAMPLES]
+        self.expanded.add(instruction + response)
         return instruction + response
 
 

@@ -169,6 +169,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     size=folder.sizes[path],
                     content=folder.content(path),
                     longest=config.max_record_bytes,
+                    expansion=config.max_expansion,
                 )
                 for path in paths
             ]

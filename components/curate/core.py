@@ -105,7 +105,13 @@ class Curate(Stage[CurateConfig, CuratePlan]):
 
     def plan(self, config: CurateConfig) -> CuratePlan:
         settings = config.settings
-        rows = inputs.discover(config.rows, settings, verify=config.verify, longest=config.max_record_bytes)
+        rows = inputs.discover(
+            config.rows,
+            settings,
+            verify=config.verify,
+            longest=config.max_record_bytes,
+            expansion=config.max_expansion,
+        )
         scorers = _scorers(settings, config)
         _refuse_unknown_attributes(settings, scorers, rows)
         plan = _leaks(settings, config)

@@ -68,7 +68,7 @@ class Rows:
         return [one for task in self.tasks for one in task.slices]
 
 
-def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest: int) -> Rows:
+def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest: int, expansion: int) -> Rows:
     """Find the row files: held-out ones first, then by source_priority, then by name.
 
     Raises:
@@ -91,7 +91,7 @@ def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest:
                 hint="curate them one after another, the second with index=",
             )
         slices = []
-        for part, identity, name in row_files.cut(file, longest):
+        for part, identity, name in row_files.cut(file, longest, expansion):
             slices.append(Slice(number, part, identity, file.task.startswith(HELD_OUT), name))
             number += 1
         variant = settings.variant_of(file.task)

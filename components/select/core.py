@@ -126,7 +126,8 @@ class Select(Stage[SelectConfig, SelectPlan]):
         if settings.unread:
             said = f"select: {', '.join(settings.unread)}: not read with method: {settings.method}"
             event(said, level=logging.WARNING)
-        rows = inputs.discover(config.rows, verify=config.verify, longest=longest)
+        expansion = config.max_expansion
+        rows = inputs.discover(config.rows, verify=config.verify, longest=longest, expansion=expansion)
         if not rows.blocks:
             raise InputError(
                 "there are only held-out rows",
@@ -142,7 +143,9 @@ class Select(Stage[SelectConfig, SelectPlan]):
         wanted.refuse_unknown(rows)
         targets = []
         for target in settings.dsir.targets if settings.uses_targets else ():
-            blocks, found = inputs.target_rows(target.rows, target.name, verify=config.verify, longest=longest)
+            blocks, found = inputs.target_rows(
+                target.rows, target.name, verify=config.verify, longest=longest, expansion=expansion
+            )
             targets.append(blocks)
             refs += found.refs
         return SelectPlan(

@@ -129,7 +129,7 @@ class Rows:
         return [task for task in self.tasks if not task.held_out]
 
 
-def discover(given: Sequence[str], *, verify: bool, longest: int) -> Rows:
+def discover(given: Sequence[str], *, verify: bool, longest: int, expansion: int) -> Rows:
     """Find the row files.
 
     Raises:
@@ -151,10 +151,10 @@ def discover(given: Sequence[str], *, verify: bool, longest: int) -> Rows:
                 hint="put them into one folder under different names",
             )
         tasks.append(RowFile(file, path, beside.get(file.uri, {})))
-    return Rows(tasks, blocks_of(tasks, longest), found)
+    return Rows(tasks, blocks_of(tasks, longest, expansion), found)
 
 
-def target_rows(uri: str, name: str, *, verify: bool, longest: int) -> tuple[list[Block], Inputs]:
+def target_rows(uri: str, name: str, *, verify: bool, longest: int, expansion: int) -> tuple[list[Block], Inputs]:
     """The rows of a target.
 
     Raises:
@@ -162,16 +162,16 @@ def target_rows(uri: str, name: str, *, verify: bool, longest: int) -> tuple[lis
     """
     found = inputs.discover([uri], rows.EXTENSIONS, f"dsir.targets {name}", verify=verify)
     files = sorted(found.files, key=lambda one: one.task)
-    return blocks_of([RowFile(file, file.task, {}) for file in files], longest), found
+    return blocks_of([RowFile(file, file.task, {}) for file in files], longest, expansion), found
 
 
-def blocks_of(tasks: Sequence[RowFile], longest: int) -> list[Block]:
+def blocks_of(tasks: Sequence[RowFile], longest: int, expansion: int) -> list[Block]:
     """The blocks of all tasks that are not held out."""
     slices = [
         Slice(task, part, identity)
         for task in tasks
         if not task.held_out
-        for part, identity, _ in row_files.cut(task.file, longest)
+        for part, identity, _ in row_files.cut(task.file, longest, expansion)
     ]
     groups = grouped(slices, lambda one: one.part.size, _BLOCK_BYTES, _BLOCK_SLICES)
     return [Block(number, tuple(group)) for number, group in enumerate(groups)]

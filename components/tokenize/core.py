@@ -90,7 +90,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
             refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
-        taken = token_inputs.shards_of(other, identity, SLICING, config.max_record_bytes)
+        taken = token_inputs.shards_of(other, identity, SLICING, config)
         _refuse_one_name(found.files, other.files)
         return TokenizePlan(
             inputs=refs,
@@ -189,7 +189,15 @@ def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, i
 
 
 def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
-    slices = [FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes)]
+    whole = FileSlice(
+        file.task,
+        file.uri,
+        size=file.size,
+        content=file.content,
+        longest=config.max_record_bytes,
+        expansion=config.max_expansion,
+    )
+    slices = [whole]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
         slices = SLICING.cut(slices[0])

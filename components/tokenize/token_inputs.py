@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from components.tokenize.config import TokenizeConfig
 from components.tokenize.encode import Vocabulary, flat_file
 from pairmill import storage
 from pairmill.engine import inputs
@@ -236,7 +237,7 @@ def _partner(uri: str) -> str:
 
 
 def shards_of(
-    found: inputs.Inputs, identity: Sequence[object], slicing: Slicing, longest: int
+    found: inputs.Inputs, identity: Sequence[object], slicing: Slicing, config: TokenizeConfig
 ) -> dict[str, list[TakeTokens]]:
     """The shards of each task, in order.
 
@@ -244,14 +245,21 @@ def shards_of(
         found: from :func:`discover`.
         identity: what decides the bytes of every shard.
         slicing: how files are cut: Parquet between row groups, ``.bin`` between documents.
-        longest: bytes of the longest record.
+        config: with the longest record and the most that a file may expand to.
     """
     files = {file.uri: file for file in found.files}
     made: dict[str, list[TakeTokens]] = {}
     for file in found.files:
         if file.kind == "idx":
             continue
-        whole = FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest)
+        whole = FileSlice(
+            file.task,
+            file.uri,
+            size=file.size,
+            content=file.content,
+            longest=config.max_record_bytes,
+            expansion=config.max_expansion,
+        )
         index = None
         digests = [file.sha256, file.kind]
         if file.kind == "bin":

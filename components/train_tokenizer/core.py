@@ -79,7 +79,12 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             sample = None if limit is None else [limit, config.seed, file.task]
             identity = [config.profile, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
             whole = FileSlice(
-                file.task, file.uri, size=file.size, content=file.content, longest=config.max_record_bytes
+                file.task,
+                file.uri,
+                size=file.size,
+                content=file.content,
+                longest=config.max_record_bytes,
+                expansion=config.max_expansion,
             )
             slices = SLICING.cut(whole)
             one_in = HELD_OUT_OF * -(-file.size // SLICING.size)

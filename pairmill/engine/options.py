@@ -17,6 +17,8 @@ Profile = Literal["pairmill", "data_io"]
 
 RECORD_BYTES = 64 << 20
 """Default of ``max_record_bytes``: the longest record in bytes."""
+EXPANSION = 1000
+"""Default of ``max_expansion``: the most bytes of records for each byte of their file."""
 
 
 def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool = True) -> Any:  # noqa: A002
@@ -104,13 +106,18 @@ class StageConfig(RunConfig):
         help="longest record that is read, in bytes; a longer one fails the stage, because memory use depends on it",
         changes_bytes=False,
     )
+    max_expansion: int = option(
+        EXPANSION,
+        help="most bytes of records for each byte of their file, beyond 256 MiB; more fails the stage: a file of a "
+        "kilobyte can hold gigabytes",
+        changes_bytes=False,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_record_bytes < 1:
-            raise UsageError(
-                "out of range", where="max_record_bytes", got=str(self.max_record_bytes), expected="1 or more"
-            )
+        for name in ("max_record_bytes", "max_expansion"):
+            if getattr(self, name) < 1:
+                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected="1 or more")
 
 
 C = TypeVar("C", bound=RunConfig)

@@ -9,11 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pairmill.engine.options import EXPANSION as EXPANSION
 from pairmill.engine.options import RECORD_BYTES as RECORD_BYTES
 from pairmill.errors import InputError
 
 BATCH_BYTES = 16 << 20
 """Decoded bytes of a batch, unless a single record is longer."""
+EXPANDED_BYTES = 256 << 20
+"""Bytes of records that any file may have."""
 PAGE_RECORDS = 4
 """A page of Parquet, which is decompressed as a whole, may have the bytes of this many longest records."""
 _HINT = "shorten the record, or raise max_record_bytes=, which takes several times as much memory"
@@ -24,6 +27,32 @@ def too_long(where: str, most: int, what: str = "a record", got: str = "") -> In
     return InputError(
         f"{what} is longer than max_record_bytes", where=where, got=got, expected=f"at most {most} bytes", hint=_HINT
     )
+
+
+class Expansion:
+    """Counts what a file expands to, so that a small file cannot fill a disk.
+
+    Args:
+        where: the file.
+        stored: its bytes, or those of the part of it that is read.
+        times: the most bytes of records for each of them.
+    """
+
+    def __init__(self, where: str, stored: int, times: int) -> None:
+        self._where, self._stored, self._times = where, stored, times
+        self._most, self._made = max(EXPANDED_BYTES, times * stored), 0
+
+    def add(self, size: int) -> None:
+        """Count bytes of records. Raises InputError if they are too many."""
+        self._made += size
+        if self._made > self._most:
+            raise InputError(
+                "the records are much longer than their file",
+                where=self._where,
+                got=f"more than {self._most:,} bytes of {self._stored:,}",
+                expected=f"at most {self._times:,} times as many, max_expansion, or {EXPANDED_BYTES:,}",
+                hint="raise max_expansion= if this is the file that was meant",
+            )
 
 
 def is_longer(text: str, most: int) -> bool:

@@ -12,6 +12,7 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.errors import InputError
 from pairmill.formats import attributes
+from pairmill.formats.limits import EXPANSION
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.source_names import source_of
 
@@ -51,14 +52,15 @@ class RowFile:
         return source_of(self.name)
 
 
-def cut(file: InputFile, longest: int) -> list[tuple[FileSlice, tuple[Any, ...], str]]:
+def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple[FileSlice, tuple[Any, ...], str]]:
     """The slices of a row file, each with what its rows follow from (JSON-like) and a name that is unique.
 
     Args:
         file: as it was found.
         longest: bytes of the longest row.
+        expansion: the most bytes of rows for each byte of the file.
     """
-    whole = FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest)
+    whole = FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest, expansion=expansion)
     slices = [whole]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):

@@ -10,7 +10,7 @@ reader decides what a row is and words the error.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,7 +25,7 @@ from pairmill import _native
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
 from pairmill.errors import InputError
 from pairmill.formats import jsonstream, limits, parquet_limits
-from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 
 if TYPE_CHECKING:
     from pairmill.formats.slices import FileSlice
@@ -305,6 +305,7 @@ def parquet_batches(
     most: int = _PARQUET_ROWS,
     size: int = BATCH_BYTES,
     longest: int = RECORD_BYTES,
+    expanded: limits.Expansion | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches in order, with bounded memory also for files that expand a few bytes to gigabytes.
 
@@ -316,9 +317,11 @@ def parquet_batches(
         most: maximum rows of a batch.
         size: approximate bytes of a batch of more than one row.
         longest: maximum bytes of a record.
+        expanded: counts what the rows expand to; None = they may to anything.
 
     Raises:
-        InputError: pages do not decode, or a record or a page is too long.
+        InputError: pages do not decode, a record or a page is too long, or the records are too many times as long as
+            the file.
     """
     groups = range(file.metadata.num_row_groups) if groups is None else groups
     start = expected = 0
@@ -333,6 +336,8 @@ def parquet_batches(
             for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
                 if batch.nbytes > longest:
                     _refuse_long(uri, start, batch, longest)
+                if expanded is not None:
+                    expanded.add(batch.nbytes)
                 yield batch
                 start += len(batch)
     except (pa.ArrowException, OSError) as error:
@@ -348,6 +353,15 @@ def parquet_batches(
             expected=f"{expected}, as its footer says",
             hint="copy it again",
         )
+
+
+def expansion_of(uri: str, file: Any, groups: Iterable[int], times: int) -> limits.Expansion:
+    """Counts what row groups of a file from :func:`open_parquet` expand to: at most ``times`` their stored bytes."""
+    stored = 0
+    for number in groups:
+        group = file.metadata.row_group(number)
+        stored += sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+    return limits.Expansion(uri, stored, times)
 
 
 def _joined(batches: Iterator[pa.RecordBatch], most: int, size: int) -> Iterator[pa.RecordBatch]:
@@ -411,7 +425,9 @@ def _read_parquet(uri: str, part: FileSlice | None, checked: bool, content: Cont
                 raise InputError(f"column {name!r} is not text", where=uri, got=str(kind), expected="string")
         start = part.first if part else 0
         groups = range(part.start, part.stop) if part and part.stop is not None else None
-        batches = parquet_batches(uri, file, list(FIELDS), groups, _ARROW_ROWS, _ARROW_BYTES, longest)
+        some = range(file.metadata.num_row_groups) if groups is None else groups
+        expanded = expansion_of(uri, file, some, part.expansion if part else EXPANSION)
+        batches = parquet_batches(uri, file, list(FIELDS), some, _ARROW_ROWS, _ARROW_BYTES, longest, expanded)
         for batch in _joined(batches, _ARROW_ROWS, _ARROW_BYTES):
             texts = [_as_text(batch.column(name)) for name in FIELDS]
             if checked:

@@ -17,7 +17,7 @@ from typing import BinaryIO, TypeVar
 from pairmill import storage
 from pairmill.engine.content import UNKNOWN, Content, pinned, whole
 from pairmill.formats import rows
-from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 
 _BLOCK = 1 << 20
 # A line of white space, of ASCII or (what begins with C2, E1, E2, E3) beyond it.
@@ -43,6 +43,7 @@ class FileSlice:
         content: what the whole file has to be.
         sha256: of the slice's own bytes, where they are not all of the file and are read as they are.
         longest: bytes of the longest record that is read of it.
+        expansion: the most bytes of records for each byte of the file.
     """
 
     path: str
@@ -54,6 +55,7 @@ class FileSlice:
     content: Content = UNKNOWN
     sha256: str = ""
     longest: int = RECORD_BYTES
+    expansion: int = EXPANSION
 
     @property
     def random_access(self) -> dict[str, Content]:

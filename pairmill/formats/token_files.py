@@ -31,7 +31,7 @@ from pairmill import storage
 from pairmill.engine.content import UNKNOWN, Content, pinned
 from pairmill.errors import InputError
 from pairmill.formats import limits, rows
-from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,15 +121,18 @@ def read_parquet(
     with rows.open_parquet(uri, content) as file:
         columns = _columns(uri, file.schema_arrow)
         start = part.first if part else 0
-        whole = range(file.metadata.num_row_groups)
-        for group in range(part.start, part.stop) if part and part.stop is not None else whole:
+        groups = range(file.metadata.num_row_groups)
+        if part and part.stop is not None:
+            groups = range(part.start, part.stop)
+        expanded = rows.expansion_of(uri, file, groups, part.expansion if part else EXPANSION)
+        for group in groups:
             meta = file.metadata.row_group(group)
             # A column that says -100 throughout takes a few bytes of the file and eight a token of memory.
             paths = [meta.column(number) for number in range(meta.num_columns)]
             values = sum(one.num_values for one in paths if one.path_in_schema.split(".", 1)[0] in columns)
             most = min(_BATCH_SAMPLES, max(1, _BATCH_BYTES * meta.num_rows // max(1, 8 * values)))
             only = range(group, group + 1)
-            for batch in rows.parquet_batches(uri, file, columns, only, most, _BATCH_BYTES, longest):
+            for batch in rows.parquet_batches(uri, file, columns, only, most, _BATCH_BYTES, longest, expanded):
                 yield _samples(uri, start, batch)
                 start += len(batch)
 

@@ -626,7 +626,7 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
     plan = planned(upper("a", "0" * 64), inputs=[manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
     assert Toy().fingerprint(config(), plan, plan.shards) == "c163b48de5d3dad3"
-    names = {"root", "profile", "workers", "share", "round", "verify", "max_record_bytes"}
+    names = {"root", "profile", "workers", "share", "round", "verify", "max_record_bytes", "max_expansion"}
     assert {item.name for item in fields(StageConfig)} == names
 
 

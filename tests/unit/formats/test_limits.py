@@ -13,6 +13,7 @@ import textwrap
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from components.clean.config import CleanConfig
+from components.clean.core import Clean
 from components.fetch import archive
+from pairmill.engine import runner
 from pairmill.engine.options import Profile
-from pairmill.errors import InputError, StorageError, UsageError
-from pairmill.formats import jsonstream, limits, rows
+from pairmill.errors import InputError, StageFailure, StorageError, UsageError
+from pairmill.formats import jsonstream, limits, rows, token_files
 from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice, Slicing
 from sources import readers
@@ -48,13 +51,13 @@ READ = """
         if sys.argv[1] == "rows":
             print(sum(len(batch) for batch in rows.read(sys.argv[2], longest=8 << 20)))
         else:
-            known = {"name": "made", "fields": ("a", "b"), "optional": (), "origin": None}
+            known = {"name": "made", "fields": ("a", "b"), "optional": (), "counted": (), "origin": None}
             source = types.SimpleNamespace(**known, dialect=Dialect(), described_in="")
             if sys.argv[1] != "read":
                 read = getattr(readers, sys.argv[1])
             else:
                 read = readers.read
-            piece = FileSlice(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20)
+            piece = FileSlice(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20, expansion=1 << 40)
             if read is readers.line_pairs:
                 found = read(piece, pair_empty_lines=False)
             else:
@@ -181,6 +184,95 @@ def test_a_row_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     out, taken = peak("rows", str(path))
     assert "x.jsonl row 2 (line 2): a record is longer than max_record_bytes" in out
     assert taken < MOST, f"{taken >> 20} MiB"
+
+
+# --- what a file expands to -----------------------------------------------------------------------------------------
+
+
+def described(folder: Path, name: str, **options: Any) -> CleanConfig:
+    text = f"name: mine\nfiles: {name}\ncondition: direct\ninstruction: b\nresponse: a\n"
+    (folder / "mine.yaml").write_text(text)
+    return CleanConfig(root=str(folder / "root"), sources=[str(folder / "mine.yaml")], workers=1, **options)
+
+
+def refusal(config: CleanConfig) -> InputError:
+    with pytest.raises(StageFailure) as caught:
+        runner.run(Clean(), config)
+    ((_, error),) = caught.value.failures
+    assert isinstance(error, InputError)
+    assert caught.value.exit_code == 3
+    return error
+
+
+def small_limit(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Bytes that any file may expand to, as shards that run in this process see it."""
+    monkeypatch.setattr(limits, "EXPANDED_BYTES", size)
+
+
+def test_a_kilobyte_of_parquet_does_not_write_gigabytes_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = written(tmp_path / "a.parquet", repeated(40, MB)).stat().st_size
+    small_limit(monkeypatch, 4 * MB)
+    error = refusal(described(tmp_path, "a.parquet"))
+    assert error.what == "the records are much longer than their file"
+    assert error.where == str(tmp_path / "a.parquet")
+    assert "max_expansion" in error.expected
+    manifest = runner.run(Clean(), described(tmp_path, "a.parquet", max_expansion=40 * MB // size * 3)).manifest
+    assert manifest.ledger.rows_out == 40
+
+
+def test_a_file_that_expands_to_little_is_read_at_any_rate(tmp_path: Path) -> None:
+    written(tmp_path / "a.parquet", repeated(2, MB))
+    assert runner.run(Clean(), described(tmp_path, "a.parquet", max_expansion=1)).manifest.ledger.rows_out == 2
+
+
+@pytest.mark.parametrize(("name", "packed"), [("a.jsonl.zst", "zstd"), ("a.json.xz", "xz"), ("a.csv.bz2", "bz2")])
+def test_compressed_texts_that_expand_to_much_are_refused_even_if_no_row_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, packed: str
+) -> None:
+    line = {"jsonl": b'{"a": "%b", "b": "y"}\n', "json": b'{"a": "%b", "b": "y"},\n', "csv": b"%b,y\n"}[
+        name.split(".")[1]
+    ]
+    data = line % (b"x" * 1000) * 8000
+    data = b"[" + data[:-2] + b"]" if "json." in name else b"a,b\n" + data if "csv" in name else data
+    pack = {"zstd": lambda one: pa.Codec("zstd").compress(one, asbytes=True), "xz": lzma.compress, "bz2": bz2.compress}
+    (tmp_path / name).write_bytes(pack[packed](data))
+    config = described(tmp_path, name)
+    with (tmp_path / "mine.yaml").open("a") as file:
+        file.write("where: b == 'z'\n")
+    assert runner.run(Clean(), config).manifest.ledger.dropped == {"filtered_by_where": 8000}
+    small_limit(monkeypatch, MB)
+    runner_root = str(tmp_path / "other")
+    assert refusal(replace(config, root=runner_root, max_expansion=10)).where == str(tmp_path / name)
+
+
+def test_rows_that_grow_with_the_square_of_their_chat_are_bounded_by_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = [{"role": role, "content": "x"} for role in ("user", "assistant")] * 1000
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
+    (tmp_path / "mine.yaml").write_text("name: mine\nfiles: a.jsonl\ncondition: direct\nturns: messages\n")
+    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], workers=1)
+    small_limit(monkeypatch, MB)
+    assert runner.run(Clean(), config).manifest.ledger.rows_out == 1000
+    assert refusal(replace(config, root=str(tmp_path / "other"), max_expansion=100)).where == str(tmp_path / "a.jsonl")
+
+
+def test_rows_of_others_are_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_limit(monkeypatch, MB)
+    columns = {"condition": ["direct"] * 40, "instruction": ["q"] * 40, "response": repeated(40, MB)}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", compression="zstd", store_schema=False)
+    part = FileSlice("x.parquet", str(tmp_path / "x.parquet"))
+    with pytest.raises(InputError, match="much longer than their file"):
+        list(rows.read(part.uri, part))
+    assert sum(map(len, rows.read(part.uri, replace(part, expansion=1 << 30)))) == 40
+    ids = pa.ListArray.from_arrays(range(0, 4_000_001, 100_000), pa.array(np.zeros(4_000_000, np.int32)))
+    for group in (1, 40):
+        pq.write_table(pa.table({"input_ids": ids}), tmp_path / "ids.parquet", row_group_size=group)
+        part = FileSlice("ids.parquet", str(tmp_path / "ids.parquet"))
+        with pytest.raises(InputError, match="much longer than their file"):
+            list(token_files.read_parquet(part.uri, replace(part, expansion=10)))
 
 
 # --- the limit, to the byte -----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from pairmill.engine.shards import run_shard
 from pairmill.engine.stage import Shard, ShardRecord
 from pairmill.errors import InputError
 from pairmill.formats import row_files
-from pairmill.formats.limits import RECORD_BYTES
+from pairmill.formats.limits import EXPANSION, RECORD_BYTES
 from pairmill.formats.slices import Slicing
 from tests.support.selecting import select
 
@@ -46,7 +46,7 @@ def written(path: Path, rows: list[dict[str, str]]) -> Path:
 
 
 def fitted(folder: Path, root: Path, settings: Settings, seed: int = 0) -> list[ShardRecord]:
-    found = inputs.discover([str(folder)], verify=False, longest=RECORD_BYTES)
+    found = inputs.discover([str(folder)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION)
     return [run(FitRows.of(block, settings, Wanted.of(settings), seed), root) for block in found.blocks]
 
 
@@ -90,7 +90,9 @@ def test_some_rows_are_fitted_by_their_draws(tmp_path: Path) -> None:
 def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) -> None:
     rows = [{"response": f"b c x{at}", "other": "d"} for at in range(9)]
     settings = settings_of("fields: [response], ")
-    (block,), _ = inputs.target_rows(str(written(tmp_path / name, rows)), "t", verify=False, longest=RECORD_BYTES)
+    (block,), _ = inputs.target_rows(
+        str(written(tmp_path / name, rows)), "t", verify=False, longest=RECORD_BYTES, expansion=EXPANSION
+    )
     record = run(FitTarget.of(block, "t", settings.dsir), tmp_path)
     assert load(record, fit.COUNTS)[0].tolist() == counts_of(rows, ("response",))
     assert record.read(Fitted).rows == 9
@@ -109,7 +111,7 @@ def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) ->
 def test_a_wrong_row_of_a_target_is_named(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"instruction": "a", "response": "b"}\n' + line + "\n")
-    (block,), _ = inputs.target_rows(str(path), "t", verify=False, longest=RECORD_BYTES)
+    (block,), _ = inputs.target_rows(str(path), "t", verify=False, longest=RECORD_BYTES, expansion=EXPANSION)
     with pytest.raises(InputError, match=message):
         run(FitTarget.of(block, "t", settings_of().dsir), tmp_path)
 
