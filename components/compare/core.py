@@ -67,6 +67,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
     def plan(self, config: CompareConfig) -> ComparePlan:
         opened = plans.read_all(config)
         plans.common(opened)
+        plans.refuse_training_rows(config)
         budget = Budget.of_plans(config, opened) if config.seeds else None
         asked = plans.runs(config, opened, budget) if budget is not None else []
         self.asked = asked

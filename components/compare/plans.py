@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from components.compare.config import CompareConfig
@@ -12,6 +12,8 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest, content_key
 from pairmill.engine.options import list_item
 from pairmill.errors import UsageError
+from pairmill.formats import drawn_rows
+from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.source_names import source_of
 
@@ -199,6 +201,15 @@ def held_out_of(config: CompareConfig, plans: Sequence[Plan]) -> dict[str, str]:
                 hint="sample held_out=true of each line, and give both: they are compared by bits a byte",
             )
     return {plan.name: by_tokenizer.get(plan.tokenizer, "") for plan in plans}
+
+
+def refuse_training_rows(config: CompareConfig) -> None:
+    """Raise InputError if held-out rows are of tasks that a plan draws from: a run draws others of their rows."""
+    plans = [DrawnRows.of_sample(place, "plans", [config.root]) for place in config.named.values()]
+    any_rows = [replace(one, starts=None) for one in plans if one is not None]
+    for place in config.held_out:
+        held_out = DrawnRows.of_sample(place, "held_out", [config.root])
+        drawn_rows.refuse_training_rows(held_out, any_rows, f"held_out={place}")
 
 
 def draw_of(plan: Plan, seed: int) -> int:

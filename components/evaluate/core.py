@@ -210,5 +210,6 @@ def _held_out(config: EvaluateConfig, model: Model) -> HeldOutLoss:
     if not isinstance(model, TrainedModel):
         hint = "give the run itself, or leave out held_out="
         raise UsageError("held-out loss needs a run of train", where="held_out", got=f"a {model.kind}", hint=hint)
+    model.refuse_training_rows(config.held_out, config.root)
     folder = arrays.held_out_here(config.held_out, config.samples_path)
     return HeldOutLoss.of(model, folder, config.settings.held_out)

@@ -24,10 +24,12 @@ from components.search.law import least_runs
 from components.search.results import Evaluated, ProxyResults
 from components.search.settings import SearchSettings
 from components.search.space import Source, Space
+from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
+from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
 from pairmill.formats.source_names import source_of
 from pairmill.mixture.plan import BUCKETS, NAME, Mixture, identity
 from pairmill.mixture.planning import limits_of
@@ -112,6 +114,11 @@ class Search(Stage[SearchConfig, SearchPlan]):
             refs.append(InputRef("earlier", manifest.fingerprint))
             earlier = manifest.data
         if config.held_out:
+            refuse_training_rows(
+                DrawnRows.of_sample(config.held_out, "held_out", [config.root]),
+                [_every_row(config.tokenized_path, found)],
+                f"held_out={config.held_out}",
+            )
             results.check_held_out(config.held_out, config.tokenized_path, _targets_of(found), settings.objective)
         proxies = optimum = None
         if config.evaluated:
@@ -223,6 +230,12 @@ def _said(settings: MixSettings) -> dict[str, Any]:
     for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
         del said[name]
     return said
+
+
+def _every_row(tokenized: str, found: Found) -> DrawnRows:
+    uri = storage.normalise(tokenized, "tokenized_path")
+    names = [one.task.name for one in found.tasks]
+    return DrawnRows.of_tokenized(uri, "tokenized_path", found.inputs.tokenized, dict.fromkeys(names, 1))
 
 
 def _targets_of(found: Found) -> dict[str, set[str]]:

@@ -16,7 +16,6 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, UsageError, did_you_mean
-from pairmill.formats.sample_plan import HELD_OUT
 from pairmill.formats.source_names import source_of
 from pairmill.loader.tokenizer import Tokenizer, check_same_tokenizer
 
@@ -189,13 +188,6 @@ def check_held_out(given: str, tokenized: str, sources: Mapping[str, set[str]], 
         if not storage.store_for(uri).exists(storage.join(uri, "metadata.json")):
             raise InputError("not a sampled folder", where=f"held_out={uri}", expected="sample held_out=true")
         return
-    if not any(ref.role == HELD_OUT for ref in manifest.inputs):
-        raise InputError(
-            "these rows are trained on",
-            where=f"held_out={uri}",
-            expected="a sample of held-out rows",
-            hint="clean holdout=… sets rows apart, and sample held_out=true samples them",
-        )
     names = sorted({source_of(task["name"]) for task in manifest.data.get("sources", [])})
     refuse_unknown_targets(objective, names)
     lacking = [name for name, called in sources.items() if not called & {*names}]

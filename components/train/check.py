@@ -22,7 +22,7 @@ import numpy as np
 
 from components.train import cost, launch
 from components.train.config import TrainConfig
-from components.train.data import Inputs, open_inputs
+from components.train.data import Inputs, open_inputs, refuse_training_rows
 from components.train.data.steps import Planned, planned, scheduled_steps
 from components.train.schedules import Rate, steps_differentiated
 from components.train.settings import TrainSettings
@@ -167,6 +167,7 @@ def _plan(config: CheckConfig, found: Findings, size: int) -> tuple[Inputs, Plan
     if settings is None:
         return None
     found.say("Net", f"{_named(settings)}; profile {settings.profile}")
+    found.look("Held out", lambda: refuse_training_rows(config))
     inputs = found.look("Data", lambda: open_inputs(config, settings))
     if inputs is None:
         return None

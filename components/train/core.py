@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from components.train import arrays, launch
 from components.train.config import TrainConfig
-from components.train.data import Inputs, open_inputs, scheduled_steps
+from components.train.data import Inputs, open_inputs, refuse_training_rows, scheduled_steps
 from components.train.generate import samples
 from components.train.report.summary import metrics_of
 from components.train.settings import TrainSettings
@@ -108,6 +108,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
 
     def plan(self, config: TrainConfig) -> TrainPlan:
         settings = config.settings
+        refuse_training_rows(config)
         inputs, start = _opened(config)
         settings.check_steps(scheduled_steps(inputs, settings, launch.count(config)))
         refs = [InputRef("data", inputs.digest[:16]), *_folders(inputs)]

@@ -147,6 +147,13 @@ class Run:
         data = manifests.read_file(uri, manifest, NAME)
         return cls(uri, Trained.load(data, storage.join(uri, NAME)), manifest, tokenizer_option=tokenizer)
 
+    @property
+    def samples(self) -> list[str]:
+        """Fingerprints of the samples that it was trained on; none of other data."""
+        if self.manifest is not None:
+            return [ref.fingerprint for ref in self.manifest.inputs if ref.role == "sampled"]
+        return [one for one in str(self.trained.data.get("sample", "")).split(", ") if one]
+
     def read(self, name: str) -> bytes:
         """A small file of the folder, compared with its digest."""
         return manifests.read_file(self.uri, self.manifest, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -13,8 +13,11 @@ from components.evaluate.settings import Generation, Net
 from components.train import needs
 from components.train.trained import EMA, WEIGHTS, Run
 from pairmill import storage
+from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import UsageError
+from pairmill.formats import drawn_rows
+from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.log import event
 
 if TYPE_CHECKING:
@@ -57,6 +60,25 @@ class TrainedModel(Model):
 
     def said(self) -> dict[str, Any]:
         return {**super().said(), "weights": self.weights, "steps": self.steps, "precision": self.net.precision}
+
+    def refuse_training_rows(self, held_out: str, root: str) -> None:
+        """Raise InputError if the run was trained on rows of a held-out folder or plan, as far as plans are at hand.
+
+        Args:
+            held_out: path or URI.
+            root: of the project; plans are looked for there, and in the projects of the run and of the rows.
+        """
+        run = Run.open(self.run, "model")
+        roots = [storage.normalise(root, "root"), storage.parent_of(storage.parent_of(self.run))]
+        held = DrawnRows.of_sample(held_out, "held_out", roots)
+        uri = storage.normalise(held_out, "held_out")
+        roots.append(storage.parent_of(storage.parent_of(uri)))
+        where = f"model={self.where}"
+        training = [DrawnRows.recorded(one, where, roots) for one in run.samples]
+        manifest = manifests.read(uri)
+        if held is not None and manifest is not None and manifest.fingerprint in run.samples:
+            training.append(replace(held, where=where))
+        drawn_rows.refuse_training_rows(held, training, f"held_out={held_out}")
 
     def answers(self, asked: Sequence[Asked], generation: Generation) -> list[list[Text]]:
         needs.require("evaluate", "torch", "safetensors")

@@ -12,7 +12,7 @@ Only :mod:`components.train.data.feed` needs torch, and is imported where batche
 """
 
 from components.train.data.held_out import HeldOut
-from components.train.data.inputs import Asked, Inputs, open_inputs
+from components.train.data.inputs import Asked, Inputs, open_inputs, refuse_training_rows
 from components.train.data.steps import scheduled_steps, total_steps
 
-__all__ = ["Asked", "HeldOut", "Inputs", "open_inputs", "scheduled_steps", "total_steps"]
+__all__ = ["Asked", "HeldOut", "Inputs", "open_inputs", "refuse_training_rows", "scheduled_steps", "total_steps"]

@@ -21,7 +21,8 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError, UsageError
-from pairmill.formats import sample_folder, tokenizer_file, window_files
+from pairmill.formats import drawn_rows, sample_folder, tokenizer_file, window_files
+from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.source_names import source_of
 from pairmill.loader import MixturePlan, RowPlan, StreamPlan, TextStream, TrainingPlan, Windows, eager
 from pairmill.loader.folder import SampledFolder
@@ -161,7 +162,7 @@ def _rows(asked: Asked, settings: TrainSettings) -> Inputs:
         check_same_tokenizer(
             [(f"sampled={plan.folders[0].path}", plan.folders[0].tokenizer), _place("held_out", folder)], "held_out"
         )
-        _refuse_training_rows(plan, folder)
+        _refuse_same_arrays(plan, folder)
         held = HeldOutRows(folder, RowSources([folder], [_title(asked.held_out)]), target_only=batch.target_only)
     vocab_size = max(folder.metadata.vocab_size for folder in plan.folders)
     tokenizer = _tokenizer(asked, plan.folders[0].tokenizer, _of_project(asked.root, plan.folders[0].path), vocab_size)
@@ -190,10 +191,19 @@ def _place(option: str, folder: SampledFolder) -> tuple[str, Tokenizer | None]:
     return f"{option}={folder.path}", folder.tokenizer
 
 
-def _refuse_training_rows(plan: RowPlan, held: SampledFolder) -> None:
+def refuse_training_rows(asked: Asked) -> None:
+    """Raise InputError if rows to evaluate on are rows to train on, before arrays are made of either."""
+    if asked.sampled and asked.held_out:
+        places = _named(asked.sampled, "sampled").values()
+        training = [DrawnRows.of_sample(place, "sampled", [asked.root]) for place in places]
+        held_out = DrawnRows.of_sample(asked.held_out, "held_out", [asked.root])
+        drawn_rows.refuse_training_rows(held_out, training, f"held_out={asked.held_out}")
+
+
+def _refuse_same_arrays(plan: RowPlan, held: SampledFolder) -> None:
     for folder in plan.folders:
         if folder.digest == held.digest:
-            raise UsageError(
+            raise InputError(
                 "the rows to evaluate on are those to train on",
                 where="held_out",
                 got=str(held.path),

@@ -172,7 +172,7 @@ class TestRows:
 
     def test_training_rows_are_not_held_out(self, tmp_path: Path) -> None:
         samples.sampled(tmp_path / "held", [SIX])
-        with pytest.raises(UsageError, match="the rows to evaluate on are those to train on"):
+        with pytest.raises(InputError, match="the rows to evaluate on are those to train on"):
             rows(samples.sampled(tmp_path / "a", [SIX]), held_out=str(tmp_path / "held"))
 
     def test_windows_are_not_held_out_of_rows(self, tmp_path: Path) -> None:

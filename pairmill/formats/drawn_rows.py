@@ -1,0 +1,182 @@
+"""Which rows of which tokenized tasks a sample draws, so that no loss is measured on rows that are trained on.
+
+A row is told by its task and by where its response begins there. A task is told by its name within one tokenized
+folder, and by its tokens across two. Held-out rows that ``clean holdout=`` set apart are tasks of their own.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pairmill import storage
+from pairmill.engine import manifest as manifests
+from pairmill.engine.manifest import Manifest
+from pairmill.errors import InputError
+from pairmill.formats import sample_folder
+from pairmill.formats.sample_plan import FOLDER, HELD_OUT
+from pairmill.log import event
+
+_SAMPLE, _TOKENIZE, _TOKENIZED = "sample", "tokenize", "tokenized"
+_TOKENS: Final = "/tokens.npy"
+_STARTS: Final = f"{FOLDER}resp_start.npy"
+_SHOWN: Final = 5
+_EXPECTED: Final = "rows that clean holdout= set apart, sampled with held_out=true"
+_HINT: Final = (
+    "give held_out=<the plan of python -m components.sample held_out=true … root=…>; "
+    "clean holdout=0.01 sets such rows apart"
+)
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows of a sample, or of a whole tokenized folder.
+
+    Attributes:
+        where: option and place, for messages.
+        tokenized: fingerprint of the tokenized folder.
+        tasks: how many rows are taken, by task; tasks without one are left out.
+        contents: sha256 of the tokens, by task, as far as the tokenized folder is at hand.
+        apart: they are known to be held out.
+        starts: reads where the response of each row begins in its task, int [rows], task after task; None = no plan is
+            at hand, and any row of the tasks may be taken.
+    """
+
+    where: str
+    tokenized: str
+    tasks: Mapping[str, int]
+    contents: Mapping[str, str] = field(default_factory=dict)
+    apart: bool = False
+    starts: Callable[[], NDArray[Any]] | None = None
+
+    @classmethod
+    def of_sample(cls, given: str, option: str, roots: Sequence[str]) -> Self | None:
+        """Those of a plan, or of arrays; None of a folder that another program made.
+
+        Args:
+            given: path or URI.
+            option: that named it.
+            roots: project folders below which the plan of arrays, and the tokenized folder, are looked for.
+        """
+        uri = storage.normalise(given, option)
+        if storage.scheme(uri) == "file":
+            uri = storage.normalise(str(sample_folder.folder_of(uri, option)), option)
+        manifest = manifests.read(uri)
+        if manifest is None or manifest.stage != _SAMPLE:
+            return None
+        roots = [storage.parent_of(storage.parent_of(uri)), *roots]
+        return cls._of_plan(f"{option}={uri}", uri, manifest, roots)
+
+    @classmethod
+    def recorded(cls, fingerprint: str, where: str, roots: Iterable[str]) -> Self | None:
+        """Those of a sample that is known by its fingerprint alone; None if its plan is below none of the roots."""
+        roots = list(roots)
+        for root in roots:
+            uri = storage.join(root, _SAMPLE, fingerprint)
+            if storage.store_for(uri).exists(storage.join(uri, manifests.MANIFEST)):
+                manifest = manifests.read(uri)
+                assert manifest is not None
+                return cls._of_plan(where, uri, manifest, roots)
+        return None
+
+    @classmethod
+    def of_tokenized(cls, uri: str, option: str, fingerprint: str, tasks: Mapping[str, int]) -> Self:
+        """All rows of these tasks of a tokenized folder."""
+        return cls(f"{option}={uri}", fingerprint, tasks, _contents(manifests.read(uri)))
+
+    @classmethod
+    def _of_plan(cls, where: str, uri: str, manifest: Manifest, roots: Sequence[str]) -> Self:
+        refs = {ref.role: ref.fingerprint for ref in manifest.inputs}
+        tokenized = refs.get(_TOKENIZED, "")
+        places = [uri, *(storage.join(root, _SAMPLE, manifest.fingerprint) for root in roots)]
+        return cls(
+            where,
+            tokenized,
+            {one["name"]: one["rows"] for one in manifest.data.get("sources", []) if one["rows"]},
+            next(filter(None, (_contents(_manifest(storage.join(root, _TOKENIZE, tokenized))) for root in roots)), {}),
+            HELD_OUT in refs,
+            next((_reader(place, found) for place in places if (found := _planned(place)) is not None), None),
+        )
+
+    def shared_tasks(self, other: DrawnRows) -> dict[str, str]:
+        """The tasks whose rows both may have: what each is called here, and there."""
+        if self.tokenized == other.tokenized:
+            return {name: name for name in self.tasks if name in other.tasks}
+        theirs = {digest: name for name, digest in other.contents.items() if name in other.tasks}
+        return {name: theirs[one] for name, one in self.contents.items() if name in self.tasks and one in theirs}
+
+    def rows(self, task: str) -> NDArray[Any]:
+        """Where the responses of the rows of a task begin, int [rows]."""
+        assert self.starts is not None
+        names = list(self.tasks)
+        first = sum(self.tasks[name] for name in names[: names.index(task)])
+        return self.starts()[first : first + self.tasks[task]]
+
+
+def refuse_training_rows(held_out: DrawnRows | None, training: Iterable[DrawnRows | None], where: str) -> None:
+    """Refuse rows to evaluate on that are trained on too; warn if nothing says whether they are.
+
+    Args:
+        held_out: the rows to evaluate on; None = nothing is known of them.
+        training: the rows that are trained on, or may be.
+        where: the option and the place of ``held_out``.
+
+    Raises:
+        InputError: some rows are both.
+    """
+    told = held_out is not None and held_out.apart
+    for one in training:
+        if held_out is None or one is None:
+            continue
+        told |= held_out.tokenized == one.tokenized or bool(held_out.contents and one.contents)
+        if shared := held_out.shared_tasks(one):
+            _refuse_shared(held_out, one, shared)
+    if not told:
+        event(f"{where}: nothing says that these rows are not trained on; {_HINT}", level=logging.WARNING)
+
+
+def _refuse_shared(held_out: DrawnRows, training: DrawnRows, shared: Mapping[str, str]) -> None:
+    if held_out.starts is None or training.starts is None:
+        counts = {name: held_out.tasks[name] for name in shared}
+    else:
+        counts = {
+            name: int(np.isin(held_out.rows(name), training.rows(called)).sum()) for name, called in shared.items()
+        }
+    names = [name for name, count in counts.items() if count]
+    if not names:
+        return
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    every = f"{sum(counts.values()):,} of {sum(held_out.tasks.values()):,} rows"
+    raise InputError(
+        "these rows are trained on",
+        where=held_out.where,
+        got=f"{every}, of {', '.join(names[:_SHOWN])}{more}, which {training.where} takes too",
+        expected=_EXPECTED,
+        hint=_HINT,
+    )
+
+
+def _manifest(uri: str) -> Manifest | None:
+    store = storage.store_for(uri)
+    return manifests.read(uri) if store.exists(storage.join(uri, manifests.MANIFEST)) else None
+
+
+def _contents(manifest: Manifest | None) -> dict[str, str]:
+    files = manifest.files if manifest is not None else []
+    return {one.path.removesuffix(_TOKENS): one.sha256 for one in files if one.task and one.path.endswith(_TOKENS)}
+
+
+def _planned(uri: str) -> Manifest | None:
+    found = _manifest(uri)
+    return found if found is not None and any(one.path == _STARTS for one in found.files) else None
+
+
+def _reader(uri: str, manifest: Manifest) -> Callable[[], NDArray[Any]]:
+    return cache(lambda: np.load(io.BytesIO(manifests.read_file(uri, manifest, _STARTS)), allow_pickle=False))
