@@ -12,7 +12,7 @@ from components.curate.decontaminate.settings import VERDICTS
 from components.curate.exact import KINDS, ExactFound
 from components.curate.inputs import Task
 from components.curate.near.given import NearFound
-from components.curate.rules import OPERATIONS
+from components.curate.rules import OPERATIONS, Rule
 from components.curate.scorer import ATTRIBUTES, FINDINGS, HISTOGRAMS, Scorer
 from components.curate.settings import Settings
 from pairmill.engine.manifest import content_key
@@ -103,24 +103,28 @@ def _exact(settings: Settings, task: Task, done: Done) -> Iterable[Asked]:
     if stored is not None:
         reports = settings.exact.mode == "report"
         kinds = tuple(kind for kind in KINDS if exact.is_on(settings.exact, kind))
-        yield Asked(
-            "exact", "exact", exact.actions(settings.exact), reports, tuple(KINDS), decisions=stored, only=kinds
-        )
+        actions = exact.actions(settings.exact)
+        reported = tuple(kind for kind in kinds if kind not in actions)
+        order = tuple(KINDS)
+        yield Asked("exact", "exact", actions, reports, order, decisions=stored, only=kinds, reported=reported)
 
 
 def _filter(settings: Settings, task: Task, done: Done) -> Iterable[Asked]:
     columns = done.columns(task)
-    for mode in ("drop", "report"):
-        rules, keys = [], []
-        for one in settings.filter.rules:
-            operation, _, name = one.attribute.partition(".")
-            if (one.mode or settings.filter.mode) == mode and operation in columns:
-                column, key = columns[operation]
-                rules.append((one.rule(), Column(column.uris, name)))
-                keys.append(key)
-        if rules:
-            actions = {rule.name: "drop" for rule, _ in rules}
-            yield Asked("filter", "filter", actions, mode == "report", rules=tuple(rules), key=content_key(keys))
+    rules: dict[str, list[tuple[Rule, Column]]] = {"drop": [], "report": []}
+    keys: list[list[str]] = []
+    for one in settings.filter.rules:
+        mode, (operation, _, name) = one.mode or settings.filter.mode, one.attribute.partition(".")
+        if mode != "off" and operation in columns:
+            column, read = columns[operation]
+            rules[mode].append((one.rule(), Column(column.uris, name)))
+            keys.append(read)
+    if keys:
+        every = (*rules["drop"], *rules["report"])
+        actions = {rule.name: "drop" for rule, _ in rules["drop"] or every}
+        reported = tuple(rule.name for rule, _ in every if rule.name not in actions)
+        reports = not rules["drop"]
+        yield Asked("filter", "filter", actions, reports, rules=every, key=content_key(keys), reported=reported)
 
 
 def _scored(settings: Settings, task: Task, done: Done, operation: str) -> Iterable[Asked]:
@@ -137,12 +141,24 @@ def _scored(settings: Settings, task: Task, done: Done, operation: str) -> Itera
             continue
         actions = {rule.name: "drop" for rule, _ in rules}
         order: tuple[str, ...] = ()
+        reported: tuple[str, ...] = ()
         if operation == "decontaminate":
             actions, order = dict.fromkeys(one.drop_on, "drop"), tuple(VERDICTS)
+            reported = tuple(rule for rule in VERDICTS if rule not in actions)
         elif operation == "pii":
             actions = dict.fromkeys(PII_RULES, "redact")
         key = content_key([record.key for record in mine])
-        yield Asked(operation, name, actions, one.mode == "report", order, findings=findings, rules=rules, key=key)
+        yield Asked(
+            operation,
+            name,
+            actions,
+            one.mode == "report",
+            order,
+            findings=findings,
+            rules=rules,
+            key=key,
+            reported=reported,
+        )
 
 
 def tallied(task: Task, done: Done) -> list[tuple[str, str, str]]:

@@ -2,7 +2,8 @@
 
 Operations are asked in the order of ``rules.OPERATIONS``. The first that drops a row owns it, and what later ones find
 of that row is left out. Those that only report count as if they dropped, so that both modes count the same: what one
-of them would drop, no later one that reports counts again.
+of them would drop, no later one that reports counts again. Of an operation that drops, a rule that reports counts what
+it alone would drop besides.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pairmill.errors import InputError
 from pairmill.formats import decisions
 from pairmill.formats.kept_rows import Gone
 
-VERSION: Final = 1
+VERSION: Final = 2
 REMOVED: Final = "removed"
 TALLY: Final = "tally.json"
 _ACTIONS: Final = decisions.ACTIONS
@@ -73,6 +74,8 @@ class Asked:
         rules: bounds, each with its attribute.
         key: of the findings and attributes that are read.
         only: rules whose findings count; empty = all.
+        reported: rules without an action that could have one. What each would remove is counted, whatever the others of
+            them find.
     """
 
     operation: str
@@ -85,13 +88,14 @@ class Asked:
     rules: tuple[tuple[Rule, Column], ...] = ()
     key: str = ""
     only: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
 
     @property
     def identity(self) -> list[Any]:
         """What its part of a decision follows from."""
         rules = [[asdict(rule), column.name] for rule, column in self.rules]
         compared = self.decisions.key if self.decisions is not None else ""
-        acts = [dict(self.actions), self.reports, self.order, self.only]
+        acts = [dict(self.actions), self.reports, self.order, self.only, self.reported]
         return [self.operation, self.name, acts, compared, rules, self.key]
 
 
@@ -106,6 +110,7 @@ class Decided:
         digest: of which rows go.
         operations: files of decisions by operation's name.
         parts: of each slice that is written by itself: how many rows of it go, the digest of which, and by reason.
+        would_go: rows that stay although a rule finds them that removes rows, but for its mode.
     """
 
     rows: int
@@ -114,6 +119,7 @@ class Decided:
     digest: str = ""
     operations: dict[str, str] = field(default_factory=dict)
     parts: list[tuple[int, str, dict[str, int]]] = field(default_factory=list)
+    would_go: int = 0
 
     def gone(self, uri: str) -> Gone:
         """The rows of the task that go; ``uri`` is that of REMOVED."""
@@ -160,6 +166,7 @@ class Decide(Shard[object]):
     def run(self, context: object, out: Writer) -> ShardResult:
         removed = np.zeros(self.rows, np.bool_)
         claimed = np.zeros(self.rows, np.bool_)  # by operations that report
+        reported = np.zeros(self.rows, np.bool_)  # by those, and by rules that report
         data = Decided(self.rows, 0)
         by_part: list[dict[str, int]] = [{} for _ in self.cuts[1:]]
         tally = Tally(self.task, self.source)
@@ -182,6 +189,13 @@ class Decide(Shard[object]):
             dropping = np.isin(actions, _DROPS)
             removed[ordinals[dropping]] = True
             claimed[ordinals[owns & ~dropping]] = True
+            would = _first_of_rule(ordinals, codes, owns, np.array([name in one.reported for name in names])[codes])
+            if one.operation != "pii":
+                reported[ordinals[owns & ~dropping | would]] = True
+            modes = {
+                name: "report" if one.reports or self.report_all or name not in one.actions else one.actions[name]
+                for name in names
+            }
             places = np.searchsorted(ordinals, self.cuts)
             for dropped, (start, stop) in zip(by_part, pairwise(places.tolist()), strict=True):
                 some = slice(start, stop)
@@ -194,8 +208,9 @@ class Decide(Shard[object]):
             with out.create(path) as local:
                 decisions.write(local, table)
             bounds = {rule.name: rule for rule, _ in one.rules}
-            tally.add(one.name, table, owns, bounds, matrix=one.operation == "near")
+            tally.add(one.name, table, owns, would, modes, bounds, matrix=one.operation == "near")
         data.kept = int(self.rows - removed.sum())
+        data.would_go = int((reported & ~removed).sum())
         gone = np.flatnonzero(removed).astype(np.uint32)
         data.digest = _digest(gone)
         if len(by_part) > 1:
@@ -307,4 +322,26 @@ def _first(ordinals: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.
         new = np.ones(len(at), np.bool_)
         new[1:] = ordinals[at][1:] != ordinals[at][:-1]
         first[at[new]] = True
+    return first
+
+
+def _first_of_rule(
+    ordinals: NDArray[np.int64], codes: NDArray[np.int64], owns: NDArray[np.bool_], among: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which are the first of their ordinal and rule among those that count, and come before the one that owns the row.
+
+    Args:
+        ordinals: ascending.
+        codes: of the rules.
+        owns: at most one of an ordinal.
+        among: those that count.
+    """
+    owner = np.flatnonzero(owns)
+    place = np.searchsorted(ordinals[owner], ordinals)
+    owned = np.append(ordinals[owner], -1)[place] == ordinals
+    before = ~owned | (np.arange(len(ordinals)) < np.append(owner, -1)[place])
+    at = np.flatnonzero(among & before)
+    _, firsts = np.unique(np.stack([ordinals[at], codes[at]]), axis=1, return_index=True)
+    first = np.zeros(len(ordinals), np.bool_)
+    first[at[firsts]] = True
     return first

@@ -32,9 +32,11 @@ LINK: Final = np.dtype([("row", "<u8"), ("shorter", "<u4"), ("group", "<u4")])
 the file."""
 DECISIONS: Final = "decisions"
 # Bytes of all files of links that are held at once, and of groups above which their state is in a scratch file.
-_HELD = 128 << 20
+_HELD = 32 << 20
 _MOST_GROUPS = 32 << 20
 _LEAST_BLOCK = 1 << 16
+# Rows that are Python numbers at once.
+_ROWS = 1 << 16
 _MEMBER = np.dtype([("order", "<u8"), ("row", "<u8"), ("group", "<i8"), ("rule", "u1")])
 
 
@@ -164,7 +166,9 @@ class DecideByRank(Shard["Sequence[Place]"]):
             order = np.empty(len(rows), np.uint64)
             order[at] = some["order"]
             place = np.lexsort((rows, order))
-            yield rows[place], members[:, place]
+            for start in range(0, len(place), _ROWS):
+                few = place[start : start + _ROWS]
+                yield rows[few], members[:, few]
 
     def _blocks(self, one: Links, base: int) -> Iterator[NDArray[Any]]:
         """The links of a file, with the numbers that they have among all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from components.curate.asked import Done
 from components.curate.decide import Decided
@@ -17,6 +17,9 @@ from components.curate.tallies import Tally
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.stage import Rounds, ShardRecord
 from pairmill.log import event
+
+_CHANGES: Final = "pii"
+"""The operation that removes no row."""
 
 
 def data_of(
@@ -64,16 +67,22 @@ def by_source(sources: Iterable[tuple[str, Decided]]) -> dict[str, dict[str, Any
     """What became of the rows of each source, given its tasks."""
     found: dict[str, dict[str, Any]] = {}
     for source, decided in sources:
-        one = found.setdefault(source, {"rows": 0, "kept": 0, "dropped": {}})
+        one = found.setdefault(source, {"rows": 0, "kept": 0, "would_go": 0, "dropped": {}})
         one["rows"] += decided.rows
         one["kept"] += decided.kept
+        one["would_go"] += decided.would_go
         for reason, count in decided.dropped.items():
             one["dropped"][reason] = one["dropped"].get(reason, 0) + count
     return dict(sorted(found.items()))
 
 
 def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
-    """Modes and counts by operation's name, in their order."""
+    """Modes and counts by operation's name, in their order.
+
+    Each has ``mode``, as the settings say; ``modes`` by rule, as they are carried out; ``rules``, findings by rule and
+    action; ``owned``, rows of which a rule is the first that drops them, or would in mode drop of the operation;
+    ``would_go``, rows that mode drop of a rule or of its operation would remove, by rule; and ``by_source``.
+    """
     parts: list[tuple[str, str]] = []
     for operation in OPERATIONS:
         if operation == "classifiers":
@@ -88,9 +97,31 @@ def _operations(settings: Settings, tally: Tally) -> dict[str, Any]:
             for source, actions in some.items():
                 sources.setdefault(source, {})[rule] = sum(actions.values())
         counts = {rule: _summed(some.values()) for rule, some in sorted(mine.items())}
-        owned = {rule: sum(some.values()) for rule, some in sorted(tally.owned.get(name, {}).items())}
-        found[name] = {"mode": mode, "rules": counts, "owned": owned, "by_source": dict(sorted(sources.items()))}
+        owned, reported = (
+            {rule: sum(some.values()) for rule, some in sorted(one.get(name, {}).items())}
+            for one in (tally.owned, tally.reported)
+        )
+        modes = {rule: ", ".join(some) for rule, some in sorted(tally.modes.get(name, {}).items())}
+        found[name] = {
+            "mode": mode,
+            "modes": modes,
+            "rules": counts,
+            "owned": owned,
+            "would_go": {} if name == _CHANGES else _would_go(counts, owned, reported),
+            "by_source": dict(sorted(sources.items())),
+        }
     return found
+
+
+def _would_go(
+    counts: Mapping[str, Mapping[str, int]], owned: Mapping[str, int], reported: Mapping[str, int]
+) -> dict[str, int]:
+    """Rows that mode drop of each rule would remove, by rule."""
+    found = {}
+    for rule, actions in counts.items():
+        gone = actions.get("drop", 0) + actions.get("cap", 0)
+        found[rule] = owned.get(rule, 0) - gone + reported.get(rule, 0)
+    return {rule: count for rule, count in found.items() if count > 0}
 
 
 def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

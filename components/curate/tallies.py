@@ -17,7 +17,7 @@ from pairmill.formats import decisions
 from pairmill.formats.source_names import source_of
 from pairmill.text import hash64
 
-VERSION: Final = 2
+VERSION: Final = 3
 SAMPLES: Final = 20
 """Of each rule."""
 _COLUMNS = ("other_task", "other_ordinal", "benchmark", "item", "score_i", "score_r", "action", "detail")
@@ -33,6 +33,8 @@ class Tally:
         rules: findings by operation's name, rule, source and action.
         owned: the rows that an operation drops, or would drop in mode drop, by its name, the rule that is first of
             the row's, and source.
+        reported: the rows that a rule would drop which only reports though its operation may drop: the same.
+        modes: what is done with what a rule finds, by operation's name and rule; several where sources differ.
         matrix: near duplicates by source and the kept row's source.
         benchmarks: findings by benchmark, rule and source.
         hit_rows: rows with a finding, by benchmark.
@@ -45,6 +47,8 @@ class Tally:
     source: str = ""
     rules: dict[str, dict[str, dict[str, dict[str, int]]]] = field(default_factory=dict)
     owned: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    reported: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    modes: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     matrix: dict[str, dict[str, int]] = field(default_factory=dict)
     benchmarks: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     hit_rows: dict[str, int] = field(default_factory=dict)
@@ -53,7 +57,15 @@ class Tally:
     closest: dict[str, list[Any]] = field(default_factory=dict)
 
     def add(
-        self, name: str, table: pa.Table, owns: NDArray[np.bool_], bounds: Mapping[str, Rule], *, matrix: bool
+        self,
+        name: str,
+        table: pa.Table,
+        owns: NDArray[np.bool_],
+        would: NDArray[np.bool_],
+        modes: Mapping[str, str],
+        bounds: Mapping[str, Rule],
+        *,
+        matrix: bool,
     ) -> None:
         """Count the decisions of an operation on the rows of the task.
 
@@ -61,6 +73,8 @@ class Tally:
             name: of the operation's folder.
             table: the decisions.
             owns: those for which their operation would drop the row.
+            would: those for which a rule that only reports would drop it.
+            modes: what is done with what each rule finds.
             bounds: those of its rules that are bounds of an attribute.
             matrix: whether they are near duplicates.
         """
@@ -74,8 +88,10 @@ class Tally:
             by_action = np.bincount(action_at[mine], minlength=len(actions)).tolist()
             counts = {action: count for action, count in zip(actions, by_action, strict=True) if count}
             _add(self.rules.setdefault(name, {}).setdefault(rule, {}).setdefault(self.source, {}), counts)
-            if owns[mine].any():
-                self.owned.setdefault(name, {}).setdefault(rule, {})[self.source] = int(owns[mine].sum())
+            self.modes.setdefault(name, {})[rule] = [modes[rule]]
+            for counted, into in ((owns, self.owned), (would, self.reported)):
+                if counted[mine].any():
+                    into.setdefault(name, {}).setdefault(rule, {})[self.source] = int(counted[mine].sum())
             order = drawn(self.task, rule, ordinals[mine])
             self._sample(self.samples, f"{name}.{rule}", table, mine, order)
             margin = _margin(table, mine, bounds.get(rule))
@@ -126,9 +142,14 @@ class Tally:
             for rule, sources in rules.items():
                 for source, actions in sources.items():
                     _add(self.rules.setdefault(name, {}).setdefault(rule, {}).setdefault(source, {}), actions)
-        for name, owned in other.owned.items():
-            for rule, counts in owned.items():
-                _add(self.owned.setdefault(name, {}).setdefault(rule, {}), counts)
+        for mine_, theirs_ in ((self.owned, other.owned), (self.reported, other.reported)):
+            for name, owned in theirs_.items():
+                for rule, counts in owned.items():
+                    _add(mine_.setdefault(name, {}).setdefault(rule, {}), counts)
+        for name, modes in other.modes.items():
+            known = self.modes.setdefault(name, {})
+            for rule, some in modes.items():
+                known[rule] = sorted({*known.get(rule, ()), *some})
         for source, row in other.matrix.items():
             _add(self.matrix.setdefault(source, {}), row)
         for benchmark, rules_ in other.benchmarks.items():

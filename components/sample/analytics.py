@@ -111,8 +111,8 @@ def markdown(
         ledger = Ledger.sum(ledgers.values())
         rows, toks = ledger.notes.get("truncated", 0), ledger.measures.get("truncated_tokens", 0)
         lines += [
-            f"**Rows Cut at the Context:** {_share(rows, whole.rows)}",
-            f"**Tokens Cut Off:** {_share(toks, whole.toks + toks)}",
+            f"**Rows Cut at the Context:** {_share(rows, whole.unique_rows)}",
+            f"**Tokens Cut Off:** {_share(toks, whole.unique_toks + toks)}",
         ]
         if split := ledger.notes.get("split", 0):
             slots = whole.cov_rows * context

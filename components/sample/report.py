@@ -46,7 +46,7 @@ def report_of(manifest: Manifest) -> Report:
     epochs, truncated = measures["epochs"], ledger.notes.get("truncated", 0)
     whole = analytics.total(stats)
     cut = measures.get("truncated_tokens", 0)
-    cut_share = Percent.of(cut, whole.toks + cut)
+    cut_share = Percent.of(cut, whole.unique_toks + cut)
     split = ledger.notes.get("split", 0)
     pieces, split_tokens, repeated = (measures.get(name, 0) for name in SPLIT)
     figures: dict[str, Cell] = {}
@@ -65,8 +65,8 @@ def report_of(manifest: Manifest) -> Report:
         look_at.append(f"No row is sampled of {describe_names(unused)}.")
     if truncated:
         look_at.append(
-            f"{truncated:,} rows ({Percent.of(truncated, whole.rows)}) are longer than the context and were cut: "
-            f"{cut:,} tokens, {cut_share} of all, are not seen."
+            f"{truncated:,} sampled rows ({Percent.of(truncated, whole.unique_rows)}) are longer than the context and "
+            f"were cut: {cut:,} tokens, {cut_share} of the sampled rows', are not seen."
         )
     if split:
         look_at.append(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from components.sample.analytics import Stats
-from pairmill.formats.eligible_rows import DatasetRows
+from pairmill.formats.eligible_rows import DatasetRows, count_cut
 from pairmill.report.powers import by_size
 
 if TYPE_CHECKING:
@@ -23,11 +23,13 @@ class SampledRows(DatasetRows):
     Attributes:
         stats: of the rows that may be sampled, and of those that were.
         lengths: rows over all epochs by tokens, as :func:`by_size` counts.
+        cuts: rows by how many tokens they lost, as :func:`by_size` counts.
         drawn: with a mixture, the response tokens of each of its tasks and buckets in each epoch.
     """
 
     stats: Stats
     lengths: NDArray[np.int64]
+    cuts: NDArray[np.int64]
     drawn: dict[Key, list[int]] = field(default_factory=dict)
 
 
@@ -40,9 +42,14 @@ def sampled(rows: DatasetRows, coverage: NDArray[np.uint32]) -> SampledRows:
     kept, eligible = len(taken), len(rows)
     if rows.origins is not None:  # a row is kept if one of its pieces is
         kept, eligible = _distinct(rows.origins[taken]), _distinct(rows.origins)
-    ledger = replace(rows.ledger, rows_kept=kept, rows_out=int(times.sum()), dropped={**rows.ledger.dropped})
+    known = rows.ledger
+    ledger = replace(known, rows_kept=kept, rows_out=int(times.sum()), dropped={**known.dropped}, notes={**known.notes})
+    ledger.measures = {**known.measures}
     if kept < eligible:
         ledger.drop("not_sampled", eligible - kept)
+    places, lost = rows.cut
+    lost = lost[coverage[places] > 0]  # what a row lost that is never drawn is not missed
+    count_cut(ledger, lost)
     stats = Stats(
         rows=len(rows),
         itoks=int(rows.columns["inst_len"].sum(dtype=np.int64)),
@@ -54,7 +61,7 @@ def sampled(rows: DatasetRows, coverage: NDArray[np.uint32]) -> SampledRows:
         unique_toks=int(lengths.sum()),
     )
     given = {**vars(rows), "columns": columns, "ledger": ledger, "origins": None}
-    return SampledRows(**given, stats=stats, lengths=by_size(lengths, times))
+    return SampledRows(**given, stats=stats, lengths=by_size(lengths, times), cuts=by_size(lost))
 
 
 def _distinct(ascending: NDArray[np.uint32]) -> int:

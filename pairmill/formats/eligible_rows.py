@@ -18,7 +18,6 @@ from pairmill.engine.options import Profile
 from pairmill.formats.prefixes import Rule
 from pairmill.formats.split import Cutter, SplitRows, split_rows
 from pairmill.formats.tokens import BYTES, INDEX, UNKNOWN_BYTES, Ints, narrowest
-from pairmill.report.powers import by_size
 
 REASONS = ("response_too_short", "over_context", "response_too_short_once_cut")
 """Why rows may not be sampled."""
@@ -58,7 +57,7 @@ class DatasetRows:
         ledger: what became of all rows.
         length: tokens of the data set.
         least_context: the smallest context with which a row is left whose response is long enough; NEVER if none is.
-        cuts: rows by how many tokens were cut off, as :func:`by_size` counts.
+        cut: the rows that lost tokens, ascending, int64 [n], and how many each lost, int64 [n].
         origins: for each row, which may be a piece, the number of its row in the data set, ascending; None if each is
             a row of its own and nobody asked for the numbers.
     """
@@ -69,7 +68,7 @@ class DatasetRows:
     ledger: Ledger
     length: int
     least_context: int
-    cuts: NDArray[np.int64]
+    cut: tuple[NDArray[np.int64], NDArray[np.int64]]
     origins: NDArray[np.uint32] | None
 
     def __len__(self) -> int:
@@ -91,8 +90,8 @@ def rows_of(
     """
     kept: dict[str, list[NDArray[Any]]] = {column: [] for column in INDEX}
     origins: list[NDArray[np.uint32]] = []
-    ledger, cuts = Ledger(), np.zeros(64, np.int64)
-    length, least = 0, NEVER
+    ledger, cut_rows = Ledger(), [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    length, least, count = 0, NEVER, 0
     for chunk in index:
         inst_len, resp_len = chunk["inst_len"], chunk["resp_len"]
         allowed = options.context_size - np.minimum(inst_len, options.context_size)
@@ -127,11 +126,10 @@ def rows_of(
         ledger.rows_in += len(resp_len)
         length += int(inst_len.sum() + resp_len.sum())
         lost = (resp_len - cut)[keep]
-        lost = lost[lost > 0]
-        if len(lost):
-            ledger.note("truncated", len(lost))
-            ledger.measures["truncated_tokens"] = ledger.measures.get("truncated_tokens", 0) + int(lost.sum())
-            cuts += by_size(lost)
+        shortened = np.flatnonzero(lost)
+        if len(shortened):
+            cut_rows.append((shortened + count, lost[shortened].astype(np.int64)))
+        count += len(taken["inst_len"])
         needed = inst_len + _least_response(rule, resp_len, options.min_resp_length)
         least = min(least, int(needed[~short].min(initial=NEVER)))
         for column, values in taken.items():
@@ -141,7 +139,20 @@ def rows_of(
     numbers = None
     if numbered or "split" in ledger.notes:
         numbers = np.concatenate([np.empty(0, np.uint32), *origins])
-    return DatasetRows(name, rule, columns, ledger, length, least, cuts, numbers)
+    places, lost = (np.concatenate(parts) for parts in zip(*cut_rows, strict=True))
+    count_cut(ledger, lost)
+    return DatasetRows(name, rule, columns, ledger, length, least, (places, lost), numbers)
+
+
+def count_cut(ledger: Ledger, lost: NDArray[np.int64]) -> None:
+    """Say in a ledger that rows were cut, in place of what it says of that; ``lost``: tokens of each, int64 [n]."""
+    for counts, name, count in (
+        (ledger.notes, "truncated", len(lost)),
+        (ledger.measures, "truncated_tokens", int(lost.sum())),
+    ):
+        counts.pop(name, None)
+        if count:
+            counts[name] = count
 
 
 def _count_split(ledger: Ledger, chunk: Mapping[str, Ints], made: SplitRows) -> None:

@@ -111,3 +111,65 @@ def test_a_prefix_that_no_task_has_is_said(tmp_path: Path, caplog: pytest.LogCap
         "curate: overrides: no task begins with 'web'; the first of them is 'data__web.jsonl'",
         "curate: source_priority: no task begins with 'gold'; the first of them is 'data__web.jsonl'",
     ]
+
+
+def test_a_rule_that_reports_shows_its_own_mode_and_what_drop_would_remove(tmp_path: Path) -> None:
+    rows = [("", f"question {at // 3}", f"answer {at}") for at in range(12)]
+    given = write(tmp_path / "in", {"a.jsonl": [*rows, rows[0]]})
+    folder = curate(tmp_path / "report", given, _ALONE)
+    exact = manifest(folder).data["operations"]["exact"]
+    assert exact["modes"] == {"pair": "drop", "instruction": "report"}
+    assert exact["would_go"] == {"instruction": 8}
+    report = (folder / "report.md").read_text()
+    assert "| exact | report | instruction | 8 | 0 | 8 |" in report
+    assert "| exact | drop | pair | 1 | 1 | 0 |" in report
+    assert "**Would go, only reported**: 8\n" in report
+    assert "exact: instruction" in (folder / "report.html").read_text().partition("Would go in mode drop, by rule")[2]
+    assert Curate().metrics(manifest(folder))["would_go_fraction"] == round(8 / 13, 6)
+    folder = curate(tmp_path / "drop", given, f"exact: {{instruction: drop}}\n{_ALONE}")
+    assert len(kept(folder, "a.jsonl")) == 4
+    exact = manifest(folder).data["operations"]["exact"]
+    assert exact["rules"]["instruction"]["drop"] == 8
+    assert exact["would_go"] == {}
+
+
+def test_rows_that_several_rules_report_are_counted_once(tmp_path: Path) -> None:
+    rows = [("", "one question", "one answer"), ("", "one question", "other"), ("", "another", "one answer")]
+    given = write(tmp_path / "in", {"a.jsonl": [*rows, ("", "one question", "one answer again"), ("", "x", "other")]})
+    folder = curate(
+        tmp_path, given, "near: off\nheuristics: {mode: report, rules: [{metric: words, field: response, min: 2}]}"
+    )
+    data = manifest(folder).data
+    assert data["operations"]["exact"]["would_go"] == {"instruction": 2, "response": 2}
+    found = {one["ordinal"] for name in ("exact", "heuristics") for one in decisions(folder, name, "a.jsonl")}
+    assert data["sources"]["a"]["would_go"] == len(found) == 4
+
+
+def test_a_filter_with_rules_of_both_modes_has_the_decisions_of_both(tmp_path: Path) -> None:
+    given = write(tmp_path / "in", {"a.jsonl": [_A, _OTHER, ("", "what is it", "a far longer answer")]})
+    rules = [
+        "{name: long, attribute: heuristics.r_words, max: 3}",
+        "{name: question, attribute: heuristics.i_words, max: 2, mode: report}",
+    ]
+    folder = curate(tmp_path, given, f"near: off\nfilter: {{mode: drop, rules: [{', '.join(rules)}]}}\n")
+    found = [(one["ordinal"], one["rule"], one["action"]) for one in decisions(folder, "filter", "a.jsonl")]
+    assert found == [
+        (0, "question", "report"),
+        (1, "question", "report"),
+        (2, "long", "drop"),
+        (2, "question", "report"),
+    ]
+    data = manifest(folder).data["operations"]["filter"]
+    assert (data["modes"], data["would_go"]) == ({"long": "drop", "question": "report"}, {"question": 2})
+
+
+def test_leaks_that_only_report_show_their_mode(tmp_path: Path) -> None:
+    question = f"How many apples has Ann left at the end if she buys 12 apples and then gives some away: {text(3)}"
+    (tmp_path / "exam.jsonl").write_text(f'{{"q": "{question}", "a": "7"}}\n')
+    rows = [("", question, "she has 7"), ("", question.replace("12", "30"), "she has 25"), _A]
+    given = write(tmp_path / "in", {"a.jsonl": rows})
+    exam = f"{{name: exam, uri: {tmp_path / 'exam.jsonl'}, question: q, answers: a}}"
+    folder = curate(tmp_path, given, f"decontaminate: {{mode: drop, benchmarks: [{exam}]}}\n{_ALONE}")
+    found = manifest(folder).data["operations"]["decontaminate"]
+    assert found["modes"] == {"question_answer": "drop", "variant": "report"}
+    assert found["would_go"] == {"variant": 1}

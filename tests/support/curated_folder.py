@@ -176,7 +176,7 @@ def sample_of(task: str, ordinal: int, operation: str) -> dict[str, Any]:
 def data_of() -> dict[str, Any]:
     """The manifest's data of TASKS."""
     operations: dict[str, Any] = {
-        name: {"mode": mode, "rules": {}, "owned": {}, "by_source": {}}
+        name: {"mode": mode, "modes": {}, "rules": {}, "owned": {}, "would_go": {}, "by_source": {}}
         for name, mode in {
             "exact": "drop",
             "near": "drop",
@@ -191,7 +191,7 @@ def data_of() -> dict[str, Any]:
         if task.startswith("holdout/"):
             continue
         source = "gold" if "gold" in task else "web"
-        one = sources.setdefault(source, {"rows": 0, "kept": 0, "dropped": {}})
+        one = sources.setdefault(source, {"rows": 0, "kept": 0, "would_go": 0, "dropped": {}})
         for ordinal, case in enumerate(cases):
             one["rows"] += 1
             one["kept"] += not case.dropped
@@ -200,6 +200,11 @@ def data_of() -> dict[str, Any]:
             for operation, found in case.found.items():
                 rules = operations[operation]["rules"].setdefault(found["rule"], {})
                 rules[found["action"]] = rules.get(found["action"], 0) + 1
+                operations[operation]["modes"][found["rule"]] = operations[operation]["mode"]
+                if found["action"] == "report":
+                    would_go = operations[operation]["would_go"]
+                    would_go[found["rule"]] = would_go.get(found["rule"], 0) + 1
+                    one["would_go"] += 1
                 owned = operations[operation]["owned"]
                 owned[found["rule"]] = owned.get(found["rule"], 0) + 1
                 by_source = operations[operation]["by_source"].setdefault(source, {})

@@ -20,9 +20,6 @@ _MANY = 0.2
 _SOURCES = 100
 _RULES = 100
 _LINES = 200
-_CHANGES = "pii"
-"""The operation that removes no row."""
-
 _PARTS = {
     "kept": (),
     "duplicates": ("dup_exact", "dup_near", "cap_instruction", "cap_response", "cap_near"),
@@ -43,7 +40,7 @@ def report_of(manifest: Manifest) -> Report:
         "Kept": ledger.rows_kept,
         "Share kept": Percent.of(ledger.rows_kept, ledger.rows_in),
         "Dropped": ledger.rows_in - ledger.rows_kept,
-        "Would go, only reported": sum(_would_go(operations).values()),
+        "Would go, only reported": sum(one.get("would_go", 0) for one in sources.values()),
         "Rows changed": ledger.notes.get("redacted", 0),
         "Benchmark items found": sum(one.get("hit", 0) for one in found.values()),
         "Sources": len(sources),
@@ -103,14 +100,8 @@ def _goes(actions: Mapping[str, int]) -> int:
 
 
 def _would_go(operations: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """Rows that stay although mode drop would remove them, by ``operation: rule``."""
-    return {
-        f"{name}: {rule}": count - gone
-        for name, one in operations.items()
-        if name != _CHANGES
-        for rule, count in one.get("owned", {}).items()
-        if count > (gone := _goes(one.get("rules", {}).get(rule, {})))
-    }
+    """Rows that a rule would remove which only reports, by ``operation: rule``."""
+    return {f"{name}: {rule}": count for name, one in operations.items() for rule, count in one["would_go"].items()}
 
 
 def _largest(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -126,11 +117,11 @@ def _next(operations: Mapping[str, Mapping[str, Any]], data: Mapping[str, Any], 
         )
     if not kept and any(_count(operations, action) for action in ("drop", "cap")):
         return "Next: raise the bound of the rule that dropped most, or set its operation to mode: report."
-    reporting = list(dict.fromkeys(name.partition(":")[0] for name, _ in _largest(_would_go(operations))))
+    reporting = [name for name, _ in _largest(_would_go(operations))]
     if reporting:
         return (
             f"Next: read the samples of {describe_names(reporting)}, which only report. "
-            "Where they are right, set mode: drop in curate_config.yaml."
+            "Where they are right, let them drop in curate_config.yaml."
         )
     return "Next: read the pairs closest to each threshold, then train a tokenizer on the kept rows."
 
@@ -149,10 +140,11 @@ def _by_operation(operations: Mapping[str, Mapping[str, Any]], rows_in: int) -> 
         for rule, actions in rules:
             found, gone = sum(actions.values()), _goes(actions)
             would = would_go.get(f"{name}: {rule}", 0)
-            rows.append((name, mode, rule, found, gone, would, describe_rule(name, rule)))
+            rows.append((name, one["modes"].get(rule, mode), rule, found, gone, would, describe_rule(name, rule)))
     note = (
-        f"Of {rows_in:,} rows. A row goes for the first rule of the first operation that drops it; would go: what an "
-        "operation only reports, and a later one may still drop. What mode redact finds is changed and kept."
+        f"Of {rows_in:,} rows. A row goes for the first rule of the first operation that drops it; would go: what mode "
+        "drop of this rule would remove, each rule by itself; a later operation may still drop it. What mode redact "
+        "finds is changed and kept."
     )
     left_out = f"Off: {describe_names(off)}." if off else ""
     return [
@@ -267,7 +259,7 @@ def _leaks(data: Mapping[str, Any], operations: Mapping[str, Mapping[str, Any]])
     names = describe_names([f"{name} ({one['hit']:,} of {one['items']:,} items)" for name, one in hit.items()])
     one = operations.get("decontaminate", {})
     gone = sum(_goes(actions) for actions in one.get("rules", {}).values())
-    stay = sum(_would_go({"decontaminate": one}).values())
+    stay = sum(one.get("owned", {}).values()) - gone
     said = f"rows dropped: {gone:,}" if gone or not stay else ""
     kept = f"rows only reported: {stay:,}; decontaminate: {{mode: drop}} removes them" if stay else ""
     return [f"Benchmarks leak into the rows: {names}; {', '.join(filter(None, [said, kept]))}."]

@@ -22,6 +22,7 @@ def removed_by_reason(data: Mapping[str, Any]) -> dict[str, int]:
 def removal_rates(data: Mapping[str, Any]) -> dict[str, float]:
     """The share of the rows that was dropped for each reason, 0 to 1, as ``<reason>_fraction``.
 
+    ``would_go_fraction`` is that of the kept rows that only a mode keeps.
     Reasons with a name of the user's after a colon (``heuristic:<rule>``) count together, so that the metrics of two
     runs have the same names.
     """
@@ -30,4 +31,7 @@ def removal_rates(data: Mapping[str, Any]) -> dict[str, float]:
     for reason, count in removed_by_reason(data).items():
         family = reason.partition(":")[0]
         removed[family] = removed.get(family, 0) + count
+    would_go = sum(source.get("would_go", 0) for source in data.get("sources", {}).values())
+    if would_go:
+        removed["would_go"] = would_go
     return {f"{name}_fraction": round(count / rows, 6) for name, count in sorted(removed.items()) if rows}

@@ -782,11 +782,29 @@ def test_rows_and_tokens_that_were_cut_are_said_everywhere(bench: Bench) -> None
         "c__b": {"truncated_tokens": 11},
     }
     report = outcome.report()
-    line = "2 rows (50.0%) are longer than the context and were cut: 16 tokens, 25.4% of all, are not seen."
+    line = (
+        "2 sampled rows (50.0%) are longer than the context and were cut: 16 tokens, 25.4% of the sampled rows', "
+        "are not seen."
+    )
     assert line in report.look_at
     assert "- **Tokens cut off**: 25.4%" in report.markdown()
     assert "| c__b | truncated | 1 | 11 |" in report.markdown()
     assert "Cut" not in bench.run(profile="data_io").stdout
+
+
+def test_only_rows_that_are_drawn_count_as_cut(bench: Bench) -> None:
+    bench.put("c__few", [(3, 18)] * 9)
+    bench.put("c__none", [(3, 18)] * 5)
+    bench.put("c__short", [(2, 3)] * 3)
+    bench.rules([{"prefix": "c__few", "max_per_file": 2}, {"prefix": "c__none", "max_per_file": 0}])
+    outcome = bench.run(root=str(bench.folder / "root"), epochs=1)
+    assert outcome.metrics["truncated_rows"] == 2
+    lost = outcome.metrics["truncated_tokens"]
+    report = outcome.report()
+    (line,) = (one for one in report.look_at if "were cut" in one)
+    assert line.startswith(f"2 sampled rows (40.0%) are longer than the context and were cut: {lost:,} tokens, ")
+    assert "| c__few | truncated | 2 |" in report.markdown()
+    assert "| c__none | truncated |" not in report.markdown()
 
 
 @pytest.mark.parametrize("rule", ["max_per_file: 0", "repeat: 0", "max_response_tokens_per_file: 0"])

@@ -63,8 +63,8 @@ def test_every_count_is_on_the_page(manifest: Manifest) -> None:
 def test_the_verdict_says_what_happened_and_what_to_do(manifest: Manifest) -> None:
     said = report_of(manifest).verdict
     assert said.startswith("Rows: 9 in → 5 kept (55.6%), 4 dropped: ")
-    assert "Next: read the samples of heuristics, which only report." in said
-    manifest.data["operations"]["heuristics"]["owned"] = {}
+    assert "Next: read the samples of heuristics: r_url_ratio_max, which only report." in said
+    manifest.data["operations"]["heuristics"]["would_go"] = {}
     assert "Next: read the pairs closest to each threshold" in report_of(manifest).verdict
     manifest.data["settings"]["report_all"] = True
     assert "Nothing was dropped, since report_all" in report_of(manifest).verdict
@@ -79,8 +79,9 @@ def test_what_is_unusual_is_said(manifest: Manifest) -> None:
     assert "Benchmarks leak into the rows: sums (1 of 12 items); rows dropped: 1." in said
     data = manifest.data
     data["matrix"] = {"web": {"gold": 4}}
-    data["operations"]["decontaminate"]["rules"] = {"question_answer": {"report": 1}}
-    data["operations"]["heuristics"]["owned"]["r_url_ratio_max"] = 5
+    leaks = data["operations"]["decontaminate"]
+    leaks["rules"], leaks["would_go"] = {"question_answer": {"report": 1}}, {"question_answer": 1}
+    data["operations"]["heuristics"]["would_go"]["r_url_ratio_max"] = 5
     data["costs"]["near"]["unverified"] = 1_234
     data["sources"]["gold"]["kept"] = 0
     said = report_of(manifest).look_at
@@ -127,7 +128,13 @@ def test_texts_with_personal_data_are_not_on_the_page(manifest: Manifest) -> Non
         "response": "I wrote",
         "detail": "1 span",
     }
-    manifest.data["operations"]["pii"] = {"mode": "redact", "rules": {"EMAIL": {"redact": 1}}, "by_source": {}}
+    manifest.data["operations"]["pii"] = {
+        "mode": "redact",
+        "modes": {"EMAIL": "redact"},
+        "rules": {"EMAIL": {"redact": 1}},
+        "would_go": {},
+        "by_source": {},
+    }
     manifest.data["samples"]["pii.EMAIL"] = [sample]
     manifest.ledger.note("redacted")
     report = report_of(manifest)
@@ -196,7 +203,9 @@ def test_a_hundred_thousand_tasks_stay_small(manifest: Manifest) -> None:
     rules = {f"rule_{number}": {"report": number + 1} for number in range(3_000)}
     data["operations"]["heuristics"] = {
         "mode": "report",
+        "modes": {},
         "rules": rules,
+        "would_go": {},
         "by_source": {name: {"rule_1": 3} for name in names},
     }
     sample = {**data["samples"]["near.strong"][0], "instruction": "a " * 1_000, "response": "b " * 1_000}
