@@ -36,12 +36,13 @@ from components.curate.settings import Settings
 from components.curate.stored_index import StoredIndex
 from components.curate.totals import Summarise
 from components.curate.write import Written, cuts_of
-from pairmill.engine.inputs import HELD_OUT
+from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
-from pairmill.errors import UsageError
+from pairmill.formats.attributes import unknown
 from pairmill.formats.means import MEANS, joined
+from pairmill.formats.rows import open_parquet
 from pairmill.report.model import Report
 
 _NEAR_ROUNDS: Final = 7
@@ -313,7 +314,7 @@ def _leaks(settings: Settings, config: CurateConfig) -> LeakPlan:
 
 def _scorers(settings: Settings, config: CurateConfig) -> list[Scorer]:
     found: list[Scorer] = []
-    for operation in ("heuristics", "language", "perplexity", "pii"):
+    for operation in (name for name in OPERATIONS if hasattr(getattr(settings, name), "scorers")):
         if any(one.mode_of(operation) != "off" for one in settings.variants):
             own = getattr(settings, operation)
             variants = [one.heuristics for one in settings.variants]
@@ -326,26 +327,26 @@ def _scorers(settings: Settings, config: CurateConfig) -> list[Scorer]:
 
 def _refuse_unknown_attributes(settings: Settings, scorers: Sequence[Scorer], rows: Rows) -> None:
     """Raise UsageError for a filter of an attribute that no operation makes and no file has."""
-    known = {scorer.name: scorer.types() for scorer in scorers}
-    given = {name for task in rows.tasks for name in task.beside}
+    offered = {f"{scorer.name}.{column}" for scorer in scorers for column in scorer.types()}
+    beside = {name: file for task in rows.tasks for name, file in task.beside.items()}
+    # What a data set says of its rows is different for each: a file that lacks a column is told of when it is read.
+    given = {name for name in beside if not any(one.startswith(f"{name}.") for one in offered)}
     for variant in settings.variants:
         for rule in variant.filter.rules if variant.filter.mode != "off" else ():
-            operation, _, column = rule.attribute.partition(".")
-            if operation in known and column not in known[operation]:
-                raise UsageError(
-                    f"{operation} has no attribute {column!r}",
-                    where=f"filter rule {rule.name}",
-                    got=rule.attribute,
-                    expected=", ".join(known[operation]),
+            if rule.attribute not in offered and rule.attribute.partition(".")[0] not in given:
+                there = {f"{name}.{column}" for name in given for column in _columns(beside[name])}
+                raise unknown(
+                    "no operation makes such an attribute, and it is not beside the rows",
+                    rule.attribute,
+                    f"filter rule {rule.name}",
+                    sorted(offered | there),
+                    "set the mode of the operation that makes it to report",
                 )
-            if operation not in known and operation not in given:
-                raise UsageError(
-                    f"no operation {operation!r} makes attributes here",
-                    where=f"filter rule {rule.name}",
-                    got=rule.attribute,
-                    expected=f"one of {', '.join(sorted({*known, *given})) or 'none'}",
-                    hint="set the mode of that operation to report",
-                )
+
+
+def _columns(file: InputFile) -> list[str]:
+    with open_parquet(file.uri, file.content) as parquet:
+        return list(parquet.schema_arrow.names)
 
 
 def _places(rows: Rows) -> list[Place]:

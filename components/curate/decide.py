@@ -29,6 +29,7 @@ from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import decisions
+from pairmill.formats.attributes import unknown
 from pairmill.formats.kept_rows import Gone
 
 VERSION: Final = 2
@@ -249,9 +250,7 @@ def _broken(uris: Sequence[str], rules: Sequence[tuple[Rule, str]], task: str, r
             names = list(dict.fromkeys([*(name for _, name in rules), *conditions]))
             for name in names:
                 if name not in known:
-                    raise InputError(
-                        f"no attribute {name!r}", where=uri, got=", ".join(known), hint="name another in the rule"
-                    )
+                    raise unknown(f"no attribute {name!r}", name, uri, known, "name another in the rule", InputError)
             for batch in file.iter_batches(batch_size=_BATCH, columns=names, use_threads=False):
                 for rule, name in rules:
                     when = batch.column(rule.when[0]) if rule.when is not None else None

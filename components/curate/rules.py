@@ -119,6 +119,7 @@ REASONS: Final[Mapping[str, str]] = {
     "classifiers": "attribute:{name}",
     "filter": "filter:{rule}",
 }
+"""Of rows that an operation drops; one that is not here has ``<operation>:<rule>``."""
 
 
 def reason_of(operation: str, name: str, rule: str, other_held_out: bool = False, action: str = "drop") -> str:
@@ -135,4 +136,4 @@ def reason_of(operation: str, name: str, rule: str, other_held_out: bool = False
         return "held_out"
     if action == "cap":
         return "cap_near" if operation == "near" else f"cap_{rule}"
-    return REASONS[operation].format(rule=rule, name=name)
+    return REASONS.get(operation, "{name}:{rule}").format(rule=rule, name=name)

@@ -12,6 +12,7 @@ from components.mix.settings import BucketAttribute
 from pairmill.engine.content import pinned
 from pairmill.engine.inputs import InputFile
 from pairmill.errors import InputError
+from pairmill.formats.attributes import unknown
 
 Codes = NDArray[np.uint16]
 Labels = NDArray[np.int64]
@@ -31,13 +32,15 @@ def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[st
     codes: Labels | None = None
     for one in attributes:
         operation, _, column = one.attribute.partition(".")
-        if operation not in files:
-            raise InputError(
-                f"the rows of {task!r} have no attributes of {operation!r}",
-                where=f"mix_config buckets, {one.attribute}",
-                got=", ".join(sorted(files)) or "none",
-                expected=f"attributes/{operation}/{task}.parquet beside them",
-                hint="set the mode of that operation of curate to report, or leave the task out with buckets.prefixes",
+        there = [name for path, file in sorted(files.items()) for name in _names(path, file)]
+        if one.attribute not in there:
+            raise unknown(
+                f"the rows of {task!r} have no such attribute",
+                one.attribute,
+                "mix_config buckets",
+                there,
+                "set the mode of that operation of curate to report, or leave the task out with buckets.prefixes",
+                InputError,
             )
         labels = _labels(one, files[operation], column)
         if codes is not None and len(codes) != len(labels):
@@ -53,6 +56,14 @@ def codes_of(task: str, attributes: Sequence[BucketAttribute], files: Mapping[st
     return codes.astype(np.uint16)
 
 
+def _names(operation: str, file: InputFile) -> list[str]:
+    """The attributes in a file."""
+    import pyarrow.parquet as pq
+
+    with pinned(file.uri, file.content) as opened:
+        return [f"{operation}.{column}" for column in pq.ParquetFile(opened).schema_arrow.names]
+
+
 def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
     """The number of the group of each row."""
     import pyarrow as pa
@@ -61,11 +72,6 @@ def _labels(one: BucketAttribute, file: InputFile, column: str) -> Labels:
     found = []
     with pinned(file.uri, file.content) as opened:
         table = pq.ParquetFile(opened)
-        names = table.schema_arrow.names
-        if column not in names:
-            raise InputError(
-                f"no attribute {column!r}", where=file.uri, got=", ".join(names), hint=f"check {one.attribute}"
-            )
         for batch in table.iter_batches(columns=[column]):
             values = batch.column(0)
             if pa.types.is_timestamp(values.type):

@@ -65,6 +65,16 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
         got = ", ".join(map(repr, settings.buckets.prefixes)) or "none that no source has"
         raise UsageError("the buckets have no task", where="mix_config buckets.prefixes", got=got)
     plain = not settings.sources and not buckets
+    own: dict[str, list[str]] = {}
+    for task in rest:
+        own.setdefault(source_of(task), []).append(task)
+    if plain and rest and settings.others == "leave":
+        shown = ", ".join(sorted(own)[:20]) + (" …" if len(own) > 20 else "")
+        raise UsageError(
+            "there is no source: others: leave leaves all tasks out",
+            where="mix_config sources",
+            expected=f"[{{name, prefixes}}, …], or others: sources, which makes these: {shown}",
+        )
     if not rest or settings.others == "leave":
         return Grouping(found, bucketed, buckets, rest)
     if not plain and settings.others == "error":
@@ -75,9 +85,6 @@ def group(settings: MixSettings, tasks: Sequence[str]) -> Grouping:
             expected="a source for each task",
             hint="add a source, or set others: sources, or others: leave, which does not sample them",
         )
-    own: dict[str, list[str]] = {}
-    for task in rest:
-        own.setdefault(source_of(task), []).append(task)
     for name in own:
         if name in found or name in buckets:
             raise UsageError(

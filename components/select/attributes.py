@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, Final
 
@@ -19,8 +18,9 @@ from components.select.inputs import Rows, Slice
 from components.select.settings import Bound, Settings
 from components.select.shapes import Looked
 from components.select.sidecar import SIDECAR, Sidecar
-from pairmill.errors import InputError, UsageError
+from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats import rows as row_files
+from pairmill.formats.attributes import unknown
 from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.rows import open_parquet
 
@@ -31,7 +31,6 @@ CONDITION: Final = "row.condition"
 """The one column of the rows themselves that can be asked for."""
 _YEAR: Final = 365.2425 * 86_400_000_000
 """Microseconds."""
-_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -356,16 +355,9 @@ def _offered(rows: Rows, operations: set[str]) -> list[str]:
     return found
 
 
-def _unknown(name: str, where: str, offered: Sequence[str]) -> UsageError:
-    near = get_close_matches(name, offered, 1)
-    more = f" and {len(offered) - _SHOWN:,} more" if len(offered) > _SHOWN else ""
-    return UsageError(
-        "no such attribute beside the rows",
-        where=where,
-        got=name,
-        expected=", ".join(offered[:_SHOWN]) + more,
-        hint=f"write {near[0]}" if near else "curate makes attributes; sidecar: names a folder with your own",
-    )
+def _unknown(name: str, where: str, offered: Sequence[str]) -> PairmillError:
+    hint = "curate makes attributes; sidecar: names a folder with your own"
+    return unknown("no such attribute beside the rows", name, where, offered, hint)
 
 
 def _missing(operation: str, task: RowFile) -> InputError:

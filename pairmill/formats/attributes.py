@@ -5,12 +5,14 @@ A row group of such a file has the rows of one row group of the task's file. Any
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from pairmill.errors import PairmillError, UsageError, nearest_name
 
 FOLDER: Final = "attributes"
 """Of a finished folder."""
@@ -25,6 +27,7 @@ _ARROW: Final[Mapping[str, pa.DataType]] = {
     "date": pa.timestamp("us", "UTC"),
     "texts": pa.list_(pa.string()),
 }
+_SHOWN = 20
 # Least and greatest values help to choose by them; of texts they would only be long.
 _ORDERED = ("integer", "number", "date")
 
@@ -32,6 +35,38 @@ _ORDERED = ("integer", "number", "date")
 def path_of(task: str, operation: str = "source") -> str:
     """Path of a task's attributes below a finished folder; ``source`` is what the data set itself says of its rows."""
     return f"{FOLDER}/{operation}/{task}.parquet"
+
+
+def unknown(
+    what: str,
+    name: str,
+    where: str,
+    offered: Iterable[str],
+    otherwise: str = "",
+    error: type[PairmillError] = UsageError,
+) -> PairmillError:
+    """The error for an attribute that does not exist.
+
+    Args:
+        what: what is wrong.
+        name: ``<operation>.<column>``, as it was given.
+        where: it was given.
+        offered: the attributes that exist; those of the operation, or of one with the column's name, are shown first.
+        otherwise: the hint if none is spelled like it.
+        error: its class.
+    """
+    parts = name.split(".", 1)
+    shown = sorted(offered, key=lambda one: one.partition(".")[0] not in parts)
+    first = [one for one in shown if one.partition(".")[0] in parts]
+    near = nearest_name(name, first) or nearest_name(name, shown) or (first[0] if len(first) == 1 else None)
+    more = f" and {len(shown) - _SHOWN:,} more" if len(shown) > _SHOWN else ""
+    return error(
+        what,
+        where=where,
+        got=name,
+        expected=", ".join(shown[:_SHOWN]) + more or "attributes beside the rows, of which there are none",
+        hint=otherwise if near is None else f"write {near}",
+    )
 
 
 def schema_of(types: Mapping[str, str]) -> pa.Schema:

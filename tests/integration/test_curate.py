@@ -319,8 +319,14 @@ def test_nothing_kept_is_an_error_that_names_the_reason(tmp_path: Path) -> None:
 
 def test_a_filter_of_an_unknown_attribute_is_refused(tmp_path: Path) -> None:
     rows = curating.write(tmp_path / "rows", {"x.jsonl": [A]})
-    with pytest.raises(UsageError, match="no operation 'sorce' makes attributes here"):
+    with pytest.raises(
+        UsageError, match=r"no operation makes such an attribute.*got sorce.date; expected heuristics.i_"
+    ):
         curate(tmp_path / "root", rows, "filter: {rules: [{name: a, attribute: sorce.date, max: 1}]}\n")
+    clean = held_out(tmp_path / "clean")
+    for wrong, right in (("sorce.date", "source.date"), ("heuristics.r_wrods", "heuristics.r_words")):
+        with pytest.raises(UsageError, match=f"filter rule a: .*got {wrong};.*; write {right}"):
+            curate(tmp_path / "root", clean, f"filter: {{rules: [{{name: a, attribute: {wrong}, max: 1}}]}}\n")
 
 
 def test_a_row_file_that_changed_since_its_manifest_is_refused(tmp_path: Path) -> None:

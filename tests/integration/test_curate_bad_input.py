@@ -34,7 +34,7 @@ def run(tmp_path: Path, said: str, **options: object) -> tools.Done:
         (
             "filter: {rules: [{name: a, attribute: heuristics.wrods, max: 1}]}\n",
             2,
-            "heuristics has no attribute 'wrods'",
+            "; write heuristics.r_words",
         ),
         ("heuristics: {mode: drop, rules: [{metric: words, field: response, min: 9999}]}\n", 3, "no row is left"),
     ],

@@ -405,8 +405,8 @@ def test_attributes_that_do_not_fit_the_tokenized_rows(attributed: tuple[Path, P
 @pytest.mark.parametrize(
     ("attribute", "said"),
     [
-        ("heuristics.r_wrods", "no attribute 'r_wrods'.*r_words"),
-        ("quality.score", "have no attributes of 'quality'.*heuristics"),
+        ("heuristics.r_wrods", "have no such attribute; got heuristics.r_wrods; .*; write heuristics.r_words"),
+        ("quality.score", "have no such attribute; got quality.score; expected heuristics.i_"),
     ],
 )
 def test_attributes_that_are_not_there(
@@ -444,6 +444,7 @@ def test_buckets_without_their_rows(bench: Bench, attributed: tuple[Path, Path],
         ("method: unimax\nsources: [{name: a, prefixes: [wbe__]}]\nothers: leave\n",
          USAGE, "no task begins with 'wbe__'.*'web'"),
         ("method: unimax\nsources: [{name: a, prefixes: [web]}]\n", USAGE, "3 tasks have no source.*others: leave"),
+        ("method: weights\nweights: {wbe: 1}\nothers: leave\n", USAGE, "there is no source.*which makes these: .*web"),
         ("method: unimax\nphases: [{name: a, until: 0.5}, {name: b, until: 0.9}]\n", USAGE, "do not end at 1; got 0.9"),
         ("method: unimax\nphases: [{name: a, until: 0.5}, {name: b, until: 0.5}]\n", USAGE, "not ascending"),
         ("method: unimax\nphases: [{name: a, until: 0.5}, {name: b, until: 1}]\n",

@@ -1,0 +1,112 @@
+"""An operation of one's own, added as CONTRIBUTING.md says: a scorer, its settings and its place among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from components.curate import asked, config, core, outcome, rules, settings
+from components.curate.explain import ExplainConfig, explain
+from components.curate.rules import Mode, Rule
+from components.curate.scorer import Scored, Scorer
+from components.curate.settings import Settings
+from pairmill.errors import UsageError
+from pairmill.formats import rows
+from tests.support.curating import attributes, curate, decisions, kept, manifest, write
+
+LOUD = ("", "what is it", "AN ANSWER")
+QUIET = ("", "who is it", "an answer")
+
+
+@dataclass(frozen=True)
+class Shouting(Scorer):
+    """The share of capitals in each response."""
+
+    operation: ClassVar[str] = "shouting"
+
+    def identity(self) -> list[Any]:
+        return [1]
+
+    def types(self) -> dict[str, str]:
+        return {"r_capitals": "number"}
+
+    @contextmanager
+    def opened(self) -> Iterator[Callable[[rows.Batch], Scored]]:
+        def score(batch: rows.Batch) -> Scored:
+            texts = batch.response.to_pylist()
+            return Scored([pa.array([sum(map(str.isupper, text)) / len(text) for text in texts], pa.float64())])
+
+        yield score
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShoutingSettings:
+    """Rows that shout.
+
+    Args:
+        mode: drop, report or off.
+        max: greatest share of capitals that is kept.
+    """
+
+    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "max")
+
+    mode: Mode = "off"
+    max: float = 0.5
+
+    def scorers(self, root: str) -> list[Scorer]:
+        return [Shouting()]
+
+    def rules(self) -> list[Rule]:
+        return [Rule("loud", "r_capitals", max=self.max)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSettings(Settings):
+    """Those of pairmill and one's own.
+
+    Args:
+        shouting: rows that shout.
+    """
+
+    shouting: ShoutingSettings = field(default_factory=ShoutingSettings)
+
+
+@pytest.fixture(autouse=True)
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a contributor writes into rules.py and settings.py."""
+    names = (*rules.OPERATIONS[:-2], "shouting", *rules.OPERATIONS[-2:])
+    for module in (asked, core, outcome, settings):
+        monkeypatch.setattr(module, "OPERATIONS", names)
+    monkeypatch.setattr(config, "Settings", OwnSettings)
+
+
+def test_rows_that_an_own_operation_drops_have_a_reason(tmp_path: Path) -> None:
+    given = write(tmp_path / "in", {"a.jsonl": [LOUD, QUIET], "b.jsonl": [QUIET, LOUD]})
+    said = (
+        "exact: off\nnear: off\nheuristics: off\nshouting: {mode: drop}\noverrides: [{prefix: b, shouting: report}]\n"
+    )
+    folder = curate(tmp_path / "root", given, said)
+    assert [kept(folder, name) for name in ("a.jsonl", "b.jsonl")] == [[QUIET], [QUIET, LOUD]]
+    made = manifest(folder)
+    assert made.ledger.dropped == {"shouting:loud": 1}
+    assert made.data["operations"]["shouting"]["would_go"] == {"loud": 1}
+    assert [one["action"] for one in decisions(folder, "shouting", "b.jsonl")] == ["report"]
+    assert attributes(folder, "shouting", "b.jsonl")["r_capitals"].to_pylist()[0] == 0
+    assert core.Curate().metrics(made)["shouting_fraction"] == 0.25
+    assert "| shouting | drop, report | loud | 2 | 1 | 1 |" in (folder / "report.md").read_text()
+    assert "a.jsonl:0: dropped by shouting, rule loud" in explain(ExplainConfig(path=str(folder), row="a.jsonl:0"))
+
+
+def test_an_own_filter_of_its_attribute_is_named_if_it_is_misspelt(tmp_path: Path) -> None:
+    given = write(tmp_path / "in", {"a.jsonl": [LOUD, QUIET]})
+    said = (
+        "shouting: {mode: report}\nfilter: {mode: drop, rules: [{name: x, attribute: shouting.r_capital, max: 0.5}]}\n"
+    )
+    with pytest.raises(UsageError, match=r"got shouting.r_capital;.*; write shouting.r_capitals"):
+        curate(tmp_path / "root", given, said)
