@@ -90,9 +90,34 @@ class ComparisonHere(Comparison):
             )
         if self.at_once < 0:
             raise UsageError("out of range", where="at_once", got=str(self.at_once), expected="0 or more")
-        if self.runs and not self.held_out:
-            hint = "python -m components.sample held_out=true … root=… makes its plan; runs=0 compares without"
-            raise UsageError("required option missing", where="held_out", expected="rows set apart", hint=hint)
+        if self.runs:
+            _require_held_out(self, "; runs=0 compares without")
+
+
+def _require_held_out(values: Comparison, more: str = "") -> None:
+    if not values.held_out:
+        hint = f"python -m components.sample held_out=true … root=… makes its plan{more}"
+        raise UsageError("required option missing", where="held_out", expected="rows set apart", hint=hint)
+
+
+def refuse(values: Comparison) -> None:
+    """Raise UsageError for options that the pipeline's first task would refuse."""
+    _require_held_out(values)
+    cli.build(CompareConfig, _own(values))
+
+
+def places_of(values: Comparison) -> list[tuple[str, str]]:
+    """The folders that the options name, each with its option: they exist before the comparison."""
+    plans = [("plans", place) for place in cli.build(CompareConfig, _own(values)).named.values()]
+    apart = [("held_out", item) for item in cli.split_list(values.held_out)]
+    rows = [("training", item) for item in cli.split_list(values.training) if not is_address(item)]
+    return [(name, place) for name, place in [*plans, *apart, *rows] if place]
+
+
+def _own(values: Any) -> dict[str, Any]:
+    """The parameters that are options of the stage compare."""
+    names = ("root", "plans", "held_out", "seeds", "budget", "budget_of", "set")
+    return {name: getattr(values, name) for name in names}
 
 
 def given_of(values: Any, held_out: Any) -> Given:
@@ -142,8 +167,7 @@ def build(placement: Placement, *, image: str = "", trainer_image: str = "", doc
 
 def compare_task(task: Task, values: Any, **results: Any) -> Made:
     """The stage that reads: at first the plans alone, in the end what the runs made."""
-    names = ("root", "plans", "held_out", "seeds", "budget", "budget_of", "set")
-    return task("compare", **{name: getattr(values, name) for name in names}, **results)
+    return task("compare", **_own(values), **results)
 
 
 def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:

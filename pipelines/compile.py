@@ -33,11 +33,12 @@ COMPILED = "pipelines/compiled"
 
 @dataclass(kw_only=True)
 class ImageConfig(Placement):
-    """What is compiled into a pipeline: its image, and what the cluster gives its tasks."""
+    """What is compiled into a pipeline: its images, and what the cluster gives its tasks."""
 
     image: str = option("", help="image of every stage, by digest; empty = a placeholder that cannot be pulled")
-    train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
-    trainer_image: str = option("", help="image of that task, by digest; empty = a placeholder that cannot be pulled")
+    trainer_image: str = option(
+        "", help="image of tasks that train, by digest; empty = a placeholder that cannot be pulled"
+    )
     allow_tag: bool = option(False, help="accept an image without digest, for a cluster that has no registry")
 
     def __post_init__(self) -> None:
@@ -67,6 +68,7 @@ class CompileConfig(ImageConfig):
     form: Literal["ir", "manifests"] = option(
         "ir", help="ir: what the UI and the SDK take; manifests: Pipeline and PipelineVersion objects, for GitOps"
     )
+    train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
     version: str = option(
         "", help="with form=manifests, the name of the PipelineVersion; empty = the pipeline's name and a digest of it"
     )

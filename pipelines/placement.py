@@ -203,7 +203,8 @@ def _quantity(where: str, text: str) -> None:
 def _bytes(size: str) -> int:
     match = _BYTES.fullmatch(size)
     assert match is not None
-    return int(match[1]) * (1024 if match[3] else 1000) ** (" KMGTP".index(match[2]))
+    unit: int = (1024 if match[3] else 1000) ** " KMGTP".index(match[2])
+    return int(match[1]) * unit
 
 
 def _asked(memory: str, shm: str | None) -> str:

@@ -88,10 +88,19 @@ class Proxy:
 
 def stage(task: Task, given: Any, **results: Any) -> Made:
     """The stage search, with the results that there are: see components/search/core.py."""
-    names = [item.name for item in dataclasses.fields(Parameters)]
+    return task("search", **_own(given), **results)
+
+
+def refuse(given: Parameters) -> None:
+    """Raise UsageError for options that the pipeline's first task would refuse."""
+    cli.build(SearchConfig, _own(given))
+
+
+def _own(given: Any) -> dict[str, Any]:
+    """The parameters that are options of the stage search."""
     own = {item.name for item in dataclasses.fields(SearchConfig)}
-    options = {name: getattr(given, name) for name in names if name in own}
-    return task("search", tokenized_path=given.tokenized, **options, **results)
+    names = [item.name for item in dataclasses.fields(Parameters) if item.name in own]
+    return {"tokenized_path": given.tokenized, **{name: getattr(given, name) for name in names}}
 
 
 def proxy(task: Task, given: Any, mixture: Any, output_path: str = "", tokenizer: str = "") -> Proxy:

@@ -1,7 +1,8 @@
 """Starts the pipeline on a cluster and waits for its end: ``python -m pipelines.submit host=… image=… root=… …``.
 
-Also ``watch`` (wait for a run that was started before), ``schedule`` (make a recurring run), ``pause``, ``resume`` and
-``delete`` (a recurring run). stdout has the id of the run and nothing else. docs/submitting.md describes everything.
+``compare`` and ``search`` start those pipelines. Also ``watch`` (wait for a run that was started before), ``schedule``
+(make a recurring run), ``pause``, ``resume`` and ``delete`` (a recurring run). stdout has the id of the run and nothing
+else; of one that was started again, a line for each time. docs/submitting.md describes everything.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 import dataclasses
+import logging
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,13 +28,16 @@ from pairmill.engine.options import MAX_SHARES, option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.log import event
+from pipelines import compare, search
 from pipelines import compile as compiler
 from pipelines.compile import CompileConfig, ImageConfig
 from pipelines.parameters import Parameters, Training, idle, of, stage_configs
 from pipelines.submit import publish
 from pipelines.submit.server import Server, ServerConfig
-from pipelines.submit.watch import WatchConfig, watch
+from pipelines.submit.watch import Ended, WatchConfig, watch
 
+# In looks at a run, before it is started again: half a minute with the usual five seconds.
+_PAUSE_LOOKS = 6
 _CODES = """exit codes:
   0    the run SUCCEEDED (with wait=false, and of the other commands: done)
   2    an option is wrong, or the server refuses the request as it is
@@ -56,15 +61,10 @@ class _Details:
 
 
 @dataclass(kw_only=True)
-class PipelineConfig(Training, Parameters, ImageConfig, ServerConfig, _Details):
-    """What is uploaded: options of the server, of what is compiled in, and the pipeline's parameters."""
+class UploadConfig(ImageConfig, ServerConfig, _Details):
+    """What is uploaded, whichever pipeline it is: options of the server and of what is compiled in."""
 
     image: str = option(help="image of every stage, by digest")
-    workers: int = option(
-        1,
-        help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize; "
-        "1 = the pipeline without loops",
-    )
     version: str = option("", help="name of the pipeline's version; empty = <semver>-<git sha>")
     experiment: str = option("pairmill", help="experiment that the run belongs to; created if absent")
     service_account: str = option("", help="Kubernetes service account of the run's pods; empty = the server's default")
@@ -72,42 +72,133 @@ class PipelineConfig(Training, Parameters, ImageConfig, ServerConfig, _Details):
     def __post_init__(self) -> None:
         ServerConfig.__post_init__(self)
         ImageConfig.__post_init__(self)
-        # A pod would refuse these hours later.
-        if not 1 <= self.workers <= MAX_SHARES:
-            raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MAX_SHARES}")
-        if self.train and not self.trainer_image:
-            expected = "name@sha256:… of the image that trains"
-            raise UsageError("required with train=true", where="trainer_image", expected=expected)
-        stage_configs(self.parameters())
-        places = [(name, getattr(self, name)) for name in ("root", "raw", "tokenizer", "tokenized")]
-        for name, place in [*places, *(("rows", item) for item in cli.split_list(self.rows))]:
-            if place and "://" not in place and not place.startswith("/"):
-                expected = "the URI of a folder in a bucket, or an absolute path of the image or of a volume"
-                raise UsageError("is a relative path", where=name, got=place, expected=expected)
-        if storage.scheme(self.root) == "file" and not self.is_mounted(str(storage.local_path(self.root))):
-            raise UsageError(
-                "is a folder of one pod, which no other pod sees and which ends with it",
-                where="root",
-                got=self.root,
-                expected="the URI of a folder in a bucket, as s3://bucket/folder",
-                hint="volume=<claim>=<path> mounts a volume in every pod; root= may be below that path",
-            )
+
+    def given(self) -> type[Any]:
+        """The parameters of the pipeline that is run, as a dataclass."""
+        raise NotImplementedError
+
+    def form(self) -> dict[str, Any]:
+        """The options of ``pipelines.compile`` that name this pipeline."""
+        raise NotImplementedError
+
+    def without(self) -> Collection[str]:
+        """The stages that this run leaves out."""
+        return ()
 
     def parameters(self) -> dict[str, Any]:
         """The parameters of the pipeline that is run."""
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(of(self.workers > 1, self.train))}
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self.given())}
+
+    def require_trainer(self, because: str) -> None:
+        """Raise UsageError without the image of tasks that train."""
+        if not self.trainer_image:
+            expected = "name@sha256:… of the image that trains"
+            raise UsageError(f"required with {because}", where="trainer_image", expected=expected)
+
+    def refuse_places(self, places: Iterable[tuple[str, str]]) -> None:
+        """Raise UsageError for a place that the run's pods do not see, given as option and place."""
+        for name, place in places:
+            if place and "://" not in place and not place.startswith("/"):
+                expected = "the URI of a folder in a bucket, or an absolute path of the image or of a volume"
+                raise UsageError("is a relative path", where=name, got=place, expected=expected)
+            if (
+                name == "root"
+                and storage.scheme(place) == "file"
+                and not self.is_mounted(str(storage.local_path(place)))
+            ):
+                raise UsageError(
+                    "is a folder of one pod, which no other pod sees and which ends with it",
+                    where=name,
+                    got=place,
+                    expected="the URI of a folder in a bucket, as s3://bucket/folder",
+                    hint="volume=<claim>=<path> mounts a volume in every pod; root= may be below that path",
+                )
 
 
 @dataclass(kw_only=True)
-class SubmitConfig(PipelineConfig, WatchConfig):
-    """Upload the pipeline once, start a run of it, wait for its end."""
+class PipelineConfig(Training, Parameters, UploadConfig):
+    """The line, from raw files to epochs, and with ``train`` to a net."""
+
+    workers: int = option(
+        1,
+        help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize; "
+        "1 = the pipeline without loops",
+    )
+    train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
+
+    def __post_init__(self) -> None:
+        UploadConfig.__post_init__(self)
+        # A pod would refuse these hours later.
+        if not 1 <= self.workers <= MAX_SHARES:
+            raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MAX_SHARES}")
+        if self.train:
+            self.require_trainer("train=true")
+        stage_configs(self.parameters())
+        places = [(name, getattr(self, name)) for name in ("root", "raw", "tokenizer", "tokenized")]
+        self.refuse_places([*places, *(("rows", item) for item in cli.split_list(self.rows))])
+
+    def given(self) -> type[Any]:
+        return of(self.workers > 1, self.train)
+
+    def form(self) -> dict[str, Any]:
+        return {"fan_out": self.workers > 1, "train": self.train}
+
+    def without(self) -> Collection[str]:
+        # It is compiled for these parameters, so a stage whose result is given has no pod at all.
+        return idle(dataclasses.asdict(self), here=False)
+
+
+@dataclass(kw_only=True)
+class StartConfig(WatchConfig):
+    """How a run is started."""
 
     name: str = option("", help="name of the run; empty = version and time")
     wait: bool = option(True, help="wait for the run; false = print its id and leave it")
 
+
+@dataclass(kw_only=True)
+class SubmitConfig(PipelineConfig, StartConfig):
+    """Upload the pipeline once, start a run of it, wait for its end."""
+
     def __post_init__(self) -> None:
         PipelineConfig.__post_init__(self)
-        WatchConfig.__post_init__(self)
+        StartConfig.__post_init__(self)
+
+
+@dataclass(kw_only=True)
+class CompareConfig(compare.Comparison, UploadConfig, StartConfig):
+    """Upload the pipeline that compares plans once, start a run of it, wait for its end: docs/comparing.md."""
+
+    def __post_init__(self) -> None:
+        UploadConfig.__post_init__(self)
+        StartConfig.__post_init__(self)
+        self.require_trainer("trainings")
+        compare.refuse(self)
+        self.refuse_places([("root", self.root), *compare.places_of(self)])
+
+    def given(self) -> type[Any]:
+        return compare.Comparison
+
+    def form(self) -> dict[str, Any]:
+        return {"compare": True}
+
+
+@dataclass(kw_only=True)
+class SearchConfig(search.Parameters, UploadConfig, StartConfig):
+    """Upload the pipeline that searches a mixture once, start a run of it, wait for its end: docs/searching.md."""
+
+    def __post_init__(self) -> None:
+        UploadConfig.__post_init__(self)
+        StartConfig.__post_init__(self)
+        self.require_trainer("trainings")
+        search.refuse(self)
+        self.refuse_places([(name, getattr(self, name)) for name in ("root", "tokenized", "held_out", "earlier")])
+
+    def given(self) -> type[Any]:
+        return search.Parameters
+
+    def form(self) -> dict[str, Any]:
+        return {"search": True}
 
 
 @dataclass(kw_only=True)
@@ -141,28 +232,42 @@ class RecurringConfig(ServerConfig, _Details):
     experiment: str = option("pairmill", help="experiment that it belongs to")
 
 
-def _upload(config: PipelineConfig) -> tuple[Server, Any]:
+def _upload(config: UploadConfig) -> tuple[Server, Any]:
     name = config.version or publish.version_name()
     given = {item.name: getattr(config, item.name) for item in dataclasses.fields(ImageConfig)}
     with tempfile.TemporaryDirectory(prefix="pairmill-") as folder:
         target = Path(folder) / "pipeline.yaml"
-        # It is compiled for these parameters, so a stage whose result is given has no pod at all.
-        without = idle(dataclasses.asdict(config), here=False)
-        compiler.run(CompileConfig(output=str(target), fan_out=config.workers > 1, **given), without)
+        compiler.run(CompileConfig(output=str(target), **config.form(), **given), config.without())
         server = Server(config)
         version = publish.upload(server, target, name)
     event(f"pipeline version {version.display_name}", version=version.display_name)
     return server, version
 
 
-def submit(config: SubmitConfig) -> None:
-    """Start a run and wait for it."""
+def submit(config: Any) -> None:
+    """Start a run and wait for it; start it again as often as ``retries`` says if pods of it were ended from outside.
+
+    Kubernetes calls a pod that is deleted with grace failed, and Argo as Kubeflow ships it tries only errors again. A
+    run that is started again reuses every result and every finished shard.
+
+    Args:
+        config: has the options of :class:`UploadConfig` and of :class:`StartConfig`.
+    """
     server, version = _upload(config)
-    name = config.name or f"{version.display_name} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())}"
-    run = publish.start(server, version, name, config, config.parameters())
-    _announce(server, run, f"run {name!r}")
-    if config.wait:
-        watch(server, run, config)
+    for left in reversed(range(config.retries + 1)):
+        name = config.name or f"{version.display_name} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())}"
+        run = publish.start(server, version, name, config, config.parameters())
+        _announce(server, run, f"run {name!r}")
+        if not config.wait:
+            return
+        try:
+            watch(server, run, config)
+            return
+        except Ended as error:
+            if not (error.from_outside and left):
+                raise
+            event(f"{error}; starting it again", level=logging.WARNING, run=run)
+            time.sleep(_PAUSE_LOOKS * server.poll)
 
 
 def watch_run(config: RunConfig) -> None:
@@ -197,6 +302,8 @@ def _print(result: str) -> None:
 
 _COMMANDS: dict[str, tuple[type[Any], Any]] = {
     "submit": (SubmitConfig, submit),
+    "compare": (CompareConfig, submit),
+    "search": (SearchConfig, submit),
     "watch": (RunConfig, watch_run),
     "schedule": (ScheduleConfig, schedule),
     **{verb: (RecurringConfig, partial(change, verb)) for verb in ("pause", "resume", "delete")},

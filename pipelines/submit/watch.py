@@ -52,11 +52,15 @@ class WatchConfig:
 
 
 class Ended(PairmillError):
-    """The run did not succeed, or the wait for it ended; ``exit_code`` tells which."""
+    """The run did not succeed, or the wait for it ended; ``exit_code`` tells which.
 
-    def __init__(self, what: str, code: int, *, where: str = "", hint: str = "") -> None:
+    Attributes:
+        from_outside: whether no program of the run failed, but pods were ended: deleted, evicted, over memory or time.
+    """
+
+    def __init__(self, what: str, code: int, *, where: str = "", hint: str = "", from_outside: bool = False) -> None:
         super().__init__(what, where=where, hint=hint)
-        self.exit_code = code
+        self.exit_code, self.from_outside = code, from_outside
 
 
 class _Terminated(BaseException):
@@ -206,8 +210,7 @@ class _Watcher:
         # Tasks that a termination ended have nothing to tell.
         tasks = state.tasks(run, datetime.now(UTC)) if verdict is not Verdict.CANCELED else []
         failed = [task for task in tasks if task.state == state.FAILED]
-        for task in failed[:_MAX_LOGS]:
-            self._show_log(task)
+        outside = [self._show_log(task) for task in failed[:_MAX_LOGS]]
         if len(failed) > _MAX_LOGS:
             event(f"and {len(failed) - _MAX_LOGS} more tasks failed")
         names = ", ".join(task.label for task in failed[:_MAX_LOGS])
@@ -219,21 +222,31 @@ class _Watcher:
             Verdict.UNKNOWN: f"ended in the state {run.state}, which this version does not know",
         }[verdict]
         hint = f"see {self._server.link(self._run)}; submitted again it redoes only what is missing"
-        raise Ended(f"{what}{f'; {said}' if said else ''}", verdict.value, where=f"run {self._run}", hint=hint)
+        raise Ended(
+            f"{what}{f'; {said}' if said else ''}",
+            verdict.value,
+            where=f"run {self._run}",
+            hint=hint,
+            from_outside=bool(outside) and all(outside),
+        )
 
-    def _show_log(self, task: TaskStatus) -> None:
+    def _show_log(self, task: TaskStatus) -> bool:
+        """Show the end of a task's log; return whether its pod was ended from outside, by all that is known."""
         outside = f"{_OUTSIDE}; kubectl get pods -l pipeline/runid={self._run} tells which"
-        reason = "the server does not tell which log belongs to it"
+        reason, from_outside = "the server does not tell which log belongs to it", False
         try:
             if task.node:
                 found = self._server.log_tail(self._run, task.node)
                 lines = "".join(f"\n  {line[:2000]}" for line in program_lines(found)[-_LOG_LINES:])
-                reason = f"{'' if ended_itself(found) else f'{outside}; '}the end of its log:{lines or ' nothing'}"
+                from_outside = not ended_itself(found)
+                reason = f"{f'{outside}; ' if from_outside else ''}the end of its log:{lines or ' nothing'}"
         except NoLog as error:
+            from_outside = True
             reason = f"it left no log: {outside}, or why it never began ({error.got})"
         except PairmillError as error:
             reason = f"its log is not available ({error.what}, {error.got})"
         event(f"{task.label} failed; {reason}", level=logging.ERROR, task=task.label)
+        return from_outside
 
 
 # Lines of Kubeflow's driver and launcher, which write into the log of the program that they start.

@@ -516,6 +516,96 @@ def test_a_submission_from_nothing(server: ApiServer) -> None:
     assert not server.asked("GET", RUN)
 
 
+PLANS = ("plans=base=s3://b/p/sample/one,s3://b/p/sample/two", "held_out=s3://b/p/sample/held")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "given"),
+    [
+        ("compare", PLANS, {"plans": "base=s3://b/p/sample/one,s3://b/p/sample/two", "seeds": 4}),
+        (
+            "search",
+            ("tokenized=s3://b/p/t", "held_out=s3://b/p/h", "train_config=s3://b/proxy.yaml", "runs=8"),
+            {"tokenized": "s3://b/p/t", "runs": 8},
+        ),
+    ],
+)
+def test_a_pipeline_of_runs_is_submitted_as_the_line_is(
+    server: ApiServer, name: str, options: tuple[str, ...], given: dict[str, object]
+) -> None:
+    trainer = f"registry.example/trainer@sha256:{'2' * 64}"
+    done = submit(server, name, IMAGE, f"trainer_image={trainer}", "root=s3://b/p", *options, "version=v1", "gpus=2")
+    assert (done.code, done.said[-1]) == (0, f"run {done.stdout.strip()} succeeded")
+    ((run,), (pipeline,), (version,)) = server.runs.values(), server.pipelines, server.versions
+    assert (pipeline["display_name"], version["display_name"]) == (f"pairmill-{name}", "v1")
+    parameters = run.made_of["runtime_config"]["parameters"]
+    assert given.items() <= parameters.items()
+    (specification, *_) = compiler.documents(version["content"].encode())
+    assert set(parameters) == set(specification["root"]["inputDefinitions"]["parameters"])
+    executors = specification["deploymentSpec"]["executors"].values()
+    assert {each["container"]["image"] for each in executors} == {IMAGE.removeprefix("image="), trainer}
+    compiled = compiler.documents((REPOSITORY / "pipelines" / "compiled" / f"{name}.yaml").read_bytes())[0]
+    assert specification["root"] == compiled["root"], "the pipeline that the repository has"
+
+
+@pytest.mark.parametrize("name", ["compare", "search"])
+def test_a_wrong_pipeline_of_runs_is_refused_before_it_is_uploaded(server: ApiServer, name: str) -> None:
+    base = (name, IMAGE, f"trainer_image=registry.example/trainer@sha256:{'2' * 64}", "root=s3://b/p", "version=v1")
+    own = {
+        "compare": PLANS,
+        "search": ("tokenized=s3://b/p/t", "held_out=s3://b/p/h", "train_config=s3://b/proxy.yaml"),
+    }
+    wrong = {
+        "compare": [
+            ((*PLANS[:1],), "held_out: required option missing"),
+            ((*PLANS, "seeds=-1"), "seeds: out of range; got -1"),
+            ((*PLANS, "set=training.steps=5"), "set: not a setting of a compared run"),
+            (("plans=one,s3://b/two", PLANS[1]), "plans: is a relative path; got one"),
+        ],
+        "search": [
+            ((*own["search"], "epochs=0"), "epochs: out of range; got 0"),
+            (("tokenized=t", *own["search"][1:]), "tokenized: is a relative path; got t"),
+            (own["search"][1:], "tokenized: required option missing"),
+        ],
+    }
+    for options, said in wrong[name]:
+        done = submit(server, *base, *options)
+        assert (done.code, done.said[-1].partition(";")[0]) == (2, said.partition(";")[0]), options
+        assert said in done.said[-1]
+    done = submit(server, name, IMAGE, "root=s3://b/p", *own[name])
+    assert (done.code, done.said[-1].partition(";")[0]) == (2, "trainer_image: required with trainings")
+    done = submit(server, *base[:3], "root=/p", *own[name])
+    assert (done.code, done.said[-1].partition(",")[0]) == (2, "root: is a folder of one pod")
+    assert not server.pipelines
+
+
+def test_a_run_whose_pods_were_ended_from_outside_is_started_again(server: ApiServer) -> None:
+    # Argo as Kubeflow ships it does not try such a pod again: recorded in run-parallel-2-pod-deleted.json.
+    deleted, failed = frame("FAILED", Node("curate", "FAILED")), frame("FAILED", Node("clean", "FAILED"))
+    server.logs[Node("clean", "FAILED").log_node] = b"the reason\n" + ENDED
+    options = (IMAGE, "root=s3://b/p", "version=v1")
+
+    server.scripts = [[deleted], [deleted], [frame("SUCCEEDED")]]
+    done = submit(server, *options)
+    assert done.code == 0
+    assert done.stdout.splitlines() == list(server.runs), "a line for each time"
+    assert len(server.runs) == 3
+    assert len(server.versions) == 1
+    first, *later = [run.made_of["runtime_config"] for run in server.runs.values()]
+    assert all(each == first for each in later)
+
+    for scripts, given, code, started in (
+        ([[deleted]] * 3, "retries=1", 6, 2),
+        ([[deleted]] * 3, "retries=0", 6, 1),
+        ([[failed]] * 3, "retries=2", 6, 1),
+        ([[deleted], [failed], [deleted]], "retries=2", 6, 2),
+    ):
+        server.runs.clear()
+        server.scripts = list(scripts)
+        done = submit(server, *options, given)
+        assert (done.code, len(server.runs)) == (code, started), (given, done.said)
+
+
 def test_workers_and_placement_are_compiled_in(server: ApiServer) -> None:
     options = ("root=gs://b/p", "wait=false", "version=v1", "workers=7", "memory=9Gi", "node_selector=pool=big")
     assert submit(server, IMAGE, *options).code == 0

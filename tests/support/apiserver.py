@@ -208,7 +208,10 @@ class _Refusal(Exception):
 
 
 class ApiServer:
-    """The server. ``token`` is the one that it takes, empty = none; ``tls`` is a file with certificate and key."""
+    """The server. ``token`` is the one that it takes, empty = none; ``tls`` is a file with certificate and key.
+
+    A run that is started is played from the first of ``scripts`` that is left, or from ``script``.
+    """
 
     def __init__(self, *, token: str = "", multi_user: bool = False, tls: Path | None = None) -> None:
         self.token, self.multi_user = token, multi_user
@@ -219,6 +222,7 @@ class ApiServer:
         self.recurring: list[dict[str, Any]] = []
         self.runs: dict[str, _Run] = {}
         self.script: list[dict[str, Any]] = [frame("SUCCEEDED")]
+        self.scripts: list[list[dict[str, Any]]] = []
         self.logs: dict[str, bytes] = {}
         self._faults: list[_Fault] = []
         self._lock = threading.Lock()
@@ -310,7 +314,8 @@ class ApiServer:
             case ("POST", "experiments"):
                 return self._add(self.experiments, request.body, "experiment_id", ("display_name", "namespace"))
             case ("POST", "runs"):
-                made = _Run(str(uuid.uuid4()), self.script, made_of=request.body)
+                frames = self.scripts.pop(0) if self.scripts else self.script
+                made = _Run(str(uuid.uuid4()), frames, made_of=request.body)
                 self.runs[made.id] = made
                 return {**request.body, "run_id": made.id, "state": "PENDING"}
             case ("GET", "runs", run):

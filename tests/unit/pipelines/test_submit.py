@@ -18,7 +18,7 @@ from pairmill import log
 from pairmill.engine.options import MAX_SHARES
 from pairmill.errors import UsageError
 from pairmill.interface import cli
-from pipelines import parameters
+from pipelines import compare, parameters, search
 from pipelines import stages as line
 from pipelines.compile import ImageConfig
 from pipelines.submit import __main__ as command
@@ -41,10 +41,18 @@ def shown(run: dict[str, Any]) -> list[tuple[str, str]]:
     return [(task.label, task.state) for task in state.tasks(model(run), NOW)]
 
 
-@pytest.mark.parametrize("base", [command.SubmitConfig, command.ScheduleConfig])
-def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any]) -> None:
+@pytest.mark.parametrize(
+    ("base", "made_of"),
+    [
+        (command.SubmitConfig, parameters.SharedParameters),
+        (command.ScheduleConfig, parameters.SharedParameters),
+        (command.CompareConfig, compare.Comparison),
+        (command.SearchConfig, search.Parameters),
+    ],
+)
+def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any], made_of: type[Any]) -> None:
     ours = {item.name for item in dataclasses.fields(base)}
-    given = {item.name for item in dataclasses.fields(parameters.SharedParameters)}
+    given = {item.name for item in dataclasses.fields(made_of)}
     compiling = {item.name for item in dataclasses.fields(ImageConfig)}
     others = {item.name for kind in (ImageConfig, ServerConfig, WatchConfig) for item in dataclasses.fields(kind)}
     assert not others & given, "a parameter of the pipeline would hide an option"
@@ -61,8 +69,9 @@ def test_the_parameters_of_the_run_are_the_compiled_pipelines(workers: int, trai
     (specification, *_) = yaml.safe_load_all(compiled.read_text())
     names = list(specification["root"]["inputDefinitions"]["parameters"])
     values = {**{name: index for index, name in enumerate(names)}, "workers": workers, "train": train}
-    given = command.PipelineConfig.parameters(SimpleNamespace(**values, host="h", image="i"))
-    assert given == {name: values[name] for name in names}
+    config = object.__new__(command.SubmitConfig)
+    vars(config).update(**values, host="h", image="i")
+    assert config.parameters() == {name: values[name] for name in names}
 
 
 def submission(**options: str) -> dict[str, str]:
