@@ -69,7 +69,8 @@ class Placement:
     resources: list[str] = option([], help="of single stages, as tokenize.memory=16Gi,clean.cpu=4")
     retries: int = option(
         2,
-        help="more attempts of a failed task, after 30 s, then 60 s; stock Kubeflow: only if its pod was deleted",
+        help="more attempts of a task, after 30 s, then 60 s; which failures count is up to the installation "
+        "(docs/operations.md). submit starts a run again as often whose pods were ended from outside",
     )
     timeout_hours: int = option(
         24, help="hours after which a pod is ended, counted from its start, image pull included"
