@@ -1,4 +1,4 @@
-"""Every promise of docs/operations.md names the tests that hold it, and they are there."""
+"""Every promise in the tables of docs/operations.md names the tests that hold it, and they are there."""
 
 import ast
 import re
@@ -8,15 +8,17 @@ import pytest
 
 from tests.support.helpers import REPOSITORY
 
-_HEADING = "## What pairmill promises about your data"
+_HEADINGS = ("## What pairmill promises about your data", "### What holds on a node")
 
 
 def _promises() -> list[tuple[str, list[str]]]:
     text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert text.count(_HEADING) == 1
-    page = text.split(_HEADING, 1)[1].split("\n## ", 1)[0]
-    lines = [line for line in page.splitlines() if line.startswith("| ")][1:]
-    rows = [line.strip("|").split("|") for line in lines]
+    rows = []
+    for heading in _HEADINGS:
+        assert text.count(f"{heading}\n") == 1
+        page = re.split(r"\n##+ ", text.split(f"{heading}\n", 1)[1], maxsplit=1)[0]
+        lines = [line for line in page.splitlines() if line.startswith("| ")][1:]
+        rows += [line.strip("|").split("|") for line in lines]
     # A line of one bold word begins a group.
     groups = re.compile(r"\*\*[^*]+\*\*")
     return [
@@ -42,6 +44,13 @@ def test_every_promise_names_tests_that_exist() -> None:
         path = REPOSITORY / "tests" / file
         assert path.is_file(), f"{promise}: {file} is not there"
         assert name in known.setdefault(file, _tests_of(path)), f"{promise}: {file} has no {name}"
+
+
+def test_every_test_that_the_page_names_elsewhere_exists_too() -> None:
+    text = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
+    for test in re.findall(r"`([\w/]+\.py::\w+)`", text):
+        file, name = test.split("::")
+        assert name in _tests_of(REPOSITORY / "tests" / file), test
 
 
 @pytest.mark.parametrize("broken", ["unit/test_log.py::test_nothing_of_the_kind", "unit/test_nothing.py::test_x"])
