@@ -15,10 +15,12 @@ from tests.support.cluster.rig import (
     Doc,
     ReachableS3,
     Rig,
+    last_line,
     object_of,
     say,
     shell,
     until,
+    waited_in_vain,
 )
 
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:pairmill-sampler"
@@ -263,8 +265,7 @@ def test_a_memory_limit_that_is_too_low_is_refused_with_the_numbers(cluster: Rig
     say(f"limit of 64Mi: exit {state['exitCode']}, reason {state['reason']}, message of the pod:")
     say(f"  {state['message'].strip()}")
     assert (state["exitCode"], state["reason"]) == (4, "Error")
-    # The text is in the line twice: Kubeflow's API shows only its key `log`.
-    said = json.loads(state["message"].splitlines()[-1])["message"]
+    said = last_line(state["message"])["message"]
     assert len(re.findall(r"\d[\d,]{6,}", said)) == 4
     assert "memory limit" in said
     assert first not in samples(cluster)
@@ -286,7 +287,7 @@ def test_a_trainer_that_waits_in_vain_says_what_is_missing(cluster: Rig) -> None
     out = cluster.job("pairmill-trainer", expected="failed").splitlines()
     message = json.loads(next(line for line in out if line.startswith("{")))
     assert message["exit_code"] == 3
-    assert f"no complete sample after 2 s; got {NODE_FOLDER}/{'f' * 16} has no finished sample" in message["message"]
+    assert waited_in_vain(NODE_FOLDER, "f" * 16, 2) in message["message"]
     say(f"wait for a plan that nobody rolled out: exit 3, {message['message']}")
     cluster.end("pairmill-trainer")
 
@@ -299,7 +300,7 @@ def test_wrong_credentials_are_said_and_right_ones_taken_up(cluster: Rig, store:
     start = time.monotonic()
     cluster.sampler_of_bucket(second, root, server.port)
     state = refused(cluster, second)
-    said = json.loads(state["message"].splitlines()[-1])
+    said = last_line(state["message"])
     say(
         f"{root} with a wrong key: exit {state['exitCode']} after {time.monotonic() - start:.1f} s, message of the pod:"
     )
@@ -327,7 +328,7 @@ def test_a_bucket_that_is_not_there_is_said(cluster: Rig, store: tuple[Reachable
     second, third = cluster.plans[1:]
     cluster.sampler_of_bucket(third, "s3://nobody-made-this/project", store[0].port)
     state = refused(cluster, third)
-    said = json.loads(state["message"].splitlines()[-1])
+    said = last_line(state["message"])
     say(f"a bucket that is not there: exit {state['exitCode']}, {said['message']}")
     assert state["exitCode"] == said["exit_code"] == 4
     assert "the bucket does not exist" in said["message"]

@@ -69,6 +69,20 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
 
 
+def last_line(message: str) -> Doc:
+    """The last line of a log, or of the message of a pod, which is the end of its log, as the program wrote it.
+
+    The text is in the line twice: Kubeflow's API shows only its key ``log``.
+    """
+    found: Doc = json.loads(message.splitlines()[-1])
+    return found
+
+
+def waited_in_vain(folder: str, plan: str, seconds: int) -> str:
+    """What a trainer says that waited for the sample of a plan, which nobody made."""
+    return f"no complete sample after {seconds} s; got {folder}/{plan} has no finished sample"
+
+
 def renamed(image: str) -> Doc:
     """An image's name, and its digest or tag, as kustomize takes them."""
     name, at, digest = image.partition("@")
