@@ -66,6 +66,7 @@ class Description:
 
     def __init__(self, uri: str, data: bytes, raw: str | None) -> None:
         self.uri, self._entries, self._raw = uri, _entries(uri, data), raw
+        self._shared: tuple[str, list[str]] = "", []
         self._refuse_mixed()
         required = REQUIRED[:1] if "text" in self else REQUIRED[:2] if "turns" in self else REQUIRED
         missing = [key for key in required if key not in self._entries]
@@ -163,6 +164,10 @@ class Description:
                 raise UsageError("the name occurs twice", where=place, expected="one value")
             found[name] = name, yaml.SafeLoader("").construct_document(node), place
         return list(found.values())
+
+    def is_mapping(self, key: str) -> bool:
+        """Whether there is an entry, and it is a mapping."""
+        return key in self._entries and isinstance(self._entries[key].node, yaml.MappingNode)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false."""
@@ -369,12 +374,24 @@ class Description:
         if len({one for one, _ in places}) > 1 or (not shared and storage.scheme(root) == "file"):
             expected = "files below one folder, which is not the top of the file system"
             raise self.wrong("files", "the files are not below one folder", got=", ".join(patterns), expected=expected)
+        self._shared = root, shared
         escaped = root and storage.scheme(root) == "file"
         try:
             folder = storage.normalise("/".join([root, *(map(quote, shared) if escaped else shared)]), "files")
         except UsageError as error:
             raise self._placed("files", error) from error
         return folder, tuple("/".join(parts[len(shared) :]) for _, parts in places)
+
+    def below(self, pattern: str) -> str:
+        """A pattern of some of the files, written as in ``files``, as one of their paths below the raw folder."""
+        root, shared = self._shared
+        if "/" not in pattern or not shared:
+            return pattern
+        try:
+            own_root, parts = self._place(pattern)
+        except UsageError:
+            return pattern
+        return "/".join(parts[len(shared) :]) if (own_root, parts[: len(shared)]) == (root, shared) else pattern
 
     def _place(self, pattern: str, key: str = "files") -> tuple[str, list[str]]:
         """A pattern as the beginning of its URI (empty for a plain path) and the parts of its path."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pairmill.errors import UsageError
 from sources.card import suffix_of
 from sources.paths import Path
+from sources.patterns import matching
 
 if TYPE_CHECKING:
     from sources.description import Description
@@ -61,6 +62,7 @@ class Dialect:
 
     Args:
         encoding: name of the codec.
+        encodings: patterns of files, and the codec of each, in place of ``encoding``; the first that fits counts.
         delimiter: between the fields of a table; empty = what the file's extension says.
         quote: around fields of a table; empty = a quote is a character like others.
         header: names of the columns of tables that have none in their first line.
@@ -68,10 +70,15 @@ class Dialect:
     """
 
     encoding: str = UTF8
+    encodings: tuple[tuple[str, str], ...] = ()
     delimiter: str = ""
     quote: str = '"'
     header: tuple[str, ...] = field(default=())
     records: Records | None = None
+
+    def encoding_in(self, path: str) -> str:
+        """The codec of a file, by its path below the raw folder."""
+        return next((codec for pattern, codec in self.encodings if fits(pattern, path)), self.encoding)
 
     @property
     def is_cut(self) -> bool:
@@ -79,7 +86,8 @@ class Dialect:
 
         That byte must mean a line feed wherever it is, and a quoted field that holds one must show by a double quote.
         """
-        return is_ascii(self.encoding) and self.quote in {'"', ""}
+        codecs_ = {self.encoding, *(codec for _, codec in self.encodings)}
+        return all(map(is_ascii, codecs_)) and self.quote in {'"', ""}
 
     @property
     def meaning(self) -> list[object]:
@@ -87,11 +95,17 @@ class Dialect:
         if self == Dialect():
             return []
         written = self.records.written if self.records else ""
-        return [self.encoding, self.delimiter, self.quote, list(self.header), written]
+        by_file = [list(map(list, self.encodings))] if self.encodings else []
+        return [self.encoding, self.delimiter, self.quote, list(self.header), written, *by_file]
 
     def between(self, suffix: str) -> str:
         """The delimiter of a table with this extension."""
         return self.delimiter or ("\t" if suffix == ".tsv" else ",")
+
+
+def fits(pattern: str, path: str) -> bool:
+    """Whether a pattern of ``encoding:`` is that of a file. Without a folder it is the file's name, in any folder."""
+    return bool(matching([pattern if "/" in pattern else f"**/{pattern}"], [path])) or pattern == path
 
 
 def is_ascii(encoding: str) -> bool:
@@ -156,8 +170,10 @@ def described(file: Description, patterns: Sequence[str]) -> Dialect:
             raise file.wrong(key, f"only allowed where files: names {expected}", got=got, expected=expected)
     if "encoding" in file and kinds == {".parquet"}:
         raise file.wrong("encoding", "Parquet files have no encoding", expected="no encoding:")
+    by_file = file.is_mapping("encoding")
     made = Dialect(
-        encoding=file.parsed("encoding", encoding_of) if "encoding" in file else UTF8,
+        encoding=file.parsed("encoding", encoding_of) if "encoding" in file and not by_file else UTF8,
+        encodings=tuple(_encodings(file)) if by_file else (),
         delimiter=file.parsed("delimiter", delimiter_of) if "delimiter" in file else "",
         quote=file.parsed("quote", quote_of) if "quote" in file else '"',
         header=file.texts("header"),
@@ -166,3 +182,14 @@ def described(file: Description, patterns: Sequence[str]) -> Dialect:
     if "quote" in file and made.quote in {made.between(suffix) for suffix in kinds & set(TABLES) or TABLES}:
         raise file.wrong("quote", "the quote is also the delimiter", got=repr(made.quote), expected="two characters")
     return made
+
+
+def _encodings(file: Description) -> Iterator[tuple[str, str]]:
+    expected = "encodings by patterns of files, as {'old-*.csv': cp1252}"
+    for pattern, value, place in file.mapping("encoding", expected):
+        if not isinstance(value, str):
+            raise UsageError("not an encoding", where=place, got=repr(value)[:100], expected=expected)
+        try:
+            yield file.below(pattern), encoding_of(value)
+        except UsageError as error:
+            raise UsageError(error.what, where=place, got=error.got, expected=error.expected) from error

@@ -21,7 +21,7 @@ from sources.attributes import Attributes
 from sources.card import READABLE, configs_of, hub_split, suffix_of, unnamed_split
 from sources.chats import Chats
 from sources.description import Description, tags_of, wrong_tag
-from sources.dialect import described
+from sources.dialect import described, fits
 from sources.expression import Expression, Failed
 from sources.filters import Filtered, printed
 from sources.missing_paths import Watched, kind_of, names_at, nearest
@@ -169,6 +169,7 @@ class Mapped(Source):
             # A file of any kind may be a key or a password, and those are hidden.
             found = tuple(path for path in found if "/." not in f"/{path}")
             self._refuse_none(found, files, f"files that are not hidden: {', '.join(self._patterns)}")
+            self._refuse_idle_encodings(found)
             return [Unit(self.output, found)]
         unreadable = [path for path in found if suffix_of(path) not in READABLE]
         if unreadable:
@@ -178,7 +179,18 @@ class Mapped(Source):
                 expected=", ".join(READABLE),
                 hint="name the files to read with files:" + (", and write 'each: file'" if self.documents else ""),
             )
+        self._refuse_idle_encodings(found)
         return [Unit(self.output, found)]
+
+    def _refuse_idle_encodings(self, found: Sequence[str]) -> None:
+        for pattern, _ in self.dialect.encodings:
+            if not any(fits(pattern, path) for path in found):
+                raise InputError(
+                    f"no file of {self.name} has the encoding of {pattern!r}",
+                    where=f"{self.described_in}, encoding",
+                    got=", ".join(found[:5]) + (", …" if len(found) > 5 else ""),
+                    expected="a pattern of some files: a name such as part-3*.jsonl, or a path as files: has it",
+                )
 
     def _split(self, split: str, files: Sequence[str], card: str) -> tuple[str, ...]:
         if isinstance(self.origin, HubRows):
@@ -247,7 +259,11 @@ class Mapped(Source):
         return (self._chats and self._chats.first_question(record)) or super().first_question(record, rows)
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
-        return whole_file(piece, self.dialect.encoding) if self.whole_files else super().read(piece, profile)
+        return (
+            whole_file(piece, self.dialect.encoding_in(piece.path))
+            if self.whole_files
+            else super().read(piece, profile)
+        )
 
     def explain(self, record: Any, why: Malformed) -> Finding:
         if isinstance(why, WrongAttribute):
@@ -403,7 +419,7 @@ def _line(key: str, value: str) -> str:
 
 
 def _either(*lines: str) -> str:
-    """Lines of which one is to be written."""
+    """Lines of which one is to be written, the best first."""
     return " or ".join(dict.fromkeys(line for line in lines if line))
 
 

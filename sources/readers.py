@@ -44,11 +44,11 @@ def read(piece: FileSlice, source: Source) -> Iterator[Record]:
         case ".parquet":
             return parquet(piece, source)
         case ".jsonl":
-            return _named(json_lines(piece, source), source.dialect)
+            return _named(json_lines(piece, source), source.dialect.encoding_in(piece.path))
         case ".json":
-            return _named(json_file(piece, source), source.dialect)
+            return _named(json_file(piece, source), source.dialect.encoding_in(piece.path))
         case ".csv" | ".tsv":
-            return _named(csv_dicts(piece, source), source.dialect)
+            return _named(csv_dicts(piece, source), source.dialect.encoding_in(piece.path))
     raise InputError("no reader for this kind of file", where=piece.uri, expected=", ".join(READABLE))
 
 
@@ -137,11 +137,11 @@ def _records(batch: pa.RecordBatch) -> Iterator[Any]:
         yield dict(zip(names, values, strict=True))
 
 
-def _named(records: Iterator[Record], dialect: Dialect) -> Iterator[Record]:
+def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
     """The same, with a reason that says which encoding some bytes are not."""
-    if dialect.encoding == UTF8:
+    if encoding == UTF8:
         return records
-    wrong, said = Malformed("invalid_utf8"), Malformed(_not_of(dialect.encoding))
+    wrong, said = Malformed("invalid_utf8"), Malformed(_not_of(encoding))
     return ((place, said if record == wrong else record) for place, record in records)
 
 
@@ -197,7 +197,7 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
 
 
 def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
-    records, encoding = source.dialect.records, source.dialect.encoding
+    records, encoding = source.dialect.records, source.dialect.encoding_in(piece.path)
     start = b"" if records else _beginning(piece, encoding, _BUFFER)
     if not records and not start.lstrip().startswith(b"[") and not json_shapes.is_lines(start):
         json_shapes.refuse_one_object(_beginning(piece, encoding, json_shapes.HEAD), piece.uri, source)
@@ -297,7 +297,8 @@ def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
                 said = (
                     f"write in {source.described_in}: encoding: cp1252, or which it is" if source.described_in else ""
                 )
-                name = "UTF-8" if dialect.encoding == UTF8 else dialect.encoding
+                encoding = dialect.encoding_in(piece.path)
+                name = "UTF-8" if encoding == UTF8 else encoding
                 raise InputError(f"the header is not {name}", where=piece.uri, hint=said or "correct the raw data")
             header = fields
             _refuse_other_delimiter(piece, header, source)
@@ -474,11 +475,12 @@ def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
 @contextmanager
 def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.BufferedReader, _Watch]]:
     """A file of lines, decompressed and in UTF-8, from the piece's start to its stop."""
-    with _stream(piece, source.dialect.encoding if source else UTF8) as (file, part):
+    encoding = source.dialect.encoding_in(piece.path) if source else UTF8
+    with _stream(piece, encoding) as (file, part):
         lines, watch = _watched(file, part)
         if source and source.described_in and part.start == 0 and lines.peek(2)[:2] in _UTF16:
             hint = f"write in {source.described_in}: encoding: utf-16"
-            raise InputError("the file is UTF-16", where=piece.uri, expected=source.dialect.encoding, hint=hint)
+            raise InputError("the file is UTF-16", where=piece.uri, expected=encoding, hint=hint)
         yield lines, watch
 
 

@@ -20,6 +20,23 @@ def _marked(error: UnicodeError) -> tuple[str | bytes, int]:
     return _MARK, cast(UnicodeDecodeError, error).end
 
 
+def is_utf8(record: Any, encoding: str) -> bool:
+    """Whether a record that was read in an encoding has texts beyond ASCII, and all of them are UTF-8 in their file."""
+    found = False
+    below = [record]
+    while below:
+        one = below.pop()
+        if isinstance(one, list | tuple | dict):
+            below += one.values() if isinstance(one, dict) else one
+        elif isinstance(one, str) and not one.isascii():
+            try:
+                one.encode(encoding).decode("utf-8")
+            except UnicodeError:
+                return False
+            found = True
+    return found
+
+
 class Recoded(io.RawIOBase):
     """The bytes of a piece in UTF-8, without a byte order mark. Where a byte is not a character, UTF-8 is broken too.
 

@@ -23,7 +23,9 @@ from pairmill.formats.rows import Row
 from pairmill.formats.slices import FileSlice
 from sources.attributes import size_of, values_of
 from sources.card import suffix_of
+from sources.dialect import UTF8
 from sources.missing_paths import Watch
+from sources.recode import is_utf8
 from sources.source import (
     ANSWERS,
     WITHHELD,
@@ -40,7 +42,7 @@ from sources.source import (
 
 SAMPLES = 3
 _SAMPLE_TEXT = 600
-_NAMED = 3
+_NAMED, _FILES = 3, 100
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class Cleaned:
         rejects: malformed records.
         refused: how many of them count against the limit.
         reject_file: their file, below the shard's folder.
-        reasons: by reason: how many records, how many count against the limit, and the first one with what was found.
+        reasons: by reason: how many records, how many count against the limit, the first one with what was found, and
+            how many are in each of the first hundred files.
         samples: some rows.
         missed: see :class:`sources.missing_paths.Watch`.
         instruction_bits: rows by the bit length of their instruction's number of characters.
@@ -72,6 +75,7 @@ class Cleaned:
         attributes: segments of the attributes by label; one for each segment of rows.
         hashes: the same of the hashes that decide which rows are held out, 8 bytes a row.
         said: what :class:`components.clean.tally.AttributesTally` says of the attributes.
+        misread: by file: records that are UTF-8 and were read in another encoding; of the first hundred such files.
         answers: of chats: how many answers were found, how many are rows, and how many were skipped by reason.
     """
 
@@ -91,6 +95,7 @@ class Cleaned:
     hashes: list[tuple[str, Segments]] | None = None
     said: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
+    misread: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,7 @@ class CleanPieces(Shard[Sources]):
             hashes,
             tally.attributes.said(),
             answers.summary(),
+            rejects.misread,
         )
         return ShardResult(ledger, asdict(data))
 
@@ -217,8 +223,15 @@ def _clean(
     profile, add, measure, documents = context.profile, sink.add, tally.add, source.documents
     plain = not source.attributes and not hashed
     look, sought = watch.look, watch.open
+    encoding = UTF8 if suffix_of(piece.path) == ".parquet" else source.dialect.encoding_in(piece.path)
     for place, record in source.joined(records_of(piece, source, profile), context):
         ledger.rows_in += 1
+        # The path of a file that is one record is no part of it.
+        if encoding != UTF8 and is_utf8(
+            record["text"] if source.whole_files and type(record) is dict else record, encoding
+        ):
+            rejects.note_misread(piece)
+            ledger.note(f"utf8_read_as_{encoding}")
         if sought:
             look(record)
         parsed = parse_record(source, record, context)
@@ -272,6 +285,7 @@ class _Rejects:
         self._stack = ExitStack()
         self._file: Any = None
         self.count = self.refused = 0
+        self.misread: dict[str, int] = {}
         self.reasons: dict[str, dict[str, Any]] = {}
         """As in :class:`Cleaned`."""
 
@@ -296,7 +310,11 @@ class _Rejects:
                 "place": where,
                 "found": _writable(finding.found),
                 "write": _writable(finding.write),
+                "files": {},
             }
+        files = self.reasons[why.reason]["files"]
+        if piece.path in files or len(files) < _FILES:
+            files[piece.path] = files.get(piece.path, 0) + 1
         self.reasons[why.reason]["count"] += 1
         self.reasons[why.reason]["refused"] += why.weight
         line = {
@@ -308,6 +326,11 @@ class _Rejects:
         }
         # A text that is not valid Unicode can only be written with escapes.
         self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
+
+    def note_misread(self, piece: FileSlice) -> None:
+        """Count a record that is not malformed, and was read in another encoding than it is in."""
+        if piece.path in self.misread or len(self.misread) < _FILES:
+            self.misread[piece.path] = self.misread.get(piece.path, 0) + 1
 
     def __enter__(self) -> _Rejects:
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import unicodedata
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -221,7 +222,10 @@ class Clean(Stage[CleanConfig, CleanPlan]):
     ) -> Generator[Sequence[Shard[Sources]], list[ShardRecord], None]:
         cleaned = yield plan.shards
         sources = plan.context.by_name
-        refuse_malformed(config, sources, cleaned)
+        files: dict[str, set[str]] = {name: set() for name in sources}
+        for shard in plan.shards:
+            files[shard.source] |= {piece.path for piece in (*shard.pieces, *shard.withheld)}
+        refuse_malformed(config, sources, cleaned, files)
         held_out = config.held_out()
         merged = yield merge.shards(cleaned, sources, config.profile, self.version, held_out)
         if held_out is not None and not any(record.read(Merged).held_out for record in merged):
@@ -283,6 +287,8 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 ],
                 "about": plan.about[name],
             }
+            if misread := _misread(mine):
+                sources[name]["misread"] = misread
             if of_chats := answers.total((one.answers for one in mine), name):
                 sources[name]["answers"] = of_chats
             types = plan.context.by_name[name].attributes
@@ -347,6 +353,14 @@ def _chosen(config: CleanConfig) -> list[tuple[Source, RawFolder]]:
                 hint=f"run fetch with sources={source.name}",
             )
     return [(source, fetched[source.name]) for source in sources]
+
+
+def _misread(shards: Sequence[Cleaned]) -> dict[str, int]:
+    """Records by file that are UTF-8 and were read in another encoding; most come first."""
+    found: Counter[str] = Counter()
+    for one in shards:
+        found.update(one.misread)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _sums(columns: Iterable[list[int]]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,6 +61,7 @@ def report_of(manifest: Manifest) -> Report:
         )
         if names
     ]
+    look_at += [_misread(name, one["misread"]) for name, one in sources.items() if "misread" in one]
     look_at += [f"{name}: {said}." for name, one in sources.items() if (said := _left_out(one, ledgers[name]))]
     return Report(
         "clean",
@@ -143,6 +145,17 @@ def _section(name: str, one: Mapping[str, Any], ledger: Ledger, *, unfolded: boo
         )
     parts = [f"{ledger.rows_in:,} in", f"{share} kept", f"{ledger.rows_out:,} rows out"]
     return Section(name, blocks, " · ".join(parts + [f"{malformed:,} malformed"] * bool(malformed)), unfolded)
+
+
+def _misread(name: str, files: Mapping[str, int]) -> str:
+    """Of which files the encoding is wrong."""
+    most = sorted(files.items(), key=lambda item: (-item[1], item[0]))
+    named = describe_names([f"{path} ({count:,})" for path, count in most])
+    return (
+        f"{name}: {sum(files.values()):,} records are UTF-8 beyond ASCII and were read in another encoding, so é is "
+        f"Ã©: {named}. Write encoding: {{{json.dumps(most[0][0], ensure_ascii=False)}: utf-8, …}}, with the pattern of "
+        "the others and their encoding after it."
+    )
 
 
 def _left_out(source: Mapping[str, Any], ledger: Ledger) -> str:

@@ -121,7 +121,7 @@ def extract(place: Place, limit: int, target: Path, scratch: Path, source: Sourc
     cut = {".parquet": _parquet, ".jsonl": _lines, ".csv": _csv, ".tsv": _csv, ".json": _json}.get(kind)
     if kind == ".txt" and source.lines_per_record > 1:
         cut = _lines
-    if source.whole_files or (kind != ".parquet" and not is_ascii(source.dialect.encoding)):
+    if source.whole_files or (kind != ".parquet" and not is_ascii(source.dialect.encoding_in(place.path))):
         cut = None
     with suppress(_Whole):
         try:
@@ -230,7 +230,7 @@ def _json(place: Place, file: BinaryIO, limit: int, target: Path, source: Source
     """The elements of an array, or of the list within an object; of JSON Lines under that name the lines."""
     suffix = PurePosixPath(place.path).suffix
     packed = suffix in COMPRESSED
-    records, encoding = source.dialect.records, source.dialect.encoding
+    records, encoding = source.dialect.records, source.dialect.encoding_in(place.path)
 
     @contextmanager
     def opened() -> Iterator[Any]:

@@ -17,6 +17,7 @@ import pytest
 
 from components.clean.config import CleanConfig
 from components.clean.core import Clean
+from components.clean.report import report_of
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
@@ -154,8 +155,12 @@ def test_a_record_is_as_long_in_any_encoding_as_in_utf8(tmp_path: Path) -> None:
         ("csv", "q,a\nx,y\n".encode("utf-16"), r"a\.csv: the file is UTF-16; .*mine\.yaml: encoding: utf-16"),
         ("jsonl", '{"q": "x", "a": "y"}\n'.encode("utf-16"), r"the file is UTF-16; .*encoding: utf-16"),
         ("csv", "q,a,é\nx,y,z\n".encode("cp1252"), r"the header is not UTF-8; write in .*encoding: cp1252"),
-        ("csv", "q,a\né,y\n".encode("cp1252"), r"invalid_utf8 \(found bytes that are not UTF-8\).*encoding: cp1252"),
-        ("jsonl", '{"q": "é", "a": "y"}\n'.encode("cp1252"), r"invalid_utf8 \(found .*mine\.yaml: encoding: cp1252"),
+        ("csv", "q,a\né,y\n".encode("cp1252"), r"mine\.yaml: encoding: cp1252\n.*invalid_utf8 \(found 0\.0% of"),
+        (
+            "jsonl",
+            '{"q": "é", "a": "y"}\n'.encode("cp1252"),
+            r"mine\.yaml: encoding: cp1252\n.*invalid_utf8 \(found 0\.0% of",
+        ),
     ],
 )
 def test_a_file_of_another_encoding_says_the_line_to_write(tmp_path: Path, kind: str, data: bytes, said: str) -> None:
@@ -429,3 +434,105 @@ def test_a_value_that_is_too_long_is_refused_beside_the_list_too(tmp_path: Path)
         read(tmp_path, text.encode(), "json", longest=1000, records="data")
     deep = '{"a":' * 300 + "1" + "}" * 300
     assert len(read(tmp_path, f'{{"other": {deep}, "data": [{{}}]}}'.encode(), "json", records="data")) == 1
+
+
+# --- an encoding for some of the files -------------------------------------------------------------------------------
+
+
+def mixed(folder: Path, encoding: str | None, files: dict[str, bytes], **keys: str) -> CleanConfig:
+    """A source of files, which are below ``data/``."""
+    for name, data in files.items():
+        (folder / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "data" / name).write_bytes(data)
+    lines = {"name": "mine", "files": "data/**/*.jsonl", "condition": "direct", "instruction": "q", "response": "a"}
+    lines |= {"encoding": encoding} if encoding else {}
+    (folder / "mine.yaml").write_text("".join(f"{key}: {one}\n" for key, one in (lines | keys).items()), "utf-8")
+    return CleanConfig(root=str(folder / "root"), sources=[str(folder / "mine.yaml")], workers=1)
+
+
+def lines(encoding: str, count: int = 10, answer: str = "déjà vu") -> bytes:
+    return "".join(f'{{"q": "q{n}", "a": "{answer if n else "plain"}"}}\n' for n in range(count)).encode(encoding)
+
+
+def cleaned_texts(config: CleanConfig) -> tuple[Manifest, set[str]]:
+    result = runner.run(Clean(), config)
+    rows = (Path(result.uri) / "data" / "mine.jsonl").read_text("utf-8").splitlines()
+    return result.manifest, {json.loads(row)["response"] for row in rows}
+
+
+FILES = {"part-1.jsonl": lines("utf-8"), "part-2.jsonl": lines("utf-8"), "old/part-31.jsonl": lines("latin-1", 5)}
+
+
+def test_files_that_are_not_utf_8_are_named_with_the_share_that_is_and_their_encoding(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        runner.run(Clean(), mixed(tmp_path, None, FILES))
+    said = str(caught.value)
+    assert "4 of 25 records of mine are malformed" in said
+    assert "84.0% of the records are UTF-8; others are in old/part-31.jsonl (4)" in said
+    assert max(map(len, said.replace(str(tmp_path), "").splitlines())) < 200
+    (written,) = re.findall(r"write in \S+mine\.yaml: encoding: (.*)", said)
+    assert written == '{"old/part-31.jsonl": cp1252}'
+    manifest, texts = cleaned_texts(mixed(tmp_path, written, FILES))
+    assert texts == {"déjà vu", "plain"}
+    assert not any("another encoding" in line for line in report_of(manifest).look_at)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["part-3*.jsonl", "old/part-3*.jsonl", "data/old/*.jsonl", "'**/old/*'", "./data/old/part-31.jsonl"]
+)
+def test_a_pattern_of_files_is_a_name_or_written_as_in_files(tmp_path: Path, pattern: str) -> None:
+    _, texts = cleaned_texts(mixed(tmp_path, f"{{{pattern}: latin-1}}", FILES))
+    assert texts == {"déjà vu", "plain"}
+
+
+def test_one_pattern_stands_for_many_files(tmp_path: Path) -> None:
+    files = {f"part-3{n}.jsonl": lines("cp1252", 3) for n in range(6)} | {"part-1.jsonl": lines("utf-8")}
+    with pytest.raises(InputError, match=r'encoding: \{"part-3\*\.jsonl": cp1252\}') as caught:
+        runner.run(Clean(), mixed(tmp_path, None, files))
+    assert "and 3 files more" in str(caught.value)
+    _, texts = cleaned_texts(mixed(tmp_path, '{"part-3*.jsonl": cp1252}', files))
+    assert texts == {"déjà vu", "plain"}
+    with pytest.raises(InputError, match=r"mine\.yaml: encoding: cp1252"):
+        runner.run(Clean(), mixed(tmp_path / "all", None, {"a.jsonl": lines("cp1252"), "b.jsonl": lines("cp1252")}))
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "{part-1.jsonl: latin-1, '*': cp1252}"])
+def test_utf_8_that_is_read_in_another_encoding_is_told_with_its_records(tmp_path: Path, encoding: str) -> None:
+    manifest, texts = cleaned_texts(mixed(tmp_path, encoding, FILES))
+    assert "dÃ©jÃ\xa0 vu" in texts
+    assert manifest.data["sources"]["mine"]["misread"] == {"part-1.jsonl": 9, "part-2.jsonl": 9}
+    (told,) = [line for line in report_of(manifest).look_at if "another encoding" in line]
+    assert told.startswith("mine: 18 records are UTF-8")
+    assert "part-1.jsonl (9), part-2.jsonl (9)" in told
+    assert "part-31" not in told
+
+
+def test_what_is_not_mojibake_is_not_told(tmp_path: Path) -> None:
+    files = {"a.jsonl": lines("latin-1"), "b.jsonl": lines("ascii", answer="plain"), "c.jsonl": b""}
+    manifest, texts = cleaned_texts(mixed(tmp_path, "latin-1", files))
+    assert texts == {"déjà vu", "plain"}
+    assert "misread" not in manifest.data["sources"]["mine"]
+
+
+def test_the_encoding_of_a_file_is_part_of_what_rows_follow_from(tmp_path: Path) -> None:
+    files = {"a.jsonl": lines("latin-1"), "b.jsonl": lines("utf-8")}
+    first, _ = cleaned_texts(mixed(tmp_path, "{a.jsonl: latin-1}", files))
+    second, _ = cleaned_texts(mixed(tmp_path, "{a.jsonl: cp1252}", files))
+    assert first.fingerprint != second.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("encoding", "said", "code"),
+    [
+        ("{part-9.jsonl: latin-1}", r"no file of mine has the encoding of 'part-9\.jsonl'", 3),
+        ("{part-1.jsonl: klingon}", r"line 6, encoding: part-1\.jsonl: not an encoding; got 'klingon'", 2),
+        ("{part-1.jsonl: [latin-1]}", r"line 6, encoding: part-1\.jsonl: not an encoding", 2),
+        ("{part-1.jsonl: latin-1, part-1.jsonl: cp1252}", "the name occurs twice", 2),
+        ("{}", "line 6, encoding: not a mapping|not a text", 2),
+        ("[latin-1]", "line 6, encoding: not a text", 2),
+    ],
+)
+def test_an_encoding_of_no_file_or_of_no_name_is_refused(tmp_path: Path, encoding: str, said: str, code: int) -> None:
+    with pytest.raises(PairmillError, match=said) as caught:
+        runner.run(Clean(), mixed(tmp_path, encoding, FILES))
+    assert caught.value.exit_code == code

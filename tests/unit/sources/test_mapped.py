@@ -1176,10 +1176,48 @@ def test_a_malformed_record_comes_with_what_was_found_and_the_line_to_write(
 
 
 def test_a_field_with_another_name_in_some_records_is_named(clean: Cleaned) -> None:
-    with pytest.raises(
-        InputError, match=r"found an object with question, anser, 2 such.*yaml: response: anser, or raise"
-    ):
+    said = (
+        r"yaml: response: anser\n.*found an object with question, anser, 2 such\)\n.*\n  or raise max_reject_fraction"
+    )
+    with pytest.raises(InputError, match=said):
         clean([GOOD[0], {"question": "q", "anser": "a"}, {"question": "q", "anser": "a"}])
+
+
+def test_all_sources_with_malformed_records_are_told_at_once_in_short_lines(tmp_path: Path) -> None:
+    wrong: dict[str, list[Any]] = {
+        "nulls": [{"q": "q", "a": None}] * 5 + [{"q": "q"}] * 2 + [{"q": "q", "a": {"text": "x"}}],
+        "lists": [{"q": "q", "a": ["x", "y"]}] * 3,
+        "misspelt": [{"q": "q", "anser": "a"}] * 3,
+        "nothing": [],
+        "good": [{"q": "q", "a": "a"}],
+        "many": [
+            *[{"q": n, "a": "a"} for n in range(3)],
+            {"q": None, "a": 1},
+            5,
+            {"a": "a"},
+            {"q": "q", "a": 1},
+            {"q": "q"},
+        ],
+    }
+    for name, records in wrong.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+        text = f"name: {name}\nfiles: {name}.jsonl\ncondition: direct\ninstruction: q\nresponse: a\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    sources = [str(tmp_path / f"{name}.yaml") for name in wrong]
+    with pytest.raises(InputError) as caught:
+        runner.run(Clean(), CleanConfig(root=str(tmp_path / "root"), sources=sources, workers=1))
+    said = str(caught.value)
+    assert said.startswith("clean: 5 sources are refused\n")
+    assert "good" not in said
+    assert "no record of misspelt has 'a'" in said
+    assert "the files of nothing contain no record" in said
+    assert "3 of 3 records of lists are malformed" in said
+    assert f'write in {tmp_path}/lists.yaml: response: "{{a|lines}}"' in said
+    block = said[said.index("8 of 8 records of nulls") :]
+    assert block.index("nulls.yaml: where: has(a)") < block.index("row 1: null_a (found null, 5 such)")
+    assert block.index("5 such") < block.index("row 6: missing_a") < block.index("row 8: a_is_no_text")
+    assert "and 2 reasons more" in said[said.index("records of many") : said.index("records of nulls")]
+    assert max(map(len, said.replace(str(tmp_path), "").splitlines())) < 200
 
 
 def test_every_reason_is_said_with_its_count_the_most_frequent_first(clean: Cleaned, tmp_path: Path) -> None:
@@ -1190,7 +1228,8 @@ def test_every_reason_is_said_with_its_count_the_most_frequent_first(clean: Clea
     firsts = ["row 8: null_question (found null, 9 such)", "row 3: answer_is_no_text (", "row 1: invalid_json (2 such)"]
     places = [said.index(first) for first in firsts]
     assert places == sorted(places)
-    assert "or mend the raw data, or raise max_reject_fraction=" in said
+    assert said.count("mend the raw data") == 1
+    assert said.endswith("or raise max_reject_fraction= to go on without them")
     # What was put aside is there to be opened, and the message says where.
     (path,) = re.findall(r"each of them is in (\S+\.jsonl);", said)
     aside = [json.loads(line) for line in Path(path).read_text().splitlines()]

@@ -1169,7 +1169,9 @@ def test_too_many_malformed_records_fail_the_stage_and_are_shown(
 ) -> None:
     raw("gsm8k_train/train.jsonl", gsm8k("#### 1", "nothing", "#### 3"))
     for options in ({}, {"profile": "data_io", "max_reject_fraction": 1.0}):
-        with pytest.raises(InputError, match=r"1 of 3 records of gsm8k_train are malformed.*row 2: no_final_answer"):
+        with pytest.raises(
+            InputError, match=r"(?s)1 of 3 records of gsm8k_train are malformed.*row 2: no_final_answer"
+        ):
             clean(tmp_path, **options)
 
 

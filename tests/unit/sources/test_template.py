@@ -281,7 +281,7 @@ def test_types_of_parquet_become_texts(clean: Clean_, tmp_path: Path) -> None:
         (
             {"a": [{"k": "1", "text": "x"}]},
             {"response": "'{a|lines}'"},
-            r'n object with k, text in .*"{a\[\*\].text|lines}"',
+            r'n object with k, text in, .*"{a\[\*\].text|lines}"',
         ),
         ({"a": [None]}, {"response": "'{a|lines}'"}, "found null in a list of 1, .*mend the raw data"),
         ({"a": [float("nan")]}, {"response": "'{a|json}'"}, "found a list of 1, .*mend the raw data"),
@@ -295,10 +295,13 @@ def test_a_malformed_record_comes_with_the_line_to_write(
 ) -> None:
     good = {"q": "q", "a": ["x"] if "|l" in keys.get("response", "") or "|at" in str(keys) else "x", "k": "cot"}
     good |= {"k": 0} if "|at" in str(keys) else {}
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError) as caught:
         clean([good, *[{"q": "q", **wrong}] * 3], **keys)
+    found, write = said.split(", .*")
+    assert re.search(found, str(caught.value))
+    assert re.search(write, str(caught.value))
     assert "3 such" in str(caught.value)
-    written = re.search(r"mine\.yaml: (.*), or raise", str(caught.value))
+    written = re.search(r"mine\.yaml: (.*)\n", str(caught.value))
     lines = re.split(r" or (?=\w+: )", written[1]) if written else []
     for line in lines:
         key, _, value = line.partition(": ")
