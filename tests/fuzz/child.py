@@ -46,7 +46,7 @@ def _card(path: str) -> None:
     configs_of(card)
 
 
-READERS = {
+READERS: dict[str, Callable[[str], object]] = {
     "card": _card,
     "train settings": TrainSettings.load,
     "search settings": SearchSettings.load,
@@ -109,6 +109,8 @@ def main(path: str) -> int:
         for name, options in job.stages:
             given = [f"{key}={_filled(value, outputs)}" for key, value in options.items()]
             code, outputs[name] = _stage(name, given)
+            if "share" in options and not code:
+                continue  # the stage itself says what it gives
             ended = Ended(name, code, outputs[name], points.passed, _memory() - before)
             file.write(json.dumps(dataclasses.asdict(ended)) + "\n")
             file.flush()
@@ -131,7 +133,7 @@ def _memory() -> int:
 def _stage(name: str, given: list[str]) -> tuple[int, str]:
     if name in READERS:
         (argument,) = given
-        return cli.program(name, name, Nothing, [], lambda: READERS[name](argument.partition("=")[2])), ""
+        return cli.program(name, name, Nothing, [], lambda: _read(name, argument)), ""
     config, run = _program(name)
     output = ""
 
@@ -142,6 +144,10 @@ def _stage(name: str, given: list[str]) -> tuple[int, str]:
         return outcome
 
     return cli.main(name, config, noted, given), output
+
+
+def _read(name: str, argument: str) -> None:
+    READERS[name](argument.partition("=")[2])
 
 
 def _program(name: str) -> tuple[type[Any], Callable[[Any], Outcome]]:

@@ -316,7 +316,7 @@ class World:
 
     def __init__(self, base: Path) -> None:
         self.play = Play(base, rows=4)
-        process = self.play.start(self.play.root, {"workers": "1"})
+        process = self.play.start({"workers": "1"})
         process.require_code(process.wait(), may_refuse=False)
         outputs = {one.stage: one.output for one in process.ended()}
         self._outputs = {name: output for name, output in outputs.items() if output}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -41,38 +41,73 @@ class Play:
     """Args: base: an empty folder for all that the sequence needs."""
 
     def __init__(self, base: Path, rows: int = 7) -> None:
-        self.base, self.root = base, base / "kept"
+        self.base, self.root = base, base / "root0"
         self.scene = Scene(base / "given")
         self.scene.begin(rows)
         self.damaged: dict[int, bytes] = {}
         """Of damaged files that no run has made again, by inode: the bytes of before."""
         self.gone: set[str] = set()
         """The paths below the root of files that went away, and that no run has made again."""
-        self.instants = 0
+        self._instants = self._moved = 0
         self._fresh: dict[str, Made] = {}
         self._contents: dict[str, str] = {}
         self._jobs = 0
         self.root.mkdir()
 
     def start(
-        self, root: Path, options: dict[str, str], *, die_at: int = 0, fresh: bool = False, scene: Scene | None = None
+        self,
+        options: Mapping[str, str],
+        *,
+        root: Path | None = None,
+        scene: Scene | None = None,
+        shared: str = "",
+        die_at: int = 0,
+        die_before: int = 0,
     ) -> Process:
-        """Start the line in a process; ``options`` are those that all stages get."""
+        """Start the line in a process.
+
+        Args:
+            options: those that all stages get.
+            root: a fresh one; None: the kept one.
+            scene: what it is given, where that is not the scene of this play.
+            shared: the stage whose shards are worked on in two shares, before the stage itself.
+            die_at: as of Job.
+            die_before: the change of a name before which it is killed.
+        """
         self._jobs += 1
-        stages = [(name, {**given, **options}) for name, given in (scene or self.scene).stages(root)]
-        return Process.start(self.base / str(self._jobs), stages, die_at=die_at, fresh=fresh)
+        stages: list[tuple[str, Mapping[str, str]]] = []
+        for name, given in (scene or self.scene).stages(root or self.root):
+            shares = ("1/2", "2/2") if name == shared else ()
+            stages += [(name, {**given, **options, "share": share}) for share in shares] + [
+                (name, {**given, **options})
+            ]
+        files = self.base / str(self._jobs)
+        return Process.start(files, stages, die_at=die_at, die_before=die_before, fresh=root is not None)
+
+    def instant(self, share: float) -> int:
+        """The instant at which to kill a line: this share of those of a whole line."""
+        return max(1, round(share * (self._instants or 600)))
+
+    def move(self, what: str) -> None:
+        """Give the root, or all that is given, another place."""
+        self._moved += 1
+        target = self.base / f"{what}{self._moved}"
+        if what == "root":
+            self.root = self.root.rename(target)
+        else:
+            self.scene.move(target)
 
     def fresh(self) -> Made:
         """What the line makes of these inputs in a new root."""
         name = self.scene.digest()
         if name not in self._fresh:
             root = self.base / "fresh"
-            process = self.start(root, {"workers": "1"}, fresh=True)
+            process = self.start({"workers": "1"}, root=root)
             code = process.wait()
             process.require_code(code, may_refuse=True)
             self._fresh[name] = made = Made(process.ended(), files_of(root, process.ended()))
             self.require_one_content(root)
-            self.instants = max(self.instants, made.ended[-1].instants)
+            self._instants = max(self._instants, made.ended[-1].instants)
             shutil.rmtree(root, ignore_errors=True)  # nothing is there if the first stage refused
         return self._fresh[name]
 
@@ -132,6 +167,11 @@ class Play:
                 arrays = last == MANIFEST and folder.parent == root
                 name = f"arrays of {read_json(path)['fingerprint']}" if arrays else str(folder.relative_to(root))
                 yield name, hashlib.sha256(repr(found).encode()).hexdigest()
+
+    def remove(self, path: str) -> None:
+        """Remove a folder of the root, as a message says."""
+        shutil.rmtree(self.root / path, ignore_errors=True)
+        self.gone = {one for one in self.gone if not one.startswith(f"{path}/")}
 
     def forget_repaired(self) -> None:
         """Forget damage of files that were made again."""

@@ -63,6 +63,7 @@ class Process:
         stages: Stages,
         *,
         die_at: int = 0,
+        die_before: int = 0,
         memory: int = 0,
         fresh: bool = False,
         environment: Mapping[str, str] | None = None,
@@ -73,6 +74,7 @@ class Process:
             files: the beginning of the paths of its own files.
             stages: name and options of each, in order.
             die_at: as of Job.
+            die_before: the change of a name before which it is killed (kill_points); 0 = it is not.
             memory: as of Job.
             fresh: whether it is one for fresh roots.
             environment: what its environment has besides.
@@ -84,7 +86,7 @@ class Process:
         with log.open("wb") as file:
             output = (file.fileno(), file.fileno())
             own = {**tools.environment(), **(environment or {})}
-            child = nurseries()[fresh].start("tests.fuzz.child", [str(job)], own, output)
+            child = nurseries()[fresh].start("tests.fuzz.child", [str(job)], own, output, die_before)
         return cls(child, results, log)
 
     def wait(self, seconds: float = SECONDS) -> int:

@@ -68,6 +68,9 @@ SETTINGS = {
 }
 """Texts of the files that options name; ``<given>`` is the folder that they are in."""
 
+SOURCES = ("quiz.yaml", "chats.yaml", "gsm8k_train", "dmmath")
+"""Names of sources, and files that describe one."""
+
 PLANNING = ("mix", "sample")
 CHOICES: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {
     (("fetch", "clean"), "limit"): ("0", "5"),
@@ -137,7 +140,8 @@ class Scene:
 
     given: Path
     options: Options = field(default_factory=dict)
-    sources: list[str] = field(default_factory=lambda: ["quiz.yaml", "chats.yaml", "gsm8k_train", "dmmath"])
+    _said: dict[str, str] = field(default_factory=dict)
+    sources: list[str] = field(default_factory=lambda: list(SOURCES))
 
     def begin(self, rows: int) -> None:
         """Write all files, with the first choice of everything."""
@@ -155,7 +159,14 @@ class Scene:
 
     def say(self, path: str, text: str) -> None:
         """Write a text of SETTINGS or CARDS."""
+        self._said[path] = text
         tools.write_text(self.given / path, text.replace("<given>", str(self.given)))
+
+    def move(self, given: Path) -> None:
+        """Give all files another place."""
+        self.given = self.given.rename(given)
+        for path, text in self._said.items():
+            self.say(path, text)
 
     def stages(self, root: Path) -> list[tuple[str, dict[str, str]]]:
         """The line below a root, for a job."""

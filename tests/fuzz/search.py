@@ -20,19 +20,27 @@ FIRST = int(time.time()) % 10**6
 S = TypeVar("S")
 
 
-def search(name: str, share: float, failure_of: Callable[[str], str], show: Callable[[str], None]) -> None:
+GoesOn = Callable[[], bool]
+
+
+def search(name: str, share: float, failure_of: Callable[[str, GoesOn], str], show: Callable[[str], None]) -> None:
     """Try seeds one after another; fail with all failures.
 
     Args:
         name: of the search, the first word of its seeds.
         share: of the time.
-        failure_of: what fails with a seed, for people; empty if nothing does.
+        failure_of: what fails with a seed, for people; empty if nothing does, or nothing did until the time was over.
         show: prints at once.
     """
     failures, tried = [], 0
-    for seed in _seeds(name, share):
+    end = time.monotonic() + SECONDS * share
+
+    def goes_on() -> bool:
+        return bool(SEED) or time.monotonic() < end
+
+    for seed in _seeds(name, goes_on):
         tried += 1
-        if failure := failure_of(seed):
+        if failure := failure_of(seed, goes_on):
             failures.append(f"{failure}\nagain: make fuzz-line FUZZ_SEED={seed}")
             show(f"\n{failures[-1]}")
     if not tried:
@@ -42,14 +50,14 @@ def search(name: str, share: float, failure_of: Callable[[str], str], show: Call
         pytest.fail("\n\n".join(failures), pytrace=False)
 
 
-def _seeds(name: str, share: float) -> Iterator[str]:
+def _seeds(name: str, goes_on: GoesOn) -> Iterator[str]:
     if SEED:
         yield from [SEED] if SEED.startswith(f"{name}-") else []
         return
-    end = time.monotonic() + SECONDS * share
     for number in count():
-        yield f"{name}-{FIRST}-{number}"
-        if time.monotonic() > end:
+        if goes_on():
+            yield f"{name}-{FIRST}-{number}"
+        else:
             return
 
 

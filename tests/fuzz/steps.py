@@ -7,13 +7,15 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from pairmill.engine.manifest import MANIFEST
 from pairmill.engine.shards import RECORD
 from tests.fuzz.play import Play, Step
-from tests.fuzz.scene import CARDS, CHOICES, RAW, SETTINGS
+from tests.fuzz.process import REFUSED
+from tests.fuzz.scene import CARDS, CHOICES, RAW, SETTINGS, SOURCES
 from tests.support.helpers import writable
 
 
@@ -97,20 +99,52 @@ class Remove:
 
 
 @dataclass(frozen=True)
+class Take:
+    """Other sources."""
+
+    names: tuple[str, ...]
+
+    def apply(self, play: Play) -> Step:
+        play.scene.sources = list(self.names)
+        return self
+
+    def __str__(self) -> str:
+        return f"sources: {', '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """The root, or all that is given, has another place."""
+
+    what: str
+
+    def apply(self, play: Play) -> Step:
+        play.move(self.what)
+        return self
+
+    def __str__(self) -> str:
+        return f"move the {self.what} to another folder"
+
+
+@dataclass(frozen=True)
 class Run:
     """The line runs to its end, and must give what a fresh root gives.
 
     Args:
-        workers: of one stage that is named, or of all.
+        workers: how many one stage has.
+        shared: the stage whose work is shared out first, as pods do.
         verify: read earlier results in full.
         processes: how many run at once.
         other_work: whether the others train another tokenizer beside the first one.
+        killed: the share of its writes at which the last of several processes is killed; 0 = it is not.
     """
 
     workers: tuple[str, int] = ("", 1)
+    shared: str = ""
     verify: bool = False
     processes: int = 1
     other_work: bool = False
+    killed: float = 0.0
 
     def apply(self, play: Play) -> Step:
         options = {"verify": "true"} if self.verify else {}
@@ -122,13 +156,22 @@ class Run:
             if number and self.other_work:
                 scene.options["train_tokenizer"]["vocab_size"] = "310"
                 scene.options["sample"]["output_path"] = str(play.root / f"arrays{number}")
-            started.append(play.start(play.root, options, scene=scene))
+            last = bool(number) and number == self.processes - 1
+            die_at = play.instant(self.killed) if last and self.killed else 0
+            started.append(play.start(options, scene=scene, shared=self.shared, die_at=die_at))
         codes = [process.wait() for process in started]
+        if self.verify and codes[0] in REFUSED and play.is_damaged(f"arrays/{MANIFEST}"):
+            # Nothing says whose folder it is, so it is not replaced. The message says to remove it.
+            play.remove("arrays")
+            return self.apply(play)
         exempt = play.is_any_damaged() and not self.verify
-        for code, process in zip(codes, started, strict=True):
-            process.require_code(code, may_refuse=exempt or play.fresh().ended[-1].code != 0)
-        for process in started[: 1 if self.other_work else None]:
-            play.require_equal(process, exempt=exempt)
+        may_refuse = exempt or play.fresh().ended[-1].code != 0
+        for number, (code, process) in enumerate(zip(codes, started, strict=True)):
+            if code == -signal.SIGKILL and self.killed and number:
+                continue
+            process.require_code(code, may_refuse=may_refuse)
+            if not number or not self.other_work:
+                play.require_equal(process, exempt=exempt)
         if self.verify and not codes[0]:
             play.forget_repaired()
         play.require_one_content(play.root)
@@ -136,35 +179,54 @@ class Run:
 
     def simpler(self) -> Iterator[Step]:
         """Runs that do less."""
-        for fewer in ({"processes": 1, "other_work": False}, {"workers": ("", 1)}, {"other_work": False}):
-            if (run := replace(self, **fewer)) != self:
-                yield run
+        for item in fields(self):
+            if getattr(self, item.name) != item.default:
+                changed: dict[str, Any] = {item.name: item.default}
+                yield replace(self, **changed)
 
     def __str__(self) -> str:
-        text = "run the line"
-        text += f", {self.processes} processes at once" if self.processes > 1 else ""
-        text += ", the others with vocab_size=310" if self.other_work else ""
-        text += f", {self.workers[0]} with {self.workers[1]} workers" if self.workers[0] else ""
-        return text + (", verify=true" if self.verify else "")
+        said = {
+            f"{self.processes} processes at once": self.processes > 1,
+            "the others with vocab_size=310": self.other_work and self.processes > 1,
+            f"the last one killed at {self.killed:.1%} of its writes": self.killed and self.processes > 1,
+            f"{self.workers[0]} with {self.workers[1]} workers": self.workers[0],
+            f"{self.shared} in two shares first": self.shared,
+            "verify=true": self.verify,
+        }
+        return ", ".join(["run the line", *(text for text, holds in said.items() if holds)])
 
 
 @dataclass(frozen=True)
 class Kill:
-    """The line is killed at an instant of the store's work, a share of those that a whole line has."""
+    """The line is killed.
+
+    Args:
+        share: of the instants of a whole line, after which it is.
+        names: whether changes of names count (kill_points), in place of writes of stores.
+        workers: how many one stage has.
+    """
 
     share: float
-    workers: int = 1
+    names: bool = False
+    workers: tuple[str, int] = ("", 1)
 
     def apply(self, play: Play) -> Step:
-        instant = max(1, round(self.share * (play.instants or 600)))
-        process = play.start(play.root, {"workers": str(self.workers)}, die_at=instant)
+        scene = deepcopy(play.scene)
+        for stage in scene.options:
+            scene.options[stage]["workers"] = str(self.workers[1] if stage == self.workers[0] else 1)
+        instant = play.instant(self.share)
+        process = play.start(
+            {}, scene=scene, die_at=0 if self.names else instant, die_before=instant if self.names else 0
+        )
         code = process.wait()
         if code != -signal.SIGKILL:
             process.require_code(code, may_refuse=play.is_any_damaged() or play.fresh().ended[-1].code != 0)
         return self
 
     def __str__(self) -> str:
-        return f"kill the line at {self.share:.1%} of its writes" + (", 2 workers" if self.workers > 1 else "")
+        workers = f", {self.workers[0]} with {self.workers[1]} workers" if self.workers[0] else ""
+        what = "changes of names" if self.names else "writes"
+        return f"kill the line after {self.share:.1%} of its {what}{workers}"
 
 
 KINDS: dict[str, Callable[[Path], bool]] = {
@@ -256,18 +318,21 @@ NO_RECORDS = ("no record\n", '{"question": 3}\n', "\n", '{"question": "\\ud800",
 
 def draw(rng: random.Random) -> list[Step]:
     """A sequence."""
-    steps: list[Step] = [_input(rng) for _ in range(rng.choice((0, 0, 1, 3)))]
+    steps: list[Step] = [_sources(rng), *(_input(rng) for _ in range(rng.choice((0, 0, 1, 3))))]
     for _ in range(rng.randint(3, 7)):
         steps += [_input(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
-        steps += [Kill(rng.random()) for _ in range(rng.choice((0, 0, 1, 2)))]
+        steps += [_kill(rng) for _ in range(rng.choice((0, 0, 1, 2)))]
         if rng.random() < 0.5:
             steps += [_damage(rng) for _ in range(rng.choice((1, 1, 3)))]
-            if rng.random() < 0.5:
-                steps.append(_run(rng))
+            steps += [_run(rng)] if rng.random() < 0.5 else []
             steps.append(Run(verify=True))
         else:
             steps.append(_run(rng))
     return steps
+
+
+def _sources(rng: random.Random) -> Take:
+    return Take(tuple(sorted(rng.sample(SOURCES, rng.choice((1, 2, 2, 3))))))
 
 
 def _input(rng: random.Random) -> Step:
@@ -275,23 +340,36 @@ def _input(rng: random.Random) -> Step:
     if kind < 0.4:
         (stages, name), values = rng.choice(list(CHOICES.items()))
         return Choose(stages, name, rng.choice(values))
-    if kind < 0.75:
+    if kind < 0.7:
         path, texts = rng.choice([*SETTINGS.items(), *CARDS.items()])
         return Say(path, rng.choice(texts))
+    if kind < 0.75:
+        return _sources(rng)
+    if kind < 0.8:
+        return Move("root")
     path = rng.choice(list(RAW))
-    if kind < 0.93 or not path.endswith(".jsonl"):
+    if kind < 0.94 or not path.endswith(".jsonl"):
         return Give(path, rng.choice((1, 4, 9)), rng.randint(0, 9))
-    return Spoil(path, rng.choice(NO_RECORDS)) if kind < 0.97 else Remove(path)
+    return Spoil(path, rng.choice(NO_RECORDS)) if kind < 0.98 else Remove(path)
+
+
+STAGES = ("clean", "curate", "train_tokenizer", "tokenize")
 
 
 def _run(rng: random.Random) -> Run:
     kind = rng.random()
-    stages = ("clean", "curate", "train_tokenizer", "tokenize")
-    if kind < 0.15:
-        return Run(workers=(rng.choice(stages), 2))
+    if kind < 0.1:
+        return Run(workers=(rng.choice(STAGES), 2))
     if kind < 0.35:
-        return Run(processes=rng.choice((2, 3)), other_work=rng.random() < 0.3)
-    return Run(verify=kind < 0.5)
+        killed = rng.choice((0.0, 0.0, rng.random()))
+        shared = rng.choice(("", "", rng.choice(STAGES)))
+        return Run(processes=rng.choice((2, 3)), other_work=rng.random() < 0.3, killed=killed, shared=shared)
+    return Run(shared=rng.choice(STAGES)) if kind < 0.45 else Run(verify=kind < 0.6)
+
+
+def _kill(rng: random.Random) -> Kill:
+    workers = (rng.choice(STAGES), 2) if rng.random() < 0.05 else ("", 1)
+    return Kill(rng.random(), rng.random() < 0.3, workers)
 
 
 def _damage(rng: random.Random) -> Damage:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.fuzz.hostile import Case, World
 from tests.fuzz.process import Wrong
-from tests.fuzz.search import search, shrunk
+from tests.fuzz.search import GoesOn, search, shrunk
 from tests.support import tools
 
 
@@ -25,7 +25,7 @@ def test_what_is_hostile_is_taken_or_refused(world: World, capsys: pytest.Captur
             return wrong
         return None
 
-    def failure_of(seed: str) -> str:
+    def failure_of(seed: str, _: GoesOn) -> str:
         case = Case.draw(random.Random(seed))
         first = wrong_with(case)
         if first is None:

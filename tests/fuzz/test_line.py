@@ -10,20 +10,22 @@ import pytest
 
 from tests.fuzz.play import Play, Step
 from tests.fuzz.process import Wrong
-from tests.fuzz.search import search, shrunk
+from tests.fuzz.search import GoesOn, search, shrunk
 from tests.fuzz.steps import Run, draw
 
 TRIES = 3
 """How often a sequence with several processes at once is played until it passes for one that does not fail."""
 
 
-def played(steps: Sequence[Step], taken: list[Step]) -> Wrong | None:
-    """Play a sequence; puts the steps that were taken into a list. Returns what failed."""
+def played(steps: Sequence[Step], taken: list[Step], goes_on: GoesOn = lambda: True) -> Wrong | None:
+    """Play a sequence while it goes on; puts the steps that were taken into a list. Returns what failed."""
     # In memory: nothing waits for a disk.
     base = Path(tempfile.mkdtemp(prefix="pairmill-fuzz-", dir="/dev/shm"))
     try:
         play = Play(base)
         for step in steps:
+            if not goes_on():
+                break
             taken.append(step)
             taken[-1] = step.apply(play)
     except Wrong as wrong:
@@ -33,10 +35,10 @@ def played(steps: Sequence[Step], taken: list[Step]) -> Wrong | None:
     return None
 
 
-def failure_of(seed: str) -> str:
+def failure_of(seed: str, goes_on: GoesOn) -> str:
     """The shortest sequence of a seed that fails, and how; empty if it does not."""
     taken: list[Step] = []
-    last = first = played(draw(random.Random(seed)), taken)
+    last = first = played(draw(random.Random(seed)), taken, goes_on)
     if first is None:
         return ""
 
