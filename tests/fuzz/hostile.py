@@ -45,6 +45,20 @@ VALUES = (
 """Texts of values in YAML."""
 TARGET = {"name": "some", "rows": "<given>/target"}
 SCORE = [{"attribute": "heuristics.i_words", "weight": 1}]
+_VALUES = (
+    *(r'"\ud800"', r'"\u0000"', "9" * 400, "1e999", "NaN", "-0.0", "[]", "{}", "null", f'"{"x" * 90_000}"', "true"),
+    *("[" * 900 + "]" * 900, '{"a": ' * 900 + "1" + "}" * 900, '"a", "question": "c"', '"<|im_end|>"'),
+)
+_RECORD = '{"question": %, "answer": "b", "score": %, "messages": [{"role": "user", "content": %}, {"role": %}]}'
+_USER, _ASSISTANT = (f'{{"role": "{role}", "content": "a"}}, ' for role in ("user", "assistant"))
+RECORDS = (
+    b'{"question": "a", "answer": "b", "score": 1, "messages": []}',
+    *(_RECORD.replace("%", value).encode() for value in _VALUES),
+    *(b"[" * DEEP, b'{"question": ' * DEEP, b"9" * 5000, b"\xff\xfe{}", b"\xef\xbb\xbf{}", b"{", b"", b"\0", b"[]"),
+    *(f'{{"messages": [{_USER * 9000}{_ASSISTANT}{{}}]}}'.encode(), f'{{"messages": [{_USER}'.encode()),
+    f'{{"messages": [{(_USER + _ASSISTANT) * 3000}{{}}]}}'.encode(),
+)
+"""Lines of raw files."""
 BASES: dict[str, tuple[Any, ...]] = {
     "curate": (
         yaml.safe_load(curate_file()),
@@ -176,10 +190,10 @@ class Case:
     """Something hostile.
 
     Args:
-        kind: settings, option, template, card or answers.
-        what: the file of settings, or the stage.
+        kind: settings, option, template, card, records or answers.
+        what: the file of settings, the stage, or the source.
         base: of settings: number of the text that is changed.
-        parts: of settings: (dotted key, value); of an option (name, value); else texts or numbers of answers.
+        parts: of settings: (dotted key, value); of an option (name, value); else texts, or numbers of RECORDS or BODIES
     """
 
     kind: str
@@ -190,7 +204,7 @@ class Case:
     @classmethod
     def draw(cls, rng: random.Random) -> Self:
         """A random one."""
-        kind = rng.choices(("settings", "option", "template", "card", "answers"), (8, 3, 4, 2, 2))[0]
+        kind = rng.choices(("settings", "option", "template", "card", "records", "answers"), (8, 3, 4, 2, 2, 2))[0]
         few = range(rng.choice((1, 1, 2, 4)))
         if kind == "settings":
             what = rng.choice(list(BASES))
@@ -204,6 +218,8 @@ class Case:
             return cls(kind, "", 0, tuple(rng.choice(TEMPLATES).replace("N", rng.choice(NUMBERS)) for _ in few))
         if kind == "card":
             return cls(kind, "", 0, tuple(rng.choice(CARDS) for _ in range(rng.randint(1, 9))))
+        if kind == "records":
+            return cls(kind, rng.choice(("quiz", "chats")), 0, tuple(rng.randrange(len(RECORDS)) for _ in few))
         return cls(kind, "", 0, tuple(rng.randrange(len(BODIES)) for _ in few))
 
     def try_on(self, world: World) -> None:
@@ -217,6 +233,8 @@ class Case:
             world.require_settings("chats", f"{CHATS}template: {json.dumps(template)}\n")
         elif self.kind == "card":
             world.require_settings("card", "".join(self.parts))
+        elif self.kind == "records":
+            world.require_records(self.what, [RECORDS[one] for one in self.parts])
         else:
             world.require_answers([BODIES[one] for one in self.parts])
 
@@ -240,7 +258,8 @@ class Case:
         if self.kind in ("settings", "option"):
             parts = [f"{key or 'all of it'}: {_short(text)}" for key, text in self.parts]
         else:
-            parts = [_short(BODIES[one] if self.kind == "answers" else one) for one in self.parts]
+            texts: dict[str, Any] = {"answers": BODIES, "records": RECORDS}
+            parts = [_short(texts[self.kind][one] if self.kind in texts else one) for one in self.parts]
         base = f", text {self.base}" if self.kind == "settings" else ""
         head = f"{self.kind} of {self.what}{base}" if self.what else self.kind
         return "\n".join([head, *(f"    {part}" for part in parts)])
@@ -337,6 +356,15 @@ class World:
             "chats": ("clean", "sources"),
         }.get(what, (what, "path"))
         self.require(stage, {option: str(path)})
+
+    def require_records(self, source: str, lines: Sequence[bytes]) -> None:
+        """Clean records of a source, whatever share of them is malformed."""
+        given = self.play.scene.given
+        (given / "hostile").mkdir(exist_ok=True)
+        (given / "hostile" / "a.jsonl").write_bytes(b"\n".join(lines))
+        card = {"quiz": QUIZ, "chats": CHATS}[source].replace(f"{source}/", "hostile/")
+        path = tools.write_text(given / "records.yaml", card)
+        self.require("clean", {"sources": str(path), "max_reject_fraction": "1"})
 
     def require(self, stage: str, options: dict[str, str]) -> None:
         """Run a stage with these options, in a root of its own."""

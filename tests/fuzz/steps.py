@@ -85,6 +85,24 @@ class Spoil:
 
 
 @dataclass(frozen=True)
+class Corrupt:
+    """A bit of a raw file is another one."""
+
+    path: str
+    place: float
+
+    def apply(self, play: Play) -> Step:
+        path = play.scene.given / self.path
+        if path.exists() and (data := bytearray(path.read_bytes())):
+            data[int(self.place * len(data))] ^= 1 << int(self.place * 8e6) % 8
+            path.write_bytes(data)
+        return self
+
+    def __str__(self) -> str:
+        return f"another bit at {self.place:.2%} of {self.path}"
+
+
+@dataclass(frozen=True)
 class Remove:
     """A raw file goes away."""
 
@@ -348,9 +366,11 @@ def _input(rng: random.Random) -> Step:
     if kind < 0.8:
         return Move("root")
     path = rng.choice(list(RAW))
-    if kind < 0.94 or not path.endswith(".jsonl"):
+    if kind < 0.92:
         return Give(path, rng.choice((1, 4, 9)), rng.randint(0, 9))
-    return Spoil(path, rng.choice(NO_RECORDS)) if kind < 0.98 else Remove(path)
+    if kind < 0.95:
+        return Corrupt(path, rng.random())
+    return Spoil(path, rng.choice(NO_RECORDS)) if kind < 0.98 and path.endswith(".jsonl") else Remove(path)
 
 
 STAGES = ("clean", "curate", "train_tokenizer", "tokenize")
