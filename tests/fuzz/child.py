@@ -87,6 +87,7 @@ class Ended:
         output: what later stages read, a folder.
         instants: of the store's work, until then.
         memory: bytes that the process grew by at most, until then.
+        share: of its work, if that is all that was done.
     """
 
     stage: str
@@ -94,6 +95,7 @@ class Ended:
     output: str
     instants: int
     memory: int
+    share: str
 
 
 def main(path: str) -> int:
@@ -109,9 +111,7 @@ def main(path: str) -> int:
         for name, options in job.stages:
             given = [f"{key}={_filled(value, outputs)}" for key, value in options.items()]
             code, outputs[name] = _stage(name, given)
-            if "share" in options and not code:
-                continue  # the stage itself says what it gives
-            ended = Ended(name, code, outputs[name], points.passed, _memory() - before)
+            ended = Ended(name, code, outputs[name], points.passed, _memory() - before, options.get("share", ""))
             file.write(json.dumps(dataclasses.asdict(ended)) + "\n")
             file.flush()
             if code:

@@ -401,6 +401,6 @@ class World:
             environment={"PAIRMILL_STORAGE_PATIENCE": "0.1"},
         )
         process.require_code(process.wait(SECONDS), may_refuse=may_refuse)
-        memory = process.ended()[-1].memory
+        memory = process.memory()
         if memory > MEMORY:
             raise Wrong("memory is bounded", f"{memory >> 20} MiB, expected at most {MEMORY >> 20}")

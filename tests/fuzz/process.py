@@ -98,7 +98,14 @@ class Process:
             raise Wrong("a run ends", f"not after {seconds:.0f} s\n{self.tail()}") from None
 
     def ended(self) -> list[Ended]:
-        """The stages that ended."""
+        """The stages that ended, in whole or with an error."""
+        return [one for one in self._results() if one.code or not one.share]
+
+    def memory(self) -> int:
+        """The bytes that it grew by at most."""
+        return self._results()[-1].memory
+
+    def _results(self) -> list[Ended]:
         return [Ended(**json.loads(line)) for line in self.results.read_text().splitlines()]
 
     def tail(self) -> str:
