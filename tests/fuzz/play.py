@@ -16,6 +16,7 @@ from typing import Protocol
 
 from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.shards import RECORD
+from sources.raw import PLACES
 from tests.fuzz.child import Ended
 from tests.fuzz.process import REFUSED, Process, Wrong
 from tests.fuzz.scene import Scene
@@ -195,9 +196,9 @@ def files_of(root: Path, ended: Sequence[Ended]) -> dict[str, str]:
 
 
 def visible(top: Path) -> Iterator[tuple[str, str]]:
-    """Path and digest of each file below a folder that is neither a writer's leftover nor a mark that it began."""
+    """Path and digest of each file below a folder that is content: no leftover of a writer, no mark, no place."""
     for folder, _, names in os.walk(top):
         for name in names:
-            if name != STARTED and not name.endswith(".partial"):
+            if name not in (STARTED, PLACES) and not name.endswith(".partial"):
                 path = Path(folder, name)
                 yield str(path.relative_to(top)), hashlib.sha256(path.read_bytes()).hexdigest()

@@ -364,7 +364,7 @@ def _input(rng: random.Random) -> Step:
     if kind < 0.75:
         return _sources(rng)
     if kind < 0.8:
-        return Move("root")
+        return Move(rng.choice(("root", "given")))
     path = rng.choice(list(RAW))
     if kind < 0.92:
         return Give(path, rng.choice((1, 4, 9)), rng.randint(0, 9))
