@@ -47,6 +47,7 @@ class Parameters:
     turns: str = parameter(CleanConfig, "turns")
     max_reject_fraction: float = parameter(CleanConfig, "max_reject_fraction")
     max_record_bytes: int = parameter(CleanConfig, "max_record_bytes")
+    on_long_record: str = parameter(CleanConfig, "on_long_record")
     max_expansion: int = parameter(CleanConfig, "max_expansion")
     curate_config: str = parameter(CurateConfig, "curate_config")
     index: str = parameter(CurateConfig, "index")

@@ -22,7 +22,7 @@ _GROUPS = {
     "Project": ("root", "profile", "workers"),
     "Data": (
         *("raw", "sources", "rows", "tokenized", "limit", "source_options", "turns", "holdout"),
-        *("max_reject_fraction", "max_record_bytes", "max_expansion"),
+        *("max_reject_fraction", "max_record_bytes", "on_long_record", "max_expansion"),
     ),
     "Curation": ("curate_config", "index", "write_index"),
     "Selection": ("select_config",),

@@ -287,7 +287,7 @@ class Mapped(Source):
     def explain_unread(self, why: Malformed) -> Finding:
         if why.reason == "invalid_utf8":
             return Finding("bytes that are not UTF-8", "encoding: cp1252")
-        return Finding("")
+        return super().explain_unread(why)
 
     def _explain_condition(self, condition: str) -> Finding:
         """The tag that is not known, and the line that makes it one."""

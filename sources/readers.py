@@ -10,6 +10,7 @@ import codecs
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -25,7 +26,7 @@ from sources.card import COMPRESSED, READABLE, suffix_of
 from sources.dialect import UTF8, Dialect
 from sources.origin import HubRows
 from sources.recode import Recoded
-from sources.source import Malformed, Record, Source
+from sources.source import TOO_LONG, Malformed, Record, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +76,11 @@ def parquet(piece: FileSlice, source: Source) -> Iterator[Record]:
         groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
         number = piece.first
         expanded = rows.expansion_of(piece.uri, file, groups, piece.expansion)
-        for batch in rows.parquet_batches(piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded):
+        for batch in rows.parquet_batches(
+            piece.uri, file, columns, groups, longest=piece.longest, expanded=expanded, aside=piece.aside
+        ):
             for part in _parts(batch):
-                for record in _records(part):
+                for record in _without_long(part, piece.longest) if piece.aside else _records(part):
                     yield number, record
                     number += 1
 
@@ -89,6 +92,19 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return
     for start, length in limits.stretches(limits.record_bytes(batch), limits.BATCH_BYTES):
         yield batch.slice(start, length)
+
+
+def _without_long(batch: pa.RecordBatch, longest: int) -> Iterator[Any]:
+    """The records of a batch, TOO_LONG in the place of longer ones."""
+    import pyarrow as pa
+
+    if batch.nbytes <= longest:
+        yield from _records(batch)
+        return
+    long = limits.record_bytes(batch) > longest
+    others = _records(batch.filter(pa.array(~long)))
+    for is_long in long.tolist():
+        yield TOO_LONG if is_long else next(others)
 
 
 def _columns(uri: str, schema: pa.Schema, source: Source) -> list[str] | None:
@@ -159,10 +175,13 @@ def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> I
     # json.loads would look for the encoding of every line, and for white space around it.
     decode = json.JSONDecoder().raw_decode
     longest = piece.longest
-    for number, line in enumerate(lines, piece.first):
+    for number, line in enumerate(_beginnings(lines, longest) if piece.aside else lines, piece.first):
         watch.number = number
         if len(line) > longest and len(line.rstrip(b"\r\n")) > longest:
-            raise watch.too_long(number)
+            if not piece.aside:
+                raise watch.too_long(number)
+            yield number, TOO_LONG
+            continue
         stripped = line.strip() if number else line.removeprefix(codecs.BOM_UTF8).strip()
         if not stripped:
             continue
@@ -174,6 +193,22 @@ def _json_values(lines: io.BufferedReader, watch: _Watch, piece: FileSlice) -> I
             yield number, Malformed("invalid_utf8")
         except (ValueError, RecursionError):
             yield number, Malformed("invalid_json")
+
+
+def _beginnings(lines: io.BufferedReader, longest: int) -> Iterator[bytes]:
+    """Lines; of one that is longer than a record may be, as much as shows it."""
+    most = longest + 3  # with its end, and one byte more
+    while line := lines.readline(most):
+        if len(line) == most and not line.endswith(b"\n"):
+            while rest := lines.readline(_BUFFER):
+                if rest.endswith(b"\n"):
+                    break
+        yield line
+
+
+def _elements(values: Iterator[Any]) -> Iterator[Record]:
+    """Values of a JSON file as records."""
+    return enumerate(TOO_LONG if value is jsonstream.LONG else value for value in values)
 
 
 def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
@@ -191,7 +226,7 @@ def json_file(piece: FileSlice, source: Source) -> Iterator[Record]:
     # Opened once, so that the first byte belongs to the same content as all others.
     with piece.opened() as file:
         if jsonstream.is_array(file):
-            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
+            yield from _elements(jsonstream.array(piece.uri, piece.longest, file, aside=piece.aside))
         else:
             yield from _json_values(*_watched(file, piece), piece)
 
@@ -205,15 +240,17 @@ def _described_json(piece: FileSlice, source: Source) -> Iterator[Record]:
         if records is not None:
             try:
                 keys, values = records.keys, records.values
-                found = jsonstream.within(piece.uri, keys, values=values, longest=piece.longest, file=file)
-                yield from enumerate(found)
+                found = jsonstream.within(
+                    piece.uri, keys, values=values, longest=piece.longest, file=file, aside=piece.aside
+                )
+                yield from _elements(found)
             except jsonstream.NotThere as error:
                 hint = json_shapes.hint_of(_beginning(piece, encoding, json_shapes.HEAD), source)
                 raise InputError(
                     error.what, where=piece.uri, got=error.got, expected=error.expected, hint=hint
                 ) from error
         elif start.lstrip().startswith(b"["):
-            yield from enumerate(jsonstream.array(piece.uri, piece.longest, file))
+            yield from _elements(jsonstream.array(piece.uri, piece.longest, file, aside=piece.aside))
         else:
             yield from _json_values(*_watched(file, part), part)
 
@@ -236,8 +273,11 @@ def whole_file(piece: FileSlice, encoding: str = UTF8) -> Iterator[Record]:
     with piece.opened() as raw, compressed.damage(piece.uri):
         with compressed.decompressed(raw, packed) if packed else nullcontext(raw) as file:
             data = file.read(piece.longest + 1)
-        if len(data) > piece.longest:
+        if len(data) > piece.longest and not piece.aside:
             raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
+    if len(data) > piece.longest:
+        yield 0, TOO_LONG
+        return
     if packed:
         name = name.with_suffix("")
     try:
@@ -252,9 +292,9 @@ def json_object(piece: FileSlice) -> Iterator[Record]:
     """The whole file as one record."""
     with piece.opened() as file:
         data = file.read(piece.longest + 1)
-        if len(data) > piece.longest:
+        if len(data) > piece.longest and not piece.aside:
             raise limits.too_long(piece.uri, piece.longest, "the file, which is one record,")
-    yield 0, whole_json(data)
+    yield 0, whole_json(data) if len(data) <= piece.longest else TOO_LONG
 
 
 def whole_json(data: bytes) -> Any:
@@ -327,21 +367,26 @@ def _refuse_other_delimiter(piece: FileSlice, header: list[str], source: Source)
 
 
 def _csv(piece: FileSlice, source: Source | None = None) -> Generator[tuple[int, Any], None, None]:
-    csv.field_size_limit(piece.longest)
+    csv.field_size_limit(max(piece.longest, limits.RECORD_BYTES) + 3 * _BUFFER if piece.aside else piece.longest)
     dialect = source.dialect if source else Dialect()
     with _text(piece, newline="", source=source) as (file, watch):
         watch.what = "record"
         between = dialect.between(suffix_of(piece.path))
+        thinned = _Thinned(file, watch, piece.longest, between + dialect.quote)
+        lines = thinned if piece.aside else file
         if dialect.quote:
-            reader = csv.reader(file, strict=True, delimiter=between, quotechar=dialect.quote)
+            reader = csv.reader(lines, strict=True, delimiter=between, quotechar=dialect.quote)
         else:
-            reader = csv.reader(file, strict=True, delimiter=between, quoting=csv.QUOTE_NONE)
+            reader = csv.reader(lines, strict=True, delimiter=between, quoting=csv.QUOTE_NONE)
         try:
             for number, fields in enumerate(reader, piece.first):
                 watch.number = number
                 text = "".join(fields)
-                if 4 * len(text) > piece.longest and limits.is_longer(text, piece.longest):
-                    raise watch.too_long(number)
+                if thinned.is_long or (4 * len(text) > piece.longest and limits.is_longer(text, piece.longest)):
+                    if not piece.aside:
+                        raise watch.too_long(number)
+                    yield number, TOO_LONG
+                    continue
                 yield number, Malformed("invalid_utf8") if _undecoded(text) else fields
         except csv.Error as error:
             if "field limit" in str(error):
@@ -365,7 +410,7 @@ def line_pairs(piece: FileSlice, *, pair_empty_lines: bool) -> Iterator[Record]:
     empty = False
     place = 0
     quarter = piece.longest // 4  # no character has more than four bytes
-    with _text(piece, newline=None) as (file, watch):
+    with _text(replace(piece, aside=False), newline=None) as (file, watch):
         for number, line in enumerate(file, piece.first):
             watch.number = number
             text = line.strip()
@@ -406,6 +451,40 @@ def tar_members(piece: FileSlice, wanted: Callable[[str], bool]) -> Iterator[tup
                 yield member.name, reader.read()
 
 
+class _Thinned(Iterator[str]):
+    """The lines of a table, for its reader; of a record that is too long, in time, only what says where it ends.
+
+    Args:
+        file: the table.
+        watch: its reader says there which record it has read.
+        longest: characters of a record, with some room.
+        signs: the delimiter and the quote: any other character is like any other to the reader.
+    """
+
+    def __init__(self, file: io.TextIOWrapper, watch: _Watch, longest: int, signs: str) -> None:
+        self._file, self._watch, self._most = file, watch, longest + 2 * _BUFFER
+        self._others = re.compile(rf"[^\r\n{re.escape(signs)}]+")
+        self._before, self._taken = watch.number, 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the record that was read last is too long."""
+        return self._taken > self._most
+
+    def __next__(self) -> str:
+        if self._watch.number != self._before:
+            self._before, self._taken = self._watch.number, 0
+        parts = []
+        while part := self._file.readline(_BUFFER):
+            self._taken += len(part)
+            parts.append(self._others.sub("x", part) if self.is_long else part)
+            if part[-1] in "\r\n":
+                break
+        if not parts:
+            raise StopIteration
+        return "".join(parts)
+
+
 class _Watch(io.RawIOBase):
     """The bytes of a piece, an error as soon as one record is longer than it may be.
 
@@ -428,7 +507,7 @@ class _Watch(io.RawIOBase):
         if self.number != self._before:
             self._before, self._taken = self.number, 0
         # What was read ahead before the record began counts too.
-        if self._taken > self._piece.longest + 2 * _BUFFER:
+        if self._taken > self._piece.longest + 2 * _BUFFER and not self._piece.aside:
             raise self.too_long(self.number + 1)
         count: int = self._file.readinto(memoryview(buffer)[: self._left]) or 0
         self._taken += count

@@ -64,6 +64,8 @@ class MalformedRecord(Exception):
         self.why = Malformed(reason)
 
 
+TOO_LONG = Malformed("record_too_long", 0)
+"""What readers give for a record of more than ``max_record_bytes`` where such records are put aside, as was asked."""
 WITHHELD = "withheld_split"
 """The reason under which records of splits that are not trained on are counted."""
 
@@ -350,7 +352,7 @@ class Source(ABC):
 
     def explain_unread(self, why: Malformed) -> Finding:
         """The same of a record that could not be read."""
-        return Finding("")
+        return Finding("more bytes than max_record_bytes" if why == TOO_LONG else "")
 
     def read(self, piece: FileSlice, profile: Profile) -> Iterator[Record]:
         """The records of a piece of a raw file, by the file's extension."""

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from components.clean.holdout import Holdout
 
 
+REJECT = "reject"
+"""The value of ``on_long_record`` with which a record that is too long is put aside."""
+
+
 @dataclass(kw_only=True)
 class CleanConfig(StageConfig):
     """Turn raw instruction data sets into rows {condition, instruction, response}."""
@@ -53,6 +57,12 @@ class CleanConfig(StageConfig):
         help="largest fraction of malformed records in a source; they go to rejects/; more fail it (data_io: any)",
     )
 
+    on_long_record: str = option(
+        "refuse",
+        help="what becomes of a record of more than max_record_bytes: refuse fails the stage, reject puts it aside in "
+        "rejects/ and counts it",
+        changes_bytes=False,  # with reject it is in the keys of shards, and the plan names it
+    )
     limit: int = option(
         0,
         help="read only the first this many records of each source; 0 = all, or all of the extract that fetch made",
@@ -70,6 +80,9 @@ class CleanConfig(StageConfig):
             raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if self.turns not in {"", "all", "last"}:
             raise UsageError("unknown value", where="turns", got=repr(self.turns), expected="all or last")
+        if self.on_long_record not in {"refuse", REJECT}:
+            got = repr(self.on_long_record)
+            raise UsageError("unknown value", where="on_long_record", got=got, expected=f"refuse or {REJECT}")
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(
                 "out of range", where="max_reject_fraction", got=str(self.max_reject_fraction), expected="0 to 1"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from components.clean import answers, merge, tally
 from components.clean.cleaning import SAMPLES, Cleaned, CleanPieces, Sources, by_source
-from components.clean.config import CleanConfig, build_options
+from components.clean.config import REJECT, CleanConfig, build_options
 from components.clean.holdout import NOTE
 from components.clean.limited import Beginning, first_of
 from components.clean.malformed import reasons_of, refuse_malformed
@@ -42,6 +42,7 @@ from sources.source import Source, Unit
 from sources.tags import asked_for
 
 _FILES_PER_SHARD = 4096
+_LONG = "on_long_record"
 # A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte.
 SLICING = Slicing(64 << 20, open_from=128 << 20)
 
@@ -148,6 +149,11 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 "sources": list(sources),  # by name: a YAML file's path is a place
                 **({"turns": config.turns} if config.turns and any(one.answers for one in sources.values()) else {}),
                 **({"holdout": config.holdout} if config.holdout else {}),
+                **(
+                    {_LONG: REJECT, "max_record_bytes": config.max_record_bytes}
+                    if config.on_long_record == REJECT
+                    else {}
+                ),
             },
             shards=shards,
             about=about,
@@ -171,6 +177,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                     content=folder.content(path),
                     longest=config.max_record_bytes,
                     expansion=config.max_expansion,
+                    aside=config.on_long_record == REJECT,
                 )
                 for path in paths
             ]
@@ -200,6 +207,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
                 [unit.output, unit.tag, segmented, rejects, len(aside), unit.labels],
                 identity,
                 *([list(source.attributes.items()), hashed] if source.attributes or hashed else []),
+                *([REJECT, config.max_record_bytes] if config.on_long_record == REJECT else []),
             )
             size = sum(piece.size for piece in (*group, *aside))
             yield CleanPieces(

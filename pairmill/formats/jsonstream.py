@@ -24,6 +24,11 @@ _LEVELS = 64
 # Of an outline: levels, keys of the file's object, and those of an object that are looked into or shown.
 _DEPTH, _KEYS, _SHOWN = 4, 1000, 16
 _NOT_SPACE = re.compile(r"[^ \t\n\r]")
+_SIGNS, _IN_TEXT = re.compile(r'["{}\[\],]'), re.compile(r'["\\]')
+
+
+LONG = object()
+"""What stands for a value that is longer than it may be, where such values are passed over."""
 
 
 class NotThere(InputError):
@@ -46,9 +51,17 @@ class _Text:
     """A file as text, read in chunks; ``place`` is the position in ``buffer``."""
 
     def __init__(
-        self, uri: str, decoder: json.JSONDecoder, start: int, longest: int, file: BinaryIO | None = None
+        self,
+        uri: str,
+        decoder: json.JSONDecoder,
+        start: int,
+        longest: int,
+        file: BinaryIO | None = None,
+        *,
+        aside: bool = False,
     ) -> None:
         self.uri = uri
+        self._aside = aside
         self.number = 0
         """Of the row that is read, where the text counts them itself."""
         self.is_cut = False
@@ -114,6 +127,43 @@ class _Text:
             self._place = end
             return value
 
+    def record(self, number: int) -> Any:
+        """As ``value``; LONG for one that is too long, if those are passed over."""
+        try:
+            return self.value(number)
+        except limits.TooLong:
+            if not self._aside:
+                raise
+        self._pass_over(number)
+        return LONG
+
+    def _pass_over(self, number: int) -> None:
+        """Pass over the value that the position is at the beginning of, without holding it."""
+        depth, in_text = 0, False
+        while True:
+            found = (_IN_TEXT if in_text else _SIGNS).search(self._buffer, self._place)
+            self._place = found.end() if found else len(self._buffer)
+            sign = found.group() if found else ""
+            if sign == "\\" and self._place < len(self._buffer):
+                self._place += 1
+            elif not found or sign == "\\":
+                if self._ended:
+                    self.is_cut = True
+                    raise self.error("the value does not end", number)
+                self._place -= len(sign)  # what follows decides what it means
+                self._more()
+            elif sign == '"':
+                in_text = not in_text
+            elif sign in "{[":
+                depth += 1
+            elif depth == 0:  # a number ends before it
+                self._place -= 1
+                return
+            elif sign in "}]":
+                depth -= 1
+            if found and depth == 0 and not in_text and sign in '"}]':
+                return
+
     def _grow(self, number: int) -> None:
         """Read more of a value."""
         if len(self._buffer) - self._place > self._longest:
@@ -174,17 +224,17 @@ def objects(
             number += 1
 
 
-def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -> Iterator[Any]:
+def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None, *, aside: bool = False) -> Iterator[Any]:
     """Yield the elements of a file that is one JSON array; objects are dicts, NaN and Infinity are accepted.
 
     Of a duplicate key the last value is kept, as in the reference. ``file`` is a reader of it, if it is open; it is
-    closed.
+    closed. With ``aside``, LONG stands for an element that is too long.
 
     Raises:
         InputError: with element and line, both from 1: malformed JSON, not an array, not UTF-8, or an element of more
             than ``longest`` bytes.
     """
-    with _Text(uri, _LENIENT, 0, longest, file) as text:
+    with _Text(uri, _LENIENT, 0, longest, file, aside=aside) as text:
         if text.peek() != "[":
             raise text.error(f"{text.peek()!r} instead of '['", 0)
         yield from _elements(text)
@@ -193,7 +243,13 @@ def array(uri: str, longest: int = RECORD_BYTES, file: BinaryIO | None = None) -
 
 
 def within(
-    uri: str, keys: Sequence[str], *, values: bool, longest: int = RECORD_BYTES, file: BinaryIO | None = None
+    uri: str,
+    keys: Sequence[str],
+    *,
+    values: bool,
+    longest: int = RECORD_BYTES,
+    file: BinaryIO | None = None,
+    aside: bool = False,
 ) -> Iterator[Any]:
     """Yield the elements of a list in a file that is one JSON object; what is beside the list is passed over.
 
@@ -203,12 +259,13 @@ def within(
         values: whether they lead to an object, whose values are wanted.
         longest: maximum bytes of a value.
         file: a reader of the file, if it is open; it is closed.
+        aside: whether LONG stands for an element that is too long.
 
     Raises:
         NotThere: nothing is there, or neither a list nor, with ``values``, an object.
         InputError: with line: malformed JSON, not UTF-8, too long a value, or a key on the way occurs twice.
     """
-    with _Text(uri, _LENIENT, 0, longest, file) as text:
+    with _Text(uri, _LENIENT, 0, longest, file, aside=aside) as text:
         yield from _at(text, keys, values, ())
         if text.peek():
             raise text.error("text after the end of the object", text.number)
@@ -222,7 +279,7 @@ def _at(text: _Text, keys: Sequence[str], values: bool, way: tuple[str, ...]) ->
             yield from _elements(text)
             return
         for _ in _members(text):
-            yield text.value(text.number)
+            yield text.record(text.number)
             text.number += 1
         return
     if not keys or text.peek() != "{":
@@ -303,7 +360,7 @@ def _elements(text: _Text) -> Iterator[Any]:
         if not text.peek():
             text.is_cut = True
             raise text.error("the array does not end", text.number)
-        yield text.value(text.number)
+        yield text.record(text.number)
         text.number += 1
         first = False
     text.take()

@@ -22,9 +22,13 @@ PAGE_RECORDS = 4
 _HINT = "shorten the record, or raise max_record_bytes=, which takes several times as much memory"
 
 
-def too_long(where: str, most: int, what: str = "a record", got: str = "") -> InputError:
+class TooLong(InputError):
+    """A record has more bytes than it may have."""
+
+
+def too_long(where: str, most: int, what: str = "a record", got: str = "") -> TooLong:
     """The error for a record of more than ``most`` bytes at ``where`` (file and row)."""
-    return InputError(
+    return TooLong(
         f"{what} is longer than max_record_bytes", where=where, got=got, expected=f"at most {most} bytes", hint=_HINT
     )
 

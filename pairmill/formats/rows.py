@@ -306,6 +306,8 @@ def parquet_batches(
     size: int = BATCH_BYTES,
     longest: int = RECORD_BYTES,
     expanded: limits.Expansion | None = None,
+    *,
+    aside: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield record batches in order, with bounded memory also for files that expand a few bytes to gigabytes.
 
@@ -318,6 +320,7 @@ def parquet_batches(
         size: approximate bytes of a batch of more than one row.
         longest: maximum bytes of a record.
         expanded: counts what the rows expand to; None = they may to anything.
+        aside: yield longer records too; pages may then be as large as with the default of ``longest``.
 
     Raises:
         InputError: pages do not decode, a record or a page is too long, or the records are too many times as long as
@@ -331,10 +334,11 @@ def parquet_batches(
             expected += meta.num_rows
             per_row = max(1, meta.total_byte_size // max(1, meta.num_rows))
             wanted = max(1, min(most, size // per_row, meta.num_rows))
-            count = parquet_limits.batch_rows(uri, file, group, columns, wanted, longest)
+            held = max(longest, RECORD_BYTES) if aside else longest
+            count = parquet_limits.batch_rows(uri, file, group, columns, wanted, held)
             # Shards run in parallel already; threads would take a third more memory and save no time.
             for batch in file.iter_batches(batch_size=count, row_groups=[group], columns=columns, use_threads=False):
-                if batch.nbytes > longest:
+                if batch.nbytes > longest and not aside:
                     _refuse_long(uri, start, batch, longest)
                 if expanded is not None:
                     expanded.add(batch.nbytes)

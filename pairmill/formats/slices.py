@@ -44,6 +44,7 @@ class FileSlice:
         sha256: of the slice's own bytes, where they are not all of the file and are read as they are.
         longest: bytes of the longest record that is read of it.
         expansion: the most bytes of records for each byte of the file.
+        aside: whether a longer record is malformed, and not an error.
     """
 
     path: str
@@ -56,6 +57,7 @@ class FileSlice:
     sha256: str = ""
     longest: int = RECORD_BYTES
     expansion: int = EXPANSION
+    aside: bool = False
 
     @property
     def random_access(self) -> dict[str, Content]:

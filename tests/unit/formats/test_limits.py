@@ -1,6 +1,7 @@
 """Memory follows neither a line nor a page: what a few kilobytes can stand for is refused, or read in parts."""
 
 import bz2
+import csv
 import gzip
 import io
 import json
@@ -26,6 +27,7 @@ from components.clean.config import CleanConfig
 from components.clean.core import Clean
 from components.fetch import archive
 from pairmill.engine import runner
+from pairmill.engine.manifest import Manifest
 from pairmill.engine.options import Profile
 from pairmill.errors import InputError, StageFailure, StorageError, UsageError
 from pairmill.formats import jsonstream, limits, rows, token_files
@@ -52,12 +54,13 @@ READ = """
             print(sum(len(batch) for batch in rows.read(sys.argv[2], longest=8 << 20)))
         else:
             known = {"name": "made", "fields": ("a", "b"), "optional": (), "counted": (), "origin": None}
-            source = types.SimpleNamespace(**known, dialect=Dialect(), described_in="")
-            if sys.argv[1] != "read":
+            source = types.SimpleNamespace(**known, dialect=Dialect(), described_in="y" * (sys.argv[1] == "aside"))
+            if sys.argv[1] not in ("read", "aside"):
                 read = getattr(readers, sys.argv[1])
             else:
                 read = readers.read
-            piece = FileSlice(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], longest=8 << 20, expansion=1 << 40)
+            options = {"longest": 8 << 20, "expansion": 1 << 40, "aside": sys.argv[1] == "aside"}
+            piece = FileSlice(sys.argv[2].rsplit("/", 1)[-1], sys.argv[2], **options)
             if read is readers.line_pairs:
                 found = read(piece, pair_empty_lines=False)
             else:
@@ -273,6 +276,138 @@ def test_rows_of_others_are_bounded_too(tmp_path: Path, monkeypatch: pytest.Monk
         part = FileSlice("ids.parquet", str(tmp_path / "ids.parquet"))
         with pytest.raises(InputError, match="much longer than their file"):
             list(token_files.read_parquet(part.uri, replace(part, expansion=10)))
+
+
+# --- records that are put aside -------------------------------------------------------------------------------------
+
+SHORT, LIMIT = 100, 4096
+LONGER: dict[str, dict[str, Any]] = {
+    "text": {"a": "x" * 60_000, "b": "q"},
+    "marks": {"a": '\\"{[,]}\n' * 9_000, "b": "q"},
+    "letters": {"a": "é😀" * 9_000, "b": "q"},
+    "deep": {"a": "x", "b": "q", "c": [{"d": ["\\\\", '"', "}" * 50_000]}]},
+}
+KINDS = ("jsonl", "json", "object.json", "values.json", "csv", "tsv", "parquet", "jsonl.zst", "json.gz")
+
+
+def table_of(path: Path, records: list[dict[str, Any]]) -> dict[str, str]:
+    """Write records by the file's extension; returns what the YAML file says of them."""
+    kind = path.name.split(".", 1)[1]
+    plain = [{"a": one["a"], "b": one["b"]} for one in records]
+    data = "".join(f"{json.dumps(one, ensure_ascii=False)}\n" for one in records).encode()
+    keys = {}
+    if kind.startswith("json."):
+        data = json.dumps(records).encode()
+    elif kind == "object.json":
+        data, keys = json.dumps({"n": [1, {"x": "y"}], "data": records, "m": 2}).encode(), {"records": "data"}
+    elif kind == "values.json":
+        data = json.dumps({"data": {str(n): one for n, one in enumerate(records)}}, indent=1).encode()
+        keys = {"records": "data.*"}
+    elif kind == "json":
+        data = json.dumps(records, indent=1, ensure_ascii=False).encode()
+    elif kind in ("csv", "tsv"):
+        out = io.StringIO()
+        writer = csv.DictWriter(out, ["a", "b"], delimiter="," if kind == "csv" else "\t")
+        writer.writeheader()
+        writer.writerows(plain)
+        data = out.getvalue().encode()
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(plain), path, row_group_size=4)
+        return keys
+    pack = {"zst": lambda one: pa.Codec("zstd").compress(one, asbytes=True), "gz": gzip.compress}
+    path.write_bytes(pack.get(kind.split(".")[-1], bytes)(data))
+    return keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", LONGER)
+def test_a_long_record_is_put_aside_and_the_others_are_kept(tmp_path: Path, kind: str, what: str) -> None:
+    if what == "deep" and kind in ("csv", "tsv", "parquet"):
+        pytest.skip("a table has no such record")
+    records = [{"a": f"answer {n}", "b": f"question {n}"} for n in range(10)]
+    for place in (0, 5, 6, 11):
+        records.insert(place, {**LONGER[what], "b": f"long {place}"})
+    assert len(records) == 14
+    keys = table_of(tmp_path / f"a.{kind}", records)
+    config = described(tmp_path, f"a.{kind}", max_record_bytes=LIMIT)
+    with (tmp_path / "mine.yaml").open("a") as file:
+        file.writelines(f"{key}: {one}\n" for key, one in keys.items())
+    assert "longer than max_record_bytes" in refusal(config).what or kind == "parquet"
+    result = runner.run(Clean(), replace(config, on_long_record="reject"))
+    ledger = result.manifest.ledger
+    assert (ledger.rows_in, ledger.rows_kept, ledger.dropped) == (14, 10, {"record_too_long": 4})
+    rows_ = [json.loads(line) for line in (Path(result.uri) / "data/mine.jsonl").read_text().splitlines()]
+    assert [one["response"] for one in rows_] == [f"answer {n}" for n in range(10)]
+    (rejects,) = (Path(result.uri) / "rejects").rglob("*.jsonl")
+    aside = [json.loads(line) for line in rejects.read_text().splitlines()]
+    places = [place + 1 + (kind in ("csv", "tsv")) for place in (0, 5, 6, 11)]  # a header is a row, as readers count
+    assert [one["row"] for one in aside] == places
+    assert {(one["file"], one["reason"], one["record"]) for one in aside} == {
+        (f"mine/a.{kind}", "record_too_long", None)
+    }
+    assert manifest_reasons(result.manifest) == {"record_too_long": 4}
+
+
+def manifest_reasons(manifest: Manifest) -> dict[str, int]:
+    return {one["reason"]: one["count"] for one in manifest.data["sources"]["mine"]["reject_reasons"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_put_aside_is_what_would_be_refused(tmp_path: Path, kind: str) -> None:
+    record = {"a": "x" * 50, "b": "y" * 50}
+    keys = table_of(tmp_path / f"a.{kind}", [record] * 3)
+    size = 100 if kind in ("csv", "tsv", "parquet") else len(json.dumps(record))
+    if kind in ("json", "values.json"):
+        size = len(json.dumps(record, indent=1).replace("\n", "\n " if kind == "json" else "\n  "))
+    for most, kept in ((size, 3), (size - 1, 0)):
+        config = described(tmp_path, f"a.{kind}", max_record_bytes=most, on_long_record="reject")
+        with (tmp_path / "mine.yaml").open("a") as file:
+            file.writelines(f"{key}: {one}\n" for key, one in keys.items())
+        ledger = runner.run(Clean(), config).manifest.ledger
+        assert (ledger.rows_kept, ledger.dropped.get("record_too_long", 0)) == (kept, 3 - kept)
+
+
+def test_what_is_put_aside_is_part_of_the_key_and_refusing_is_not(tmp_path: Path) -> None:
+    table_of(tmp_path / "a.jsonl", [{"a": "x" * size, "b": "q"} for size in (10, 200, 3000)])
+
+    def run(**options: Any) -> tuple[str, int]:
+        manifest = runner.run(Clean(), described(tmp_path, "a.jsonl", **options)).manifest
+        return manifest.fingerprint, manifest.ledger.rows_kept
+
+    assert run() == run(max_record_bytes=9_999)
+    found = [run(max_record_bytes=most, on_long_record="reject") for most in (100, 1000, 5000)]
+    assert [kept for _, kept in found] == [1, 2, 3]
+    assert len({run(), *found}) == 4
+    with pytest.raises(UsageError, match="on_long_record: unknown value; got 'drop'; expected refuse or reject"):
+        run(on_long_record="drop")
+
+
+def test_a_file_that_is_one_record_is_put_aside(tmp_path: Path) -> None:
+    for name, size in (("a", 10), ("b", 5000), ("c", 20)):
+        (tmp_path / f"{name}.txt").write_text("x" * size)
+    (tmp_path / "mine.yaml").write_text("name: mine\nfiles: '*.txt'\neach: file\ntext: text\n")
+    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], workers=1)
+    manifest = runner.run(Clean(), replace(config, max_record_bytes=1000, on_long_record="reject")).manifest
+    assert (manifest.ledger.rows_kept, manifest.ledger.dropped) == (2, {"record_too_long": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "packed", "head", "tail"),
+    [
+        ("x.jsonl.gz", gzip.compress, b'{"a": "', b'"}\n{"a": "y"}\n'),
+        ("x.json.gz", gzip.compress, b'[{"a": "', b'"}, {"a": "y"}]'),
+        ("x.csv.gz", gzip.compress, b'a,b\n"', b'",2\n1,2\n'),
+    ],
+)
+def test_what_is_put_aside_is_not_held(
+    tmp_path: Path, name: str, packed: Callable[[bytes], bytes], head: bytes, tail: bytes
+) -> None:
+    path = bomb(tmp_path / name, packed, head)
+    with path.open("ab") as file:
+        file.write(packed(tail))
+    out, taken = peak("aside", str(path))
+    assert out == "2"
+    assert taken < MOST, f"{taken >> 20} MiB"
 
 
 # --- the limit, to the byte -----------------------------------------------------------------------------------------
