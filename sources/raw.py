@@ -17,7 +17,7 @@ from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import UNKNOWN, Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File
-from pairmill.errors import InputError
+from pairmill.errors import InputError, UsageError
 from sources.card import CARD, CARD_BYTES
 from sources.extracts import Extract, extract_path, published_path
 from sources.origin import Given
@@ -111,14 +111,21 @@ class RawFolder:
 
 
 def places(folder: str) -> dict[str, str]:
-    """The content of :data:`PLACES`; without what is not a place by name."""
+    """The content of :data:`PLACES`; without what cannot be a place, because no digest is over the file."""
     uri = storage.join(folder, PLACES)
     store = storage.store_for(uri)
     try:
         found = json.loads(store.read(uri)) if store.exists(uri) else {}
-    except ValueError:
-        found = {}
-    return {name: place for name, place in found.items() if isinstance(place, str)} if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return {}
+    return {name: place for name, place in found.items() if _is_place(place)} if isinstance(found, dict) else {}
+
+
+def _is_place(text: Any) -> bool:
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text) and storage.normalise(text, PLACES) == text
+    except (UsageError, UnicodeEncodeError):
+        return False
 
 
 def index(raw: str) -> dict[str, RawFolder] | None:

@@ -284,9 +284,10 @@ def test_no_place_is_in_the_manifest_of_what_is_made_of_given_files(tmp_path: Pa
     again = cleaned(tmp_path / "root", moved.uri, str(tmp_path / "two" / "mine.yaml"))
     assert (again.uri, again.reused) == (result.uri, True)
     # A damaged file of places is none: clean says what to do, and fetch writes it again.
-    (Path(moved.uri) / PLACES).write_text('{"mine": ')
-    with pytest.raises(InputError, match=r"the place of the raw files of mine is not known.*run fetch again"):
-        cleaned(tmp_path / "other", moved.uri, str(tmp_path / "two" / "mine.yaml"))
+    for damaged in (b'{"mine": ', b"[]", b'{"mine": "ftp://x"}', b'{"mine": ""}', b'{"mine": "/a\\ud800"}', b"\xff"):
+        (Path(moved.uri) / PLACES).write_bytes(damaged)
+        with pytest.raises(InputError, match=r"the place of the raw files of mine is not known.*run fetch again"):
+            cleaned(tmp_path / "other", moved.uri, str(tmp_path / "two" / "mine.yaml"))
     assert fetch(tmp_path / "root", str(tmp_path / "two" / "mine.yaml")).reused
     assert places(raw.uri) == {"mine": str(tmp_path / "two" / "rows")}
 
