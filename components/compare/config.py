@@ -30,7 +30,7 @@ class CompareConfig(RunConfig):
         help="held-out plan that all runs are evaluated on; of two tokenizers one for each, joined by commas",
         changes_bytes=False,
     )
-    seeds: int = option(4, help="runs of each plan; a seed draws first weights, rows and their order")
+    seeds: int = option(4, help="runs of each plan: 4, 8, 16, …; a seed draws first weights, rows and their order")
     first_seed: int = option(0, help="the first seed; others follow it")
     budget: int = option(0, help="tokens that every run reads; 0 = nine tenths of what the smallest plan has")
     budget_of: BudgetOf = option("response", help="which tokens the budget counts: response, or all")

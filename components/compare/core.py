@@ -104,8 +104,8 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         for pair in manifest.data["pairs"]:
             figures = pair["all"]
             found[f"{pair['change']}_less_{pair['base']}"] = round(figures["mean"], 6)
-            if figures["p"] is not None:
-                found[f"{pair['change']}_p"] = round(figures["p"], 6)
+            if figures["corrected_p"] is not None:
+                found[f"{pair['change']}_p"] = round(figures["corrected_p"], 6)
         return found
 
     def report(self, manifest: Manifest) -> Report:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from components.compare import plans as planned
 from components.compare.made import Run
 from components.compare.plans import Budget, Plan
-from components.compare.statistics import LEVEL, Paired
+from components.compare.statistics import LEVEL, Paired, verdicts
 from pairmill.formats.settings_file import differences
 
 ALIKE: Final = 1.01
@@ -62,10 +62,7 @@ def compared(plans: Sequence[Plan], budget: Budget | None, runs: Sequence[Run]) 
         "weights": runs[0].weights,
         "parameters": sorted({run.parameters for run in runs}),
         "runs": [_said(run, sources, measure) for run in runs],
-        "pairs": [
-            _pair(plans[0], one, runs, sources, result["changes"][at], measure, apart if judged else [])
-            for at, one in enumerate(plans[1:])
-        ],
+        "pairs": _pairs(plans, runs, sources, result["changes"], measure, apart if judged else []),
         "frontier": _frontier(plans, runs, sources, measure),
     }
     return result
@@ -92,35 +89,44 @@ def _said(run: Run, sources: Sequence[str], measure: str) -> dict[str, Any]:
     }
 
 
-def _paired(base: Sequence[Run], change: Sequence[Run], figure: Figure) -> dict[str, Any]:
-    test = Paired.of([figure(theirs) - figure(ours) for ours, theirs in zip(base, change, strict=True)])
+def _paired(base: Sequence[Run], change: Sequence[Run], figure: Figure, plans: int) -> Paired:
+    return Paired.of([figure(theirs) - figure(ours) for ours, theirs in zip(base, change, strict=True)], plans)
+
+
+def _shown(test: Paired) -> dict[str, Any]:
     return {**asdict(test), "seeds_needed": test.seeds_needed, "found": test.found}
 
 
-def _pair(
-    first: Plan,
-    other: Plan,
+def _pairs(
+    plans: Sequence[Plan],
     runs: Sequence[Run],
     sources: Sequence[str],
-    changes: Mapping[str, Any],
+    changes: Sequence[Mapping[str, Any]],
     measure: str,
     apart: Sequence[str],
-) -> dict[str, Any]:
-    base, change = ([run for run in runs if run.plan == plan.name] for plan in (first, other))
-    figure = _loss(sources, measure)
-    whole = _paired(base, change, figure)
-    test = Paired.of(whole["differences"])
-    word = test.word(lower_is_better=True)
-    pair = {
-        "base": first.name,
-        "change": other.name,
-        "all": whole,
-        "by_source": {name: _paired(base, change, _loss([name], measure)) for name in sources},
-        "apart": {name: _paired(base, change, _loss([name], measure)) for name in apart},
-        "benchmarks": {name: _paired(base, change, _score(name)) for name in base[0].benchmarks},
-        "verdict": word,
-    }
-    return {**pair, "sentence": sentence(pair, len(base), _UNIT[measure], identical=bool(changes["identical"]))}
+) -> list[dict[str, Any]]:
+    """Every plan against the first: one figure is judged, for all plans together; the others are not corrected."""
+    base, *others = ([run for run in runs if run.plan == plan.name] for plan in plans)
+    tests = [_paired(base, change, _loss(sources, measure), len(others)) for change in others]
+    found = []
+    judged = zip(others, tests, verdicts(tests, lower_is_better=True), changes, strict=True)
+    for change, test, (corrected, word), differs in judged:
+
+        def by(figure: Figure, change: Sequence[Run] = change) -> dict[str, Any]:
+            return _shown(_paired(base, change, figure, 0))
+
+        pair = {
+            "base": base[0].plan,
+            "change": change[0].plan,
+            "all": {**_shown(test), "corrected_p": corrected},
+            "by_source": {name: by(_loss([name], measure)) for name in sources},
+            "apart": {name: by(_loss([name], measure)) for name in apart},
+            "benchmarks": {name: by(_score(name)) for name in base[0].benchmarks},
+            "verdict": word,
+        }
+        said = sentence(pair, len(base), _UNIT[measure], identical=bool(differs["identical"]))
+        found.append({**pair, "sentence": said})
+    return found
 
 
 def sentence(pair: Mapping[str, Any], seeds: int, unit: str, *, identical: bool = False) -> str:
@@ -134,7 +140,10 @@ def sentence(pair: Mapping[str, Any], seeds: int, unit: str, *, identical: bool 
             f"No verdict on {change}: one seed gave {figure} against {base}, and from one nothing is known of how far "
             "chance alone goes. Take two or more; four are usual."
         )
-    interval = f"99 % interval {whole['low']:+.4f} to {whole['high']:+.4f}, {seeds} seeds, p {whole['p']:.2g}"
+    interval = (
+        f"simultaneous 99 % interval {whole['low']:+.4f} to {whole['high']:+.4f}, {seeds} seeds, corrected p "
+        f"{whole['corrected_p']:.2g}"
+    )
     if pair["verdict"] != "not distinguishable":
         return f"{change} is {pair['verdict']} than {base}: {figure} ({interval})."
     needed = whole["seeds_needed"]

@@ -20,13 +20,13 @@ def table_of(result: Mapping[str, Any]) -> str:
             spread = f"{one['low']:.4f} to {one['high']:.4f}"
             lines.append(f"| {plain(one['plan'])} | {len(runs)} | {one['flops']:.3g} | {one['loss']:.4f} | {spread} |")
         for pair in result["pairs"]:
-            lines += ["", f"| {plain(pair['change'])} less {plain(pair['base'])} | difference | 99 % interval | p |"]
-            lines.append("|---|---|---|---|")
+            title = f"{plain(pair['change'])} less {plain(pair['base'])}"
+            lines += ["", f"| {title} | difference | 99 % interval | p | corrected for |", "|---|---|---|---|---|"]
             rows = {"all sources": pair["all"], **pair["by_source"]}
             rows |= {f"{name} (not in all plans)": one for name, one in pair["apart"].items()}
             rows |= {f"{name} (score)": one for name, one in pair["benchmarks"].items()}
             lines += [
-                f"| {plain(name)} | {one['mean']:+.4f} | {interval(one)} | {chance(one)} |"
+                f"| {plain(name)} | {one['mean']:+.4f} | {interval(one)} | {chance(one)} | {corrected(one)} |"
                 for name, one in rows.items()
             ]
     for change in result["changes"]:
@@ -55,5 +55,13 @@ def interval(one: Mapping[str, Any]) -> str:
 
 
 def chance(one: Mapping[str, Any]) -> str:
-    """How likely chance alone is."""
-    return "–" if one["p"] is None else f"{one['p']:.2g}"
+    """How likely chance alone is; of a figure that is judged, corrected."""
+    p = one.get("corrected_p", one["p"])
+    return "–" if p is None else f"{p:.2g}"
+
+
+def corrected(one: Mapping[str, Any]) -> str:
+    """What interval and p are corrected for: only one figure of a plan is judged."""
+    if not one["plans"]:
+        return "nothing"
+    return "looks and plans" if one["plans"] > 1 else "looks"

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from components.compare.table import chance, interval, moved
+from components.compare.statistics import LOOKS
+from components.compare.table import chance, corrected, interval, moved
 from pairmill.report.model import Block, Cell, Percent, Report, Table
 from pairmill.report.points import Difference, Intervals, Pareto, Spot
 from pairmill.report.series import Lines, Series
@@ -54,8 +55,14 @@ def _look_at(data: Mapping[str, Any]) -> Iterator[str]:
         yield "One seed gives no verdict: nothing says how far two runs of one plan are apart."
     elif seeds < 4:
         yield f"{seeds} seeds: only differences of many spreads are found. Four are usual."
+    later = next((look for look in LOOKS if look >= seeds), seeds)
+    if seeds > 1 and seeds != later:
+        yield (
+            f"{seeds} seeds are judged as {later} are. Looks at 4, 8, 16, … seeds are paid for; a comparison that is "
+            "looked at more often says a little too often that plans differ."
+        )
     if len(data["pairs"]) > 1:
-        yield "Each plan is compared with the first one at a level of 1 %, not corrected for the number of plans."
+        yield "Verdicts are corrected for the number of plans (Holm), and their intervals hold for all plans together."
     for pair in data["pairs"]:
         if pair["benchmarks"] and any(run["unseen"] for run in data["runs"]):
             yield "Questions that are in the training rows count in the scores; evaluate's reports have them apart."
@@ -108,21 +115,25 @@ def _pair(pair: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Block]:
     title = f"{pair['change']} less {pair['base']}"
     losses = {"all that is judged": pair["all"], **pair["by_source"]}
     losses |= {f"{name} (not judged)": one for name, one in pair["apart"].items()}
-    yield Intervals(f"{title}: held-out loss", _rows(losses), f"{data['unit']}; left of 0 is better")
+    axis = f"{data['unit']}; left of 0 is better; all but the first uncorrected"
+    yield Intervals(f"{title}: held-out loss", _rows(losses), axis)
     if pair["benchmarks"]:
-        yield Intervals(f"{title}: scores", _rows(pair["benchmarks"]), "share of questions; right of 0 is better")
+        axis = "share of questions; right of 0 is better; uncorrected"
+        yield Intervals(f"{title}: scores", _rows(pair["benchmarks"]), axis)
     rows: list[tuple[Cell, ...]] = []
     for kind, some in (("loss", losses), ("score", pair["benchmarks"])):
         for name, one in some.items():
             spread = one["spread"] if one["spread"] is not None else "–"
             needed = one["seeds_needed"] or "–"
-            rows.append((name, kind, f"{one['mean']:+.4f}", interval(one), chance(one), spread, needed))
+            figures = (f"{one['mean']:+.4f}", interval(one), chance(one), corrected(one))
+            rows.append((name, kind, *figures, spread, needed))
     note = (
-        "Means over seeds of differences between runs of one seed, and their 99 % intervals. Only the first row is "
-        "judged; of many rows some have a small p by chance. The last column says how many seeds find a difference of "
-        "that size nine times in ten."
+        "Means over seeds of differences between runs of one seed. Only the first row is judged: its interval and p "
+        "hold for all looks and plans together. Those of the other rows are uncorrected: of many, some exclude 0 by "
+        "chance, and nothing is concluded from one. The last column says how many seeds find a difference of that size "
+        "nine times in ten."
     )
-    header = ("Of", "Measure", "Difference", "99 % interval", "p", "Spread of seeds", "Seeds needed")
+    header = ("Of", "Measure", "Difference", "99 % interval", "p", "Corrected for", "Spread of seeds", "Seeds needed")
     yield Table(title, header, rows, note)
 
 

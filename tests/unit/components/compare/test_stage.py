@@ -83,6 +83,40 @@ def test_a_verdict_and_its_page(tmp_path: Path, plans: list[str]) -> None:
     assert "seeds would tell a difference of this size; these 4 tell one of 0." in same["sentence"]
 
 
+def test_several_plans_are_judged_together_and_single_sources_not_at_all(tmp_path: Path, plans: list[str]) -> None:
+    plans = [*plans, f"third={plan(tmp_path / 'c', TASKS, epochs=3, seed=7)}"]
+    found = judged(tmp_path / "root", plans, {"base": 0.0, "change": 0.2, "third": 0.0})
+    assert [pair["verdict"] for pair in found["pairs"]] == ["worse", "not distinguishable"]
+    first, second = (pair["all"] for pair in found["pairs"])
+    # A first look has half of the level; Holm takes the smaller p twice.
+    assert first["corrected_p"] == pytest.approx(2 * 2 * first["p"])
+    assert second["corrected_p"] == pytest.approx(min(1.0, 2 * second["p"]))
+    for pair in found["pairs"]:
+        code, whole = pair["by_source"]["code"], pair["all"]
+        assert whole["plans"] == 2
+        assert code["plans"] == 0
+        # Rows of all sources differ alike here, so only the correction makes the interval wider.
+        assert whole["high"] - whole["low"] > 1.5 * (code["high"] - code["low"])
+        assert "simultaneous 99 % interval" in pair["sentence"]
+    table = (found["folder"] / "table.md").read_text()
+    assert "| third less base | difference | 99 % interval | p | corrected for |" in table
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith(("| all sources", "| code", "| gsm8k"))]
+    assert {row[0]: row[-1] for row in rows[:3]} == {
+        "| all sources": "looks and plans |",
+        "| code": "nothing |",
+        "| gsm8k (score)": "nothing |",
+    }
+    page = (found["folder"] / "report.html").read_text()
+    assert "Verdicts are corrected for the number of plans (Holm)" in page
+    assert "all but the first uncorrected" in page
+
+
+def test_seeds_between_two_looks_are_judged_as_the_later_one(tmp_path: Path, plans: list[str]) -> None:
+    found = judged(tmp_path / "root", plans, {"base": 0.0, "change": 0.2}, seeds=5)
+    assert found["pairs"][0]["all"]["corrected_p"] == pytest.approx(4 * found["pairs"][0]["all"]["p"])
+    assert "5 seeds are judged as 8 are." in (found["folder"] / "report.html").read_text()
+
+
 def test_one_seed_gives_no_verdict_and_says_why(tmp_path: Path, plans: list[str]) -> None:
     found = judged(tmp_path / "root", plans, {"base": 0.0, "change": 0.2}, seeds=1)
     (pair,) = found["pairs"]
