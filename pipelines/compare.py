@@ -116,8 +116,12 @@ def places_of(values: Comparison) -> list[tuple[str, str]]:
 
 def _own(values: Any) -> dict[str, Any]:
     """The parameters that are options of the stage compare."""
-    names = ("root", "plans", "held_out", "seeds", "budget", "budget_of", "set")
+    names = ("root", "plans", "held_out", "seeds", "budget", "budget_of", "set", *_CHECKED_FIRST)
     return {name: getattr(values, name) for name in names}
+
+
+_CHECKED_FIRST: Final = ("train_config", "evaluate_config", "evaluate_set", "benchmarks")
+"""What every training and evaluation would refuse is refused by the first task."""
 
 
 def given_of(values: Any, held_out: Any) -> Given:
@@ -167,7 +171,10 @@ def build(placement: Placement, *, image: str = "", trainer_image: str = "", doc
 
 def compare_task(task: Task, values: Any, **results: Any) -> Made:
     """The stage that reads: at first the plans alone, in the end what the runs made."""
-    return task("compare", **_own(values), **results)
+    own = _own(values)
+    if results:
+        own = {name: value for name, value in own.items() if name not in _CHECKED_FIRST}
+    return task("compare", **own, **results)
 
 
 def one_run(task: Task, run: Any, values: Any) -> tuple[Made, MadeRun]:

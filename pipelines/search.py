@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from components.evaluate.config import EvaluateConfig
 from components.search.config import SearchConfig
+from components.train.config import TrainConfig
+from components.train.data import open_inputs, total_steps
 from pairmill import storage
 from pairmill.engine.options import list_item, option
 from pairmill.errors import UsageError
-from pairmill.formats.tokenizer_file import NAME as TOKENIZER
 from pairmill.interface import cli
 from pairmill.log import event
+from pairmill.mixture.plan import Mixture
 from pipelines.parameters import parameter
 from pipelines.placement import Placement
 from pipelines.runs import (
@@ -86,9 +88,16 @@ class Proxy:
     made: MadeRun
 
 
+_CHECKED_FIRST: Final = ("train_config", "train_set", "evaluate_config", "evaluate_set")
+"""What every training and evaluation would refuse is refused by the first task."""
+
+
 def stage(task: Task, given: Any, **results: Any) -> Made:
     """The stage search, with the results that there are: see components/search/core.py."""
-    return task("search", **_own(given), **results)
+    own = _own(given)
+    if results:
+        own = {name: value for name, value in own.items() if name not in _CHECKED_FIRST}
+    return task("search", **own, **results)
 
 
 def refuse(given: Parameters) -> None:
@@ -103,17 +112,9 @@ def _own(given: Any) -> dict[str, Any]:
     return {"tokenized_path": given.tokenized, **{name: getattr(given, name) for name in names}}
 
 
-def proxy(task: Task, given: Any, mixture: Any, output_path: str = "", tokenizer: str = "") -> Proxy:
-    """Draw the rows of a mixture, train on them, and evaluate.
-
-    Args:
-        task: executes stages.
-        given: parameters.
-        mixture: of the proxy.
-        output_path: folder of this machine for the arrays; empty = what trains makes them of the plan, for itself.
-        tokenizer: of the tokens; empty = they are of the project, whose folder has it.
-    """
-    sampled = task(
+def draw(task: Task, given: Any, mixture: Any, output_path: str = "") -> Made:
+    """Draw the rows of a mixture: arguments as of :func:`proxy`."""
+    return task(
         "sample",
         root=given.root,
         tokenized_path=given.tokenized,
@@ -124,13 +125,25 @@ def proxy(task: Task, given: Any, mixture: Any, output_path: str = "", tokenizer
         context_size=given.context_size,
         min_resp_length=given.min_resp_length,
     )
+
+
+def proxy(task: Task, given: Any, mixture: Any, output_path: str = "") -> Proxy:
+    """Draw the rows of a mixture, train on them, and evaluate.
+
+    Args:
+        task: executes stages.
+        given: parameters.
+        mixture: of the proxy.
+        output_path: folder of this machine for the arrays; empty = what trains makes them of the plan, for itself.
+    """
+    sampled = draw(task, given, mixture, output_path)
     shared = Given(
         root=given.root,
         held_out=given.held_out,
         train_config=given.train_config,
         evaluate_config=given.evaluate_config,
         evaluate_set=given.evaluate_set,
-        tokenizer=tokenizer,
+        tokenizer=given.tokenized,  # they may be of another project, and evaluate needs it
         samples_path=output_path or TRAINED_PLACE,
     )
     data = output_path.format(fingerprint=sampled.outputs["fingerprint"]) if output_path else sampled.output
@@ -211,17 +224,17 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
     """
     given = dataclasses.replace(config, **_placed(config))
     here = here or Here(given.at_once, _show)
-    tokenizer = storage.join(storage.normalise(given.tokenized, "tokenized"), TOKENIZER)
-    tokenizer = tokenizer if storage.store_for(tokenizer).exists(tokenizer) else ""
     with arrays(given.samples_path, "search", given.root) as place:
 
         def one(mixture: str) -> Proxy:
-            made = proxy(here, given, mixture, place, tokenizer)
+            made = proxy(here, given, mixture, place)
             remove(place.replace("{fingerprint}", made.sampled.outputs["fingerprint"]))
             return made
 
         drawn = stage(here, given)
-        made = here.each(one, [item["mixture"] for item in drawn.outputs["mixtures"]])
+        mixtures = [item["mixture"] for item in drawn.outputs["mixtures"]]
+        refuse_short(here, given, mixtures, place)
+        made = here.each(one, mixtures)
         results = {
             "sampled": [each.sampled.output for each in made],
             "evaluated": [each.made.evaluated.output for each in made],
@@ -231,6 +244,39 @@ def run(config: LocalConfig, here: Here | None = None) -> Found:
         last = stage(here, given, **results, measured=best.made.evaluated.output)
     return Found(last.output, here.ended)
 
+
+def refuse_short(here: Here, given: LocalConfig, mixtures: Sequence[str], place: str) -> None:
+    """Raise UsageError if a mixture has fewer steps or tokens than a proxy reads, before any proxy is trained.
+
+    The rows of a mixture are drawn for it, and counted in batches by the trainer's own plan, unless the mixture has
+    enough by its budget: a row has at least as many inputs as response tokens.
+    """
+    options = {"root": given.root, "train_config": given.train_config, "set": given.train_set, "processes": "1"}
+    config = cli.build(TrainConfig, options)
+    settings, asked = config.settings, config.settings.training
+    slots = settings.batch.tokens
+
+    def count(mixture: str) -> None:
+        made = draw(here, given, mixture, place)
+        folder = place.replace("{fingerprint}", made.outputs["fingerprint"])
+        try:
+            total_steps(open_inputs(dataclasses.replace(config, sampled=[folder]), settings), settings, 1)
+        except UsageError as error:
+            where = f"train_set {error.where}, for {mixture}"
+            raise UsageError(error.what, where=where, got=error.got, expected=error.expected, hint=_SHORTER) from error
+        finally:
+            remove(folder)
+
+    def is_enough(mixture: str) -> bool:
+        plan = Mixture.load(mixture)
+        wanted = (asked.steps * slots or asked.tokens) + (plan.epochs + 1) * slots
+        return wanted <= plan.budget - plan.unfilled
+
+    if asked.steps or asked.tokens:
+        here.each(count, [one for one in mixtures if not is_enough(one)])
+
+
+_SHORTER: Final = "lower it, or raise the budget of the proxies: search_config proxy_budget, mix_config budget"
 
 _PLACES: Final = (
     *("root", "tokenized", "held_out", "train_config", "mix_config", "search_config"),

@@ -37,6 +37,16 @@ class CompareConfig(RunConfig):
     set: list[str] = option(
         [], help="settings of every training, in place of the file's, as optimizer.lr=0.001", changes_bytes=False
     )
+    train_config: str = option(
+        "",
+        help="settings of every training, as a YAML file, to check before anything is trained; empty = not checked",
+        changes_bytes=False,
+    )
+    evaluate_config: str = option(
+        "", help="settings of every evaluation, to check with those of the trainings", changes_bytes=False
+    )
+    evaluate_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
+    benchmarks: list[str] = option([], help="benchmarks of the evaluations, to check their names", changes_bytes=False)
     trained: list[str] = option(
         [],
         help="finished runs of train, in the order of the output runs; empty = what differs alone",

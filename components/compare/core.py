@@ -17,6 +17,8 @@ from components.compare.made import Run
 from components.compare.plans import Budget, Plan
 from components.compare.result import compared
 from components.compare.table import table_of
+from components.evaluate import before
+from components.train.settings import TrainSettings
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
@@ -69,7 +71,14 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         plans.common(opened)
         plans.refuse_training_rows(config)
         budget = Budget.of_plans(config, opened) if config.seeds else None
-        asked = plans.runs(config, opened, budget) if budget is not None else []
+        asked = []
+        if budget is not None:
+            asked = plans.runs(config, opened, budget)
+            if config.train_config and not config.trained:
+                settings = plans.settings_of(config, opened[0], budget, config.first_seed)
+                trainings = TrainSettings.load(config.train_config, settings)
+                before.check(trainings, config.evaluate_config, config.evaluate_set, config.benchmarks)
+                plans.warn_short(opened, budget, trainings.batch)
         self.asked = asked
         tokenizers = len({plan.tokenizer for plan in opened})
         runs: list[Run] = []

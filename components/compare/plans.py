@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from components.compare.config import CompareConfig
+from components.train.settings import BatchSettings
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Manifest, content_key
@@ -16,6 +18,7 @@ from pairmill.formats import drawn_rows
 from pairmill.formats.drawn_rows import DrawnRows
 from pairmill.formats.sample_plan import HELD_OUT, read_plan
 from pairmill.formats.source_names import source_of
+from pairmill.log import event
 
 DEFAULT_SHARE: Final = 0.9
 """Of the smallest plan: redrawn with another seed it may have a little less, and a last batch is not always full."""
@@ -217,21 +220,38 @@ def draw_of(plan: Plan, seed: int) -> int:
     return int(content_key("compare draw", plan.manifest.options["seed"], seed)[:12], 16)
 
 
+def warn_short(plans: Sequence[Plan], budget: Budget, batch: BatchSettings) -> None:
+    """Warn of plans of which a run may find too few tokens: what the last batches of epochs leave out is not read."""
+    for plan in plans:
+        epochs = int(plan.manifest.options["epochs"])
+        left = {"drop": epochs, "carry": 1, "keep": 0}[batch.tail] * batch.tokens
+        if budget.read[plan.name] > plan.whole.tokens - left:
+            event(
+                f"compare: a run reads {budget.read[plan.name]:,} tokens of the {plan.whole.tokens:,} of plan "
+                f"{plan.name}, whose last batches may leave out {left:,}: then it is refused. Lower budget= or "
+                "batch.tokens, or set batch.tail=carry",
+                level=logging.WARNING,
+                plan=plan.name,
+            )
+
+
+def settings_of(config: CompareConfig, plan: Plan, budget: Budget, seed: int) -> list[str]:
+    """Settings of a training, in place of those of its file."""
+    length = {"seed": seed, "tokens": budget.read[plan.name], "epochs": 0, "steps": 0}
+    return [*config.set, *(f"training.{name}={value}" for name, value in length.items())]
+
+
 def runs(config: CompareConfig, plans: Sequence[Plan], budget: Budget) -> list[dict[str, str]]:
     """The runs to make, seed by seed: plan, seed, what is drawn again and held out, and the training's settings."""
-    found = []
     apart = held_out_of(config, plans)
-    for seed in range(config.first_seed, config.first_seed + config.seeds):
-        for plan in plans:
-            length = {"seed": seed, "tokens": budget.read[plan.name], "epochs": 0, "steps": 0}
-            settings = [*config.set, *(f"training.{name}={value}" for name, value in length.items())]
-            found.append(
-                {
-                    "plan": plan.name,
-                    "seed": str(seed),
-                    "again": f"{plan.uri}@{draw_of(plan, seed)}",
-                    "held_out": apart[plan.name],
-                    "set": ",".join(map(list_item, settings)),
-                }
-            )
-    return found
+    return [
+        {
+            "plan": plan.name,
+            "seed": str(seed),
+            "again": f"{plan.uri}@{draw_of(plan, seed)}",
+            "held_out": apart[plan.name],
+            "set": ",".join(map(list_item, settings_of(config, plan, budget, seed))),
+        }
+        for seed in range(config.first_seed, config.first_seed + config.seeds)
+        for plan in plans
+    ]

@@ -214,10 +214,16 @@ class EvaluateSettings:
             raise UsageError("lacks {prompt}", where="prompt_template", got=repr(self.prompt_template)[:80])
 
     @classmethod
-    def load(cls, given: str, overrides: Sequence[str] = ()) -> Self:
-        """Read the file at a path or URI. Raises UsageError with the line of the first mistake."""
+    def load(cls, given: str, overrides: Sequence[str] = (), by: str = "set") -> Self:
+        """Read the file at a path or URI. Raises UsageError with the line of the first mistake.
+
+        Args:
+            given: the file.
+            overrides: settings in its place.
+            by: the option that these came by, for messages.
+        """
         file = SettingsFile.load(given, "evaluate_config", DEFAULT)
-        file.override(overrides, "set")
+        file.override(overrides, by)
         return cls() if file.top is None else file.top.onto(cls(), deep=True)
 
     def generation_of(self, name: str, own: Mapping[str, Any]) -> Generation:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+from components.evaluate import before
 from components.mix.config import MixConfig
 from components.mix.settings import DEFAULT as MIX_DEFAULT
 from components.mix.settings import MixSettings
 from components.search.settings import DEFAULT, SearchSettings
+from components.train.settings import TrainSettings
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
@@ -53,6 +55,16 @@ class SearchConfig(RunConfig):
         "are searched; empty = all are searched",
         changes_bytes=False,
     )
+    train_config: str = option(
+        "",
+        help="settings of every proxy, as a YAML file, to check before one is trained; empty = not checked",
+        changes_bytes=False,
+    )
+    train_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
+    evaluate_config: str = option(
+        "", help="settings of every evaluation, to check with those of the proxies", changes_bytes=False
+    )
+    evaluate_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
     sampled: list[str] = option(
         [], help="the plans that sample made of the proxies' mixtures, joined by commas", changes_bytes=False
     )
@@ -110,5 +122,16 @@ class SearchConfig(RunConfig):
         """What mix_config says; read once."""
         return MixSettings.load(self.mix_config)
 
+    @cached_property
+    def trainings(self) -> TrainSettings | None:
+        """The settings of the proxies, once those of their evaluations are checked too; None = they are not known."""
+        if not self.train_config:
+            return None
+        found = TrainSettings.load(self.train_config, self.train_set, by="train_set")
+        before.check(found, self.evaluate_config, self.evaluate_set)
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in {"settings", "mix_settings"}}
+        return {
+            name: value for name, value in vars(self).items() if name not in {"settings", "mix_settings", "trainings"}
+        }

@@ -17,13 +17,14 @@ from components.mix.core import Found, count_shards, counted_sources, discover, 
 from components.mix.counting import Counting
 from components.mix.planned import Counted, mixture_of
 from components.mix.settings import MixSettings
-from components.search import draw, findings, results
+from components.search import draw, findings, lengths, results
 from components.search.config import SearchConfig
 from components.search.findings import Findings, Measured
 from components.search.law import least_runs
 from components.search.results import Evaluated, ProxyResults
 from components.search.settings import SearchSettings
 from components.search.space import Source, Space
+from components.train.settings import TrainSettings
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -104,6 +105,9 @@ class Search(Stage[SearchConfig, SearchPlan]):
                 expected="none",
                 hint="search each phase with a mix_config of its own",
             )
+        trainings = None if config.evaluated else config.trainings
+        if trainings is not None:
+            lengths.refuse_epochs(trainings, config.epochs)
         found = discover(config.mix(), mixing)
         refs = [InputRef("tokenized", found.inputs.tokenized), InputRef("long_rows", found.inputs.long_rows)]
         if found.inputs.rows:
@@ -131,7 +135,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
             inputs=refs,
             rows_expected=found.rows,
             build_context=lambda: found.counting,
-            says={"settings": settings.said(), "mix": _said(mixing)},
+            says={"settings": settings.said(), "mix": _said(mixing), **_length_said(trainings)},
             found=found,
             proxies=proxies,
             optimum=optimum,
@@ -143,6 +147,9 @@ class Search(Stage[SearchConfig, SearchPlan]):
     ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], SearchPlan]:
         records = yield list(count_shards(config.mix(), plan.found.tasks))
         drawn = _drawn(config, plan, counted_sources(plan.found.grouping, records))
+        trainings = config.trainings
+        if trainings is not None and plan.proxies is None:
+            lengths.refuse_short(trainings, drawn.mixtures, plan.found, ledgers_of(records))
         fitted = losses = None
         if plan.proxies is not None:
             digests = {
@@ -236,6 +243,14 @@ def _every_row(tokenized: str, found: Found) -> DrawnRows:
     uri = storage.normalise(tokenized, "tokenized_path")
     names = [one.task.name for one in found.tasks]
     return DrawnRows.of_tokenized(uri, "tokenized_path", found.inputs.tokenized, dict.fromkeys(names, 1))
+
+
+def _length_said(trainings: TrainSettings | None) -> dict[str, Any]:
+    """What the mixtures are compared with: others are compared again, although they are the same mixtures."""
+    if trainings is None:
+        return {}
+    asked = trainings.training
+    return {"proxies": {"steps": asked.steps, "tokens": asked.tokens, "batch": trainings.batch.tokens}}
 
 
 def _targets_of(found: Found) -> dict[str, set[str]]:

@@ -503,7 +503,7 @@ class _Run:
             positions=inputs.positions,
             tokenizer_info=dict(self.job.tokenizer_info),
             profile=settings.profile,
-            ema=self.beta or 0.0,
+            ema=self.beta if self.beta is not None or not self.optimizer.averages else 0.0,
             steps=self.step,
             settings=settings.said(),
             data={"plan": inputs.digest, **({"tokenizer": inputs.tokenizer_digest} if inputs.tokenizer_digest else {})},

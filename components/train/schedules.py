@@ -90,7 +90,7 @@ def ema_beta(settings: TrainSettings, total: int) -> float | None:
     """The part of the mean of the weights that a step keeps; None = no mean.
 
     ``auto`` is 1 - 10 / total: whatever the length, the initial weights are e^-10 of the mean at the end, and about the
-    last tenth of the run makes it up.
+    last tenth of the run makes it up. The mean of a run of ten steps or fewer is the last weights.
     """
     ema = settings.training.ema
     if ema == "off":

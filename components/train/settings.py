@@ -291,7 +291,7 @@ class TrainingSettings:
         steps: of the optimizer; 0 = as many as the data give.
         tokens: to read; 0 = as many as there are.
         seed: of the initial weights and the order of windows.
-        ema: part of the mean of the weights that a step keeps; auto = 1 - 10 / steps, at most 0.9999. off = no mean.
+        ema: part of the mean of the weights that a step keeps; auto = 1 - 10 / steps, from 0 to 0.9999. off = no mean.
         z_loss: weight of the squared logarithm of the normaliser, over labelled positions.
         precision: of activations; auto is bfloat16 on a GPU and float32 on a CPU. Weights are float32.
         attention_path: how attention is computed; auto, rows (exact, anywhere), flex or varlen (on a GPU).
@@ -474,6 +474,11 @@ class TrainSettings:
     def quirk(self, name: QuirkName) -> bool:
         """Whether a named defect of a reference is reproduced (components/train/profiles)."""
         return name in QUIRKS[self.profile]
+
+    @property
+    def averages(self) -> bool:
+        """Whether a run will have an average of its weights."""
+        return self.training.ema != "off" or self.optimizer.name == "schedule_free_adamw"
 
     def processes(self, ranks: int) -> dict[str, int]:
         """JSON-like: the number of processes, where losses follow from it: a defect of some profiles. Else nothing.

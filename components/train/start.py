@@ -81,7 +81,7 @@ class Start:
             if re.fullmatch("[0-9]{8}", storage.name_of(folder)) and store.exists(record):
                 data = store.read(record)
                 trained = Trained.of(_says(data, record).get("trained"), record)
-                if take == "ema" and not trained.ema:
+                if take == "ema" and trained.ema is None:
                     raise _no_average(uri)
                 return cls(folder, take, hashlib.sha256(data).hexdigest(), trained, int(storage.name_of(folder)))
         raise InputError(

@@ -45,7 +45,8 @@ class Trained:
         tokenizer_info: as ``metadata.json`` of a sampled folder: ``boq``, ``eoq``, ``eoa``, ``condition_mapping``
             (token by tag); or as ``windows.json`` of flat files: ``eod``. All are tokens, not ids.
         profile: of the settings.
-        ema: the share that the average keeps at each step; 0 = the run has no average.
+        ema: the share that the average keeps at each step; 0 also of an average of other kinds, in which no initial
+            weight is left; None = the run has no average.
         steps: optimizer steps.
         settings: all settings of the run, for the card.
         data: where the data is from, for the card: ``plan`` and ``tokenizer`` (digests), ``samples`` (fingerprints of
@@ -59,7 +60,7 @@ class Trained:
     positions: int
     tokenizer_info: dict[str, Any]
     profile: str = "pairmill"
-    ema: float = 0.0
+    ema: float | None = None
     steps: int = 0
     settings: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Trained:
     @property
     def initial_share(self) -> float:
         """The share of the initial weights in the average: ``ema ** steps``; 1 without an average."""
-        return self.ema**self.steps if self.ema else 1.0
+        return 1.0 if self.ema is None else self.ema**self.steps
 
     def said(self) -> dict[str, Any]:
         """JSON-like; :meth:`of` reads it."""
@@ -194,6 +195,13 @@ class Run:
             raise InputError("the run has no tokenizer", where=self.uri, expected=TOKENIZER, hint=hint)
         return own.decode()
 
+    @property
+    def averages(self) -> bool:
+        """Whether there is an average of the weights."""
+        if self.checkpoint is not None:
+            return self.trained.ema is not None
+        return storage.store_for(self.uri).exists(storage.join(self.uri, EMA))
+
     def which(self, weights: Weights) -> tuple[Literal["ema", "current"], str]:
         """The weights to take, and why in words.
 
@@ -204,11 +212,12 @@ class Run:
             UsageError: the run has no average, and it is asked for.
         """
         trained = self.trained
-        if weights == "ema" and not trained.ema:
+        averages = self.averages
+        if weights == "ema" and not averages:
             raise UsageError("the run has no average of weights", where="weights", got="ema", expected="current")
         if weights != "auto":
             return weights, "asked for"
-        if not trained.ema:
+        if not averages:
             return "current", "the run has no average"
         share = f"{trained.initial_share:.2g} of the average is the initial weights"
         if trained.profile.startswith("hrm_text"):

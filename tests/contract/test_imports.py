@@ -69,10 +69,15 @@ def test_the_files_on_a_rows_way_exist() -> None:
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
-READ_BY = {"evaluate": {"train", "curate"}, "search": {"mix"}}
+READ_BY = {
+    "evaluate": {"train", "curate"},
+    "compare": {"train", "evaluate"},
+    "search": {"mix", "train", "evaluate"},
+}
 """A stage is told what another made by its folder. What evaluates must be the code that trained: nets, their generation
 and held-out rows are train's, and curate's index says which questions were trained on. What searches mixtures counts
-sources and writes plans by mix's own code, so that the sampler takes them."""
+sources and writes plans by mix's own code, so that the sampler takes them. What asks for trainings and evaluations
+reads their settings by their own code, so that nothing is trained which one of them would refuse."""
 
 
 def test_stages_never_import_each_other() -> None:

@@ -62,7 +62,7 @@ def finished(
         save_file(average, folder / trained.EMA)
     (folder / trained.TOKENIZER).write_text(tokenizer())
     info = said.pop("tokenizer_info", ROWS_INFO)
-    config = Trained(asdict(model), VOCAB_SIZE, POSITIONS, info, ema=ema, steps=steps, **said)
+    config = Trained(asdict(model), VOCAB_SIZE, POSITIONS, info, ema=ema or None, steps=steps, **said)
     (folder / trained.NAME).write_bytes(config.dump())
     return folder
 

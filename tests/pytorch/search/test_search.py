@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pairmill.errors import UsageError
 from pipelines import search
 from tests.support import mixing
 from tests.support.helpers import contents
@@ -44,8 +45,7 @@ def test_nine_tenths_of_what_the_best_mixture_gains(task: Path, tmp_path: Path) 
     weights = ", ".join(f"{name}: {share}" for name, share in BEST.items())
     said = f"method: weights\nweights: {{{weights}}}\nbudget: {made['proxy_budget']}\nmax_epochs: 4\n"
     plan = mixing.result(root, Path(config.tokenized), said, context_size=64, epochs=1, prefix_config_path=PREFIX).uri
-    tokens = str(Path(config.tokenized) / "tokenizer.json")
-    best = search.proxy(Inside(), config, plan, str(tmp_path / "best"), tokens)
+    best = search.proxy(Inside(), config, plan, str(tmp_path / "best"))
     evaluated = json.loads((Path(best.made.evaluated.output) / "results.json").read_text())["held_out"]["table"]
     lowest = loss({name: evaluated[name]["bits_per_byte"] for name in ("left", "right")})
     assert start - lowest > 0.3
@@ -99,3 +99,38 @@ def test_a_search_that_is_stopped_again_and_again_ends_in_the_same_bytes(task: P
     assert [one.stage for one in here.ended if not one.reused and one.stage != "sample"] == ["search"]
     assert contents(folder) == contents(whole["folder"])
     assert folder.name == whole["folder"].name
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        # 7,200 response tokens are 12,000 inputs, 31 batches. What is close to them is found by drawing rows.
+        (
+            {"train_set": "training.steps=32"},
+            "train_set training.steps, for .*run-000.json: more than there are; got 32",
+        ),
+        ({"train_set": "training.steps=70"}, "training.steps: more than a mixture has; got 70; expected at"),
+        ({"train_set": "training.tokens=13000"}, "training.tokens: more than a mixture has; got 13,000"),
+        ({"train_set": "training.tokens=12001"}, "train_set training.tokens, for .*: more than there are; got 12,001"),
+        ({"train_set": "training.epochs=2"}, "training.epochs: more than a mixture has; got 2; expected at most 1"),
+        (
+            {"train_set": "training.ema=off"},
+            "no average of weights; got ema, and training.ema is off; expected evaluate_",
+        ),
+        ({"train_set": "training.setps=3"}, "train_set=training.setps=3: unknown key"),
+        ({"evaluate_set": "net.wights=ema"}, "evaluate_set=net.wights=ema: unknown key"),
+    ],
+)
+def test_what_every_proxy_would_refuse_is_refused_before_one_is_trained(
+    task: Path, tmp_path: Path, values: dict[str, Any], said: str
+) -> None:
+    here = Inside()
+    with pytest.raises(UsageError, match=said):
+        search.run(options(task, tmp_path, runs=5, **values), here)
+    assert "train" not in [one.stage for one in here.ended]
+    assert not list((tmp_path / "arrays").glob("*/metadata.json"))
+
+
+def test_ten_steps_are_evaluated_with_the_average_that_evaluate_asks_for(task: Path, tmp_path: Path) -> None:
+    made = found(task, tmp_path, runs=5, train_set="training.steps=10")
+    assert made["measured"]

@@ -90,6 +90,35 @@ def test_the_name_of_a_run_has_the_number_of_processes_where_losses_follow_from_
     assert (plans[0][0] == plans[1][0]) is one
 
 
+@pytest.mark.parametrize(
+    ("settings", "share"),
+    [
+        (("training.steps=2",), 0.0),
+        (("training.steps=2", "training.ema=0.0"), 0.0),
+        (("training.steps=2", "training.ema=0.5"), 0.25),
+        (("training.steps=2", "training.ema=off"), None),
+        (("training.steps=2", "training.ema=off", "profile=kempner", "optimizer.name=schedule_free_adamw"), 0.0),
+    ],
+)
+def test_whether_a_run_has_an_average_follows_from_its_settings_and_not_from_its_length(
+    sampled: Path, tmp_path: Path, settings: tuple[str, ...], share: float | None
+) -> None:
+    small = ("model.net=transformer", "schedule.warmup_steps=1", "checkpoints.every_steps=1", *settings)
+    config = tiny.config(tmp_path, sampled, *small)
+    run = Run.open(tiny.train(config).uri)
+    checkpoint = Run.open(str(tiny.checkpoints(tmp_path)[-1]))
+    for one in (run, checkpoint):
+        assert one.averages is config.settings.averages is (share is not None)
+        if share is None:
+            assert one.which("auto")[0] == "current"
+            with pytest.raises(UsageError, match="no average of weights"):
+                one.which("ema")
+        else:
+            assert one.which("ema")[0] == "ema"
+            assert one.trained.initial_share == share
+            assert one.tensors("ema").keys() == one.tensors("current").keys()
+
+
 def test_a_run_that_will_have_no_tokenizer_says_so_before_the_first_step(
     sampled: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 """The stage: what differs, which runs there are, verdicts, bad input; the same bytes after a kill at any instant."""
 
 import json
+import logging
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -161,6 +163,49 @@ def test_what_is_refused_before_anything_is_trained(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         asked(tmp_path, plans, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"set": ["training.ema=off"]}, "no average of weights; got ema, and training.ema is off"),
+        ({"set": ["optimizer.lrr=1"]}, "optimizer.lrr=1: unknown key 'lrr'"),
+        ({"evaluate_set": ["net.wights=ema"]}, "evaluate_set=net.wights=ema: unknown key 'wights'"),
+        ({"benchmarks": ["gsm9k"]}, "gsm9k"),
+        ({"train_config": "absent.yaml"}, "the file does not exist"),
+        ({"evaluate_config": "absent.yaml"}, "the file does not exist"),
+    ],
+)
+def test_what_each_training_and_evaluation_would_refuse_is_refused_before_them(
+    tmp_path: Path, plans: list[str], options: dict[str, Any], said: str
+) -> None:
+    (tmp_path / "train.yaml").touch()
+    given = {
+        "train_config": str(tmp_path / "train.yaml"),
+        "evaluate_set": ["net.weights=ema"],
+        "benchmarks": ["gsm8k", "lm_eval/any"],
+        "budget": 50,
+    }
+    root = str(tmp_path / "root")
+    assert runner.run(Compare(), CompareConfig(root=root, plans=plans, **given)).manifest.data["runs"] == []
+    with pytest.raises(UsageError, match=said):
+        runner.run(Compare(), CompareConfig(root=root, plans=plans, **{**given, **options}))
+
+
+@pytest.mark.parametrize(("tail", "batch", "warns"), [("drop", 8, False), ("drop", 999, True), ("keep", 999, False)])
+def test_a_budget_that_last_batches_may_leave_out_is_warned_of(
+    tmp_path: Path, plans: list[str], tail: str, batch: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "train.yaml").write_text(f"batch: {{tokens: {batch}, tail: {tail}}}\n")
+    with caplog.at_level(logging.WARNING, "pairmill"):
+        runner.run(
+            Compare(),
+            CompareConfig(root=str(tmp_path / "root"), plans=plans, train_config=str(tmp_path / "train.yaml")),
+        )
+    said = [one.getMessage() for one in caplog.records if "may leave out" in one.getMessage()]
+    assert [re.search("of plan (\\w+)", one)[1] for one in said if re.search("of plan", one)] == (  # type: ignore[index]
+        ["base"] if warns else []
+    )
 
 
 def test_plans_that_are_none(tmp_path: Path, plans: list[str]) -> None:
