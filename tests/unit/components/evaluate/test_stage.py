@@ -193,6 +193,14 @@ def test_a_benchmark_without_its_column_is_refused(run: Run, data: Path) -> None
         run(completions.url)
 
 
+def test_a_question_that_is_not_text_is_refused(run: Run, data: Path) -> None:
+    rows = [{"question": question, "answer": "#### 1"} for question in ("What?", "What \ud800?")]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Completions(answer) as completions, pytest.raises(StageFailure, match=r"surrogate.*got question 2") as failure:
+        run(completions.url)
+    assert failure.value.exit_code == 3
+
+
 def test_examples_for_drop_are_the_users_and_count(run: Run, tmp_path: Path) -> None:
     row = {"passage": "P.", "question": "Who?", "answer": {"number": "3", "date": {}, "spans": []}}
     (tmp_path / "drop.jsonl").write_text(json.dumps(row) + "\n")
