@@ -43,6 +43,7 @@ _CONFIG, _BESIDE = "tokenizer_config.json", "chat_template.jinja"
 _PLACE = "\ue000"
 """What stands for a record's text in a probe: a character that templates pass on as it is, and no token has."""
 _ARGUMENTS = "arguments"
+_NAMES = ("role", "content", "name", "tool_calls", "tool_call_id", "function", _ARGUMENTS, "id", "type", "index")
 _DEPTH = 20
 _PROBED = 40
 """Messages of a history that is rendered a second time as a probe; a longer one says nothing else."""
@@ -305,10 +306,13 @@ def _probe(value: Any, key: str = "", depth: int = 0) -> Any:
         return _PLACE * bool(value)
     if isinstance(value, list):
         return [_probe(one, key, depth + 1) for one in value]
-    if isinstance(value, dict) and key == _ARGUMENTS:  # their names are the record's too
-        return {_PLACE * n: _probe(one, key, depth + 1) for n, one in enumerate(value.values(), 1)}
     if isinstance(value, dict):
-        return {str(name): _probe(one, str(name), depth + 1) for name, one in value.items()}
+        made = {}
+        for number, (name, one) in enumerate(value.items(), 1):
+            # The names of arguments, and others that templates do not read, are the record's too.
+            known = key != _ARGUMENTS and name in _NAMES
+            made[name if known else _PLACE * number] = _probe(one, name if known else key, depth + 1)
+        return made
     return value if value is None or isinstance(value, bool) else 0
 
 
@@ -322,13 +326,15 @@ def _texts_in(value: Any) -> Iterator[str]:
             below += [*one, *one.values()] if isinstance(one, dict) else one
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=256)
 def _probed(template: ChatTemplate, messages: str) -> tuple[frozenset[str], tuple[str, ...]]:
     """What a template writes around the signs of a probe, and the texts of the template that are not in it."""
     literals = template._literals
     try:
         pieces = frozenset(filter(_is_telling, template.render(json.loads(messages)).split(_PLACE)))
     except (TemplateFailed, UsageError):  # it wants more of a text than a sign
+        return frozenset(), literals
+    if sum(map(len, pieces)) > MAX_TEMPLATE:  # it repeats itself, and what is in the template is looked for
         return frozenset(), literals
     return pieces, tuple(one for one in literals if not any(one in piece for piece in pieces))
 

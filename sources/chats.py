@@ -489,7 +489,8 @@ def _joined(parts: list[Any]) -> str | Drop:
             texts.append(part)
         elif (
             isinstance(part, dict)
-            and part.get("type", "text") in _TEXT_PARTS
+            and isinstance(kind := part.get("type", "text"), str)
+            and kind in _TEXT_PARTS
             and isinstance(text := part.get("text"), str)
         ):
             texts.append(text)

@@ -228,6 +228,11 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
+def writable(text: str) -> str:
+    """Text with escapes for what is not Unicode."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _has_text(text: str) -> bool:
     if text.isspace():
         return False

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from pairmill.errors import InternalError
-from sources.source import ANSWERS, Drop, Note, Parsed, Written, parts_of
+from sources.source import ANSWERS, Drop, Note, Parsed, Written, parts_of, writable
 
 MAX_WRITTEN = 1 << 18
 """Characters that are kept of what a template wrote: one that numbers its lines writes others for each chat."""
@@ -39,7 +39,7 @@ class Answers:
                 self._keep(sorted(part.texts - self.written))
 
     def _keep(self, texts: Iterable[str]) -> None:
-        for text in texts:
+        for text in map(writable, texts):
             if len(text) <= self._left:
                 self._left -= len(text)
                 self.written.add(text)

@@ -38,6 +38,7 @@ from sources.source import (
     is_complete,
     parse_record,
     parts_of,
+    writable,
 )
 
 SAMPLES = 3
@@ -297,7 +298,7 @@ class _Rejects:
         path = f"{self._work.source}/{piece.path}"
         # Readers count from 0; people and editors count from 1.
         row = place + 1 if isinstance(place, int) else None
-        where = _writable(f"member {place}" if row is None else f"row {row}")
+        where = writable(f"member {place}" if row is None else f"row {row}")
         unread = isinstance(record, Malformed)
         self.count += 1
         self.refused += why.weight
@@ -308,8 +309,8 @@ class _Rejects:
                 "refused": 0,
                 "file": path,
                 "place": where,
-                "found": _writable(finding.found),
-                "write": _writable(finding.write),
+                "found": writable(finding.found),
+                "write": writable(finding.write),
                 "files": {},
             }
         files = self.reasons[why.reason]["files"]
@@ -337,11 +338,6 @@ class _Rejects:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.__exit__(*error)
-
-
-def _writable(text: str) -> str:
-    """Text with escapes for what is not Unicode."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def by_source(records: Sequence[ShardRecord]) -> dict[str, Ledger]:

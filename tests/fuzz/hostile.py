@@ -103,6 +103,8 @@ BASES: dict[str, tuple[Any, ...]] = {
 """Files that say something, by what they are."""
 OPTIONS = {
     "clean": (
+        "on_long_record",
+        "max_expansion",
         "limit",
         "holdout",
         "max_reject_fraction",

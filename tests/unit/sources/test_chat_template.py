@@ -416,6 +416,18 @@ def test_what_a_template_writes_in_a_long_history_is_known_too() -> None:
     assert "<|im_end|>" not in said
 
 
+def test_what_is_written_beside_odd_calls_goes_into_the_manifest(tmp_path: Path) -> None:
+    names = ["\ud800", "<|im_start|>"]
+    call = {"role": "assistant", "content": "", "tool_calls": [{name: {name: name} for name in names}]}
+    chats = [[*SAID[1:2], call, {**TOLD, "name": "\ud800"}, {"role": "assistant", "content": "It is 4."}], SAID[1:3]]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"messages": one}) + "\n" for one in chats))
+    load(tmp_path, template=json.dumps("{% for m in messages %}<|{{ m.role }}|>{{ m|tojson }}{% endfor %}\ud7ff"))
+    config = CleanConfig(root=str(tmp_path / "root"), sources=[str(tmp_path / "mine.yaml")], max_reject_fraction=1.0)
+    texts = runner.run(Clean(), config).manifest.data["written_by_templates"]["mine"]["texts"]
+    assert any("<|tool|>" in text for text in texts)
+    assert not any("<|im_start|>" in text for text in texts)
+
+
 def test_a_deep_call_is_no_defect() -> None:
     deep: Any = "x"
     for _ in range(400):

@@ -532,6 +532,13 @@ def test_a_source_of_prompts_alone_is_told_with_its_count(clean: Cleaned) -> Non
     assert "pairs" not in told
 
 
+def test_a_part_of_an_odd_kind_is_no_defect(load: Load) -> None:
+    odd: list[Any] = [{"type": {}, "text": "x"}, {"type": [], "text": "x"}, {"type": None, "text": "x"}]
+    for part in odd:
+        found = parse(load(), {"messages": said((U, [part]), (A, "1"))})
+        assert Drop("content_beyond_text") in found
+
+
 def test_tools_in_a_column_of_their_own_are_counted(tmp_path: Path) -> None:
     columns = {"messages": [TWO, TWO], "tools": ["[1]", None], "other": ["x", "y"]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
@@ -558,7 +565,7 @@ def test_the_option_redoes_the_shards_of_chats_alone(clean: Cleaned) -> None:
 def test_a_list_that_no_record_has_is_an_error_with_the_line_to_write(clean: Cleaned) -> None:
     with pytest.raises(InputError, match=r"no record of mine has 'mesages'.*did you mean 'messages'"):
         clean([{"messages": TWO}] * 3, turns="mesages")
-    with pytest.raises(InputError, match=r"missing_role \(found an object with who, content, 3 such\).*role: who"):
+    with pytest.raises(InputError, match=r"role: who\n.*missing_role \(found an object with who, content, 3 such\)"):
         clean([{"messages": said((U, "Hi"), (A, "Yo"), role="who")}] * 3)
 
 
