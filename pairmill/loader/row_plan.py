@@ -29,8 +29,8 @@ Packing = Literal["ranks", "whole"]
 _BESIDE = 2
 """Inputs of the shortest row that gives attention a causal query: a rank with a response of one token needs one too."""
 
-_ALIGNED = 64
-"""Slots of a rank that got more than its equal part are a multiple of it: batches have few shapes."""
+_ALIGNED = 128
+"""Slots of a rank that got more than its equal part are a multiple of it, a block of FlexAttention: few shapes."""
 
 Rows = NDArray[np.int64]
 """[rows, 5]: number of the row, inst_start, inst_len, resp_start, resp_len (:meth:`RowIndex.window`)."""
@@ -238,15 +238,18 @@ class RowPlan(TrainingPlan):
 
     def _dealt(self, rows: Rows, world: World) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         """The places of a whole batch's rows rank by rank, where each rank's begin, and the slots of a rank."""
-        room, needed = world.batch_tokens, 0
-        for balance in dict.fromkeys(("lpt", self.balance)):
-            _, places, ends = pack_rows(rows, world.ranks, room, causal=False, balance=balance)
-            sums = np.concatenate([[0], np.cumsum(rows[places, 2] + rows[places, 4] - 1)])
-            most = int(np.diff(sums[ends]).max())
-            # The array of the ends of rows has one number more than there are rows.
-            needed = max(most, int(np.diff(ends.astype(np.int64)).max()) + 1)
-            # By another balance no rank gets more tokens than the fullest one by the balance of tokens.
+        # Any rank has room for all of them: so they are dealt by tokens, and none is left out.
+        _, places, ends = pack_rows(rows, world.ranks, world.batch_tokens, causal=False, balance="lpt")
+        most = _fullest(rows, places, ends)
+        if self.balance != "lpt":
+            # No rank gets more tokens than the fullest one by the balance of tokens.
             room = max(most, world.slots)
+            count, *other = pack_rows(rows, world.ranks, room, causal=False, balance=self.balance)
+            if count == len(rows):
+                places, ends = other
+                most = _fullest(rows, places, ends)
+        # The array of the ends of rows has one number more than there are rows.
+        needed = max(most, int(np.diff(ends.astype(np.int64)).max()) + 1)
         return places, ends, world.slots if needed <= world.slots else _aligned(needed)
 
     def _rows(self, epoch: Epoch, start: int, inputs: int, world: World) -> Rows:
@@ -325,6 +328,12 @@ class RowPlan(TrainingPlan):
         rows[:, 2] = packed.window[mine, 0]
         arrays = dict(zip((*PREFIXLM, DOC_IDS) if self.doc_ids else PREFIXLM, out, strict=True))
         return Batch.of(draw, self.phases, arrays, dict(zip(SCALARS, sizes, strict=True)), rows)
+
+
+def _fullest(rows: Rows, places: NDArray[np.uint32], ends: NDArray[np.uint32]) -> int:
+    """Inputs of the rank that has the most of them."""
+    sums = np.concatenate([[0], np.cumsum(rows[places, 2] + rows[places, 4] - 1)])
+    return int(np.diff(sums[ends]).max())
 
 
 def _aligned(slots: int) -> int:

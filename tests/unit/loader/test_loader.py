@@ -121,6 +121,16 @@ def test_packed_whole_any_number_of_ranks_has_the_same_global_batches(folder: Pa
             assert max(loads) <= 48 // ranks + max(one + two - 1 for one, two in ROWS)
 
 
+@pytest.mark.parametrize("balance", ["lpt", "quadratic", "quadratic_work"])
+def test_packed_whole_no_row_is_lost_however_they_are_dealt(tmp_path: Path, balance: Any) -> None:
+    draw = np.random.default_rng(3)
+    made = [np.maximum(1, draw.lognormal(2, 1.0, (400, 2)).astype(int)).tolist()]
+    plan = RowPlan(samples.sampled(tmp_path / "a", made), packing="whole", balance=balance, tail="keep")
+    for ranks, slots in ((2, 840), (5, 840), (8, 840), (8, 1680), (60, 840)):
+        found = [row for batches in all_ranks(plan, ranks, slots) for row in rows(batches)]
+        assert sorted(found) == [(0, 0, number) for number in range(400)]
+
+
 def texts(batch: Batch) -> list[tuple[int, ...]]:
     """The inputs and labels of each row of a batch, and the length of its prefix."""
     ends = batch["cu_seqlens"][: len(batch.rows) + 1].tolist()
