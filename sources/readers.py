@@ -161,6 +161,12 @@ def _named(records: Iterator[Record], encoding: str) -> Iterator[Record]:
     return ((place, said if record == wrong else record) for place, record in records)
 
 
+def _line_for(piece: FileSlice, source: Source, encoding: str) -> str:
+    """The line to write for a file in another encoding: as for all files, and for this one alone."""
+    name = json.dumps(PurePosixPath(piece.path).name, ensure_ascii=False)
+    return f"write in {source.described_in}: encoding: {encoding}; or for it alone encoding: {{{name}: {encoding}}}"
+
+
 def _not_of(encoding: str) -> str:
     return f"invalid_{encoding.replace('-', '_')}"
 
@@ -333,13 +339,13 @@ def csv_dicts(piece: FileSlice, source: Source) -> Iterator[Record]:
             header = next(beginning)[1]
     for number, fields in _csv(piece, source):
         if number == 0 and not dialect.header:
+            if fields == TOO_LONG:
+                raise limits.too_long(piece.uri, piece.longest, "the header")
             if isinstance(fields, Malformed):
-                said = (
-                    f"write in {source.described_in}: encoding: cp1252, or which it is" if source.described_in else ""
-                )
+                said = _line_for(piece, source, "cp1252") if source.described_in else "correct the raw data"
                 encoding = dialect.encoding_in(piece.path)
                 name = "UTF-8" if encoding == UTF8 else encoding
-                raise InputError(f"the header is not {name}", where=piece.uri, hint=said or "correct the raw data")
+                raise InputError(f"the header is not {name}", where=piece.uri, hint=said)
             header = fields
             _refuse_other_delimiter(piece, header, source)
             _check_columns(piece.uri, header, source)
@@ -543,7 +549,7 @@ def _stream(piece: FileSlice, encoding: str) -> Iterator[tuple[Any, FileSlice]]:
         file: Any = raw
         if suffix in COMPRESSED:
             whole = stack.enter_context(compressed.decompressed(raw, suffix))
-            expanded = limits.Expansion(piece.uri, piece.size, piece.expansion)
+            expanded = limits.Expansion(piece.uri, lambda: piece.size, piece.expansion)
             file = io.BufferedReader(_Counted(whole, expanded), _BUFFER) if piece.size else whole
         if encoding == UTF8:
             yield file, piece
@@ -558,7 +564,7 @@ def _lines(piece: FileSlice, source: Source | None = None) -> Iterator[tuple[io.
     with _stream(piece, encoding) as (file, part):
         lines, watch = _watched(file, part)
         if source and source.described_in and part.start == 0 and lines.peek(2)[:2] in _UTF16:
-            hint = f"write in {source.described_in}: encoding: utf-16"
+            hint = _line_for(piece, source, "utf-16")
             raise InputError("the file is UTF-16", where=piece.uri, expected=encoding, hint=hint)
         yield lines, watch
 

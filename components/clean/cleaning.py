@@ -125,7 +125,7 @@ class CleanPieces(Shard[Sources]):
         source, profile = context.by_name[self.source], context.config.profile
         of_rows = Context(profile, self.tag)
         where = ", ".join(piece.uri for piece in self.pieces[:_NAMED]) + ", …" * (len(self.pieces) > _NAMED)
-        expanded = limits.Expansion(where, self.size, context.config.max_expansion)
+        expanded = limits.Expansion(where, lambda: self.size, context.config.max_expansion)
         ledger, tally, watch = Ledger(), _Tally(source, expanded), Watch(source.watched)
         answers = Answers()
         rejects = _Rejects(out, self, source)

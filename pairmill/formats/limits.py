@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,10 @@ EXPANDED_BYTES = 256 << 20
 """Bytes of records that any file may have."""
 PAGE_RECORDS = 4
 """A page of Parquet, which is decompressed as a whole, may have the bytes of this many longest records."""
-_HINT = "shorten the record, or raise max_record_bytes=, which takes several times as much memory"
+_HINT = (
+    "shorten the record, or raise max_record_bytes=, which takes several times as much memory; clean puts it aside "
+    "with on_long_record=reject"
+)
 
 
 class TooLong(InputError):
@@ -38,22 +41,28 @@ class Expansion:
 
     Args:
         where: the file.
-        stored: its bytes, or those of the part of it that is read.
+        stored: tells its bytes, or those of the part of it that is read; it is asked if there are many records.
         times: the most bytes of records for each of them.
     """
 
-    def __init__(self, where: str, stored: int, times: int) -> None:
+    def __init__(self, where: str, stored: Callable[[], int], times: int) -> None:
         self._where, self._stored, self._times = where, stored, times
-        self._most, self._made = max(EXPANDED_BYTES, times * stored), 0
+        self._most, self._made = EXPANDED_BYTES, 0
 
     def add(self, size: int) -> None:
         """Count bytes of records. Raises InputError if they are too many."""
         self._made += size
         if self._made > self._most:
+            self._refuse_or_go_on()
+
+    def _refuse_or_go_on(self) -> None:
+        stored = self._stored()
+        self._most = max(EXPANDED_BYTES, self._times * stored)
+        if self._made > self._most:
             raise InputError(
                 "the records are much longer than their file",
                 where=self._where,
-                got=f"more than {self._most:,} bytes of {self._stored:,}",
+                got=f"more than {self._most:,} bytes of {stored:,}",
                 expected=f"at most {self._times:,} times as many, max_expansion, or {EXPANDED_BYTES:,}",
                 hint="raise max_expansion= if this is the file that was meant",
             )

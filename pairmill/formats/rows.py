@@ -361,10 +361,11 @@ def parquet_batches(
 
 def expansion_of(uri: str, file: Any, groups: Iterable[int], times: int) -> limits.Expansion:
     """Counts what row groups of a file from :func:`open_parquet` expand to: at most ``times`` their stored bytes."""
-    stored = 0
-    for number in groups:
-        group = file.metadata.row_group(number)
-        stored += sum(group.column(column).total_compressed_size for column in range(group.num_columns))
+
+    def stored() -> int:
+        some = (file.metadata.row_group(number) for number in groups)
+        return sum(one.column(column).total_compressed_size for one in some for column in range(one.num_columns))
+
     return limits.Expansion(uri, stored, times)
 
 

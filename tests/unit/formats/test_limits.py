@@ -367,6 +367,12 @@ def test_what_is_put_aside_is_what_would_be_refused(tmp_path: Path, kind: str) -
         assert (ledger.rows_kept, ledger.dropped.get("record_too_long", 0)) == (kept, 3 - kept)
 
 
+def test_a_header_that_is_too_long_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"a,b,{'c' * 500}\n1,2,3\n")
+    error = refusal(described(tmp_path, "a.csv", max_record_bytes=100, on_long_record="reject"))
+    assert error.what == "the header is longer than max_record_bytes"
+
+
 def test_what_is_put_aside_is_part_of_the_key_and_refusing_is_not(tmp_path: Path) -> None:
     table_of(tmp_path / "a.jsonl", [{"a": "x" * size, "b": "q"} for size in (10, 200, 3000)])
 
