@@ -9,10 +9,9 @@ from typing import Any
 
 from components.curate.settings import Settings
 from pairmill import storage
-from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT, Inputs
 from pairmill.errors import InputError
-from pairmill.formats import row_files, rows
+from pairmill.formats import row_files
 from pairmill.formats.row_files import RowFile
 from pairmill.formats.slices import FileSlice
 from pairmill.log import event
@@ -74,7 +73,7 @@ def discover(given: Sequence[str], settings: Settings, *, verify: bool, longest:
     Raises:
         InputError: nothing found, a damaged folder, or two files with one task name or one path.
     """
-    found = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify, held_out=True)
+    found = row_files.discover(given, "rows", verify=verify, held_out=True)
     tops = [storage.normalise(uri, "rows") for uri in given]
     beside = row_files.beside(tops)
     tasks: list[Task] = []

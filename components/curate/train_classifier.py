@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from components.curate.scores.fields import Field, columns_of
 from components.curate.scores.logit import Logit
 from pairmill import _native, log, storage
-from pairmill.engine import inputs
 from pairmill.engine.options import option
 from pairmill.errors import InputError, UsageError
-from pairmill.formats import rows
+from pairmill.formats import row_files, rows
 from pairmill.formats.source_names import source_of
 from pairmill.report.model import Percent, Report, Table, describe_names
 
@@ -134,7 +133,7 @@ def _drawn(config: TrainConfig, positive: bool) -> list[Example]:
 
 
 def _examples(uris: Sequence[str], option_name: str, field: Field, positive: bool) -> Iterator[Example]:
-    for file in inputs.discover(uris, rows.EXTENSIONS, option_name).files:
+    for file in row_files.discover(uris, option_name).files:
         for batch in rows.read(file.uri, content=file.content):
             rows.refuse_nulls(batch, file.uri)
             texts = zip(*(column.to_pylist() for column in columns_of(batch, field)), strict=True)

@@ -22,13 +22,12 @@ from components.curate.scorer import Score as ScoreRows
 from components.evaluate.asking import QUESTIONS, questions
 from pairmill import storage
 from pairmill._native import LeakIndexBuilder
-from pairmill.engine import inputs
 from pairmill.engine.inputs import HELD_OUT, Inputs
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.options import RECORD_BYTES
 from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
-from pairmill.formats import row_files, rows
+from pairmill.formats import row_files
 
 VERSION: Final = 1
 SEEN: Final = ("question_answer", "question")
@@ -42,7 +41,7 @@ def training_rows(given: Sequence[str], *, verify: bool) -> Inputs:
     Raises:
         InputError: there is none, or one is damaged.
     """
-    return inputs.discover(given, rows.EXTENSIONS, "training", verify=verify)
+    return row_files.discover(given, "training", verify=verify)
 
 
 @dataclass(frozen=True)

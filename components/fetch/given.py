@@ -15,7 +15,7 @@ from pairmill import storage
 from pairmill.address import FORMS, Address
 from pairmill.engine.manifest import MANIFEST, content_key
 from pairmill.errors import InputError
-from pairmill.formats import given, rows
+from pairmill.formats import given, row_files, rows
 from pairmill.formats.tokenizer_file import NAME
 from pairmill.formats.tokens import ARRAYS, BYTES, INFO
 from pairmill.log import event
@@ -114,7 +114,7 @@ class GivenData(Source):
         if self.option == "tokenizer":
             given.tokenizer_at(local, self.name, self.template)
         if self.option == "rows" and path.endswith(_ENDINGS):
-            given.require_columns(local, f"{self.name} {path}", f"hub: {self.address.name}")
+            row_files.require_columns(local, f"{self.name} {path}", f"hub: {self.address.name}")
 
 
 def places(option: str, uri: str, template: str = "", *, check: bool = True) -> tuple[str, ...]:

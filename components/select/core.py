@@ -144,7 +144,12 @@ class Select(Stage[SelectConfig, SelectPlan]):
         targets = []
         for target in settings.dsir.targets if settings.uses_targets else ():
             blocks, found = inputs.target_rows(
-                target.rows, target.name, verify=config.verify, longest=longest, expansion=expansion
+                target.rows,
+                target.name,
+                settings.dsir.fields,
+                verify=config.verify,
+                longest=longest,
+                expansion=expansion,
             )
             targets.append(blocks)
             refs += found.refs

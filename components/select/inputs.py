@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from components.select.columns import column_slices
 from pairmill import storage
-from pairmill.engine import inputs
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import HELD_OUT, Inputs
 from pairmill.engine.manifest import content_key
@@ -135,7 +134,7 @@ def discover(given: Sequence[str], *, verify: bool, longest: int, expansion: int
     Raises:
         InputError: nothing found, a damaged folder, or two files with one task name or one path.
     """
-    found = inputs.discover(given, rows.EXTENSIONS, "rows", verify=verify, held_out=True)
+    found = row_files.discover(given, "rows", verify=verify, held_out=True)
     tops = [storage.normalise(uri, "rows") for uri in given]
     beside = row_files.beside(tops)
     tasks: list[RowFile] = []
@@ -154,13 +153,15 @@ def discover(given: Sequence[str], *, verify: bool, longest: int, expansion: int
     return Rows(tasks, blocks_of(tasks, longest, expansion), found)
 
 
-def target_rows(uri: str, name: str, *, verify: bool, longest: int, expansion: int) -> tuple[list[Block], Inputs]:
-    """The rows of a target.
+def target_rows(
+    uri: str, name: str, fields: Sequence[str], *, verify: bool, longest: int, expansion: int
+) -> tuple[list[Block], Inputs]:
+    """The rows of a target, of which these fields are read.
 
     Raises:
         InputError: nothing found, or a damaged folder.
     """
-    found = inputs.discover([uri], rows.EXTENSIONS, f"dsir.targets {name}", verify=verify)
+    found = row_files.discover([uri], f"dsir.targets {name}", verify=verify, fields=fields)
     files = sorted(found.files, key=lambda one: one.task)
     return blocks_of([RowFile(file, file.task, {}) for file in files], longest, expansion), found
 

@@ -27,7 +27,7 @@ from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import rows, tokens, window_files
+from pairmill.formats import row_files, tokens, window_files
 from pairmill.formats.given import tokenized_at
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
@@ -72,7 +72,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
         uri = locate(config.tokenizer, config.root)
         data = read(uri)
         digest = hashlib.sha256(data).hexdigest()
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify, held_out=True)
+        found = row_files.discover(config.rows, "rows", verify=config.verify, held_out=True)
         own = found.conditions
         if own and config.conditions == [NONE]:
             said = (

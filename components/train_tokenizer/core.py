@@ -17,12 +17,11 @@ from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.count import HELD_OUT, HELD_OUT_OF, WORDS, CountWords, MergeRuns
 from components.train_tokenizer.report import report_of
 from pairmill.encoder import SPLIT
-from pairmill.engine import inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import rows
+from pairmill.formats import row_files
 from pairmill.formats.given import tokenizer_at
 from pairmill.formats.prefixes import Rules
 from pairmill.formats.slices import FileSlice, Slicing
@@ -66,7 +65,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
 
     def plan(self, config: TrainTokenizerConfig) -> TrainingPlan:
         rules = Rules.load(config.prefix_config_path, config.profile, "prefix_config_path")
-        found = inputs.discover(config.rows, rows.EXTENSIONS, "rows", verify=config.verify)
+        found = row_files.discover(config.rows, "rows", verify=config.verify)
         own = sorted(tag.token for tag in found.conditions.values())
         asked = config.with_tokens(own)
         rules.warn_of_idle(file.task for file in found.files)

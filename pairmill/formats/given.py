@@ -6,19 +6,17 @@ that others made, the head of each file: the stages that read them compare every
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pairmill import storage
 from pairmill.address import refuse
 from pairmill.engine import manifest as manifests
-from pairmill.engine.content import UNKNOWN, whole
 from pairmill.engine.stage import GivenResult
 from pairmill.errors import InputError, UsageError
 from pairmill.formats import rows, tokenizer_file, tokens
+from pairmill.formats.row_files import require_all_columns
 from pairmill.formats.templates import require_tokens
 
 PUBLISHED = ("data", "data_clustered")
@@ -27,15 +25,8 @@ _ASIDE = ("attributes", "holdout", "rejects")
 """Folders beside them in ours, whose files are not rows to train on."""
 
 _ENDINGS = tuple(f".{extension}" for extension in rows.EXTENSIONS)
-# Heads of files that are read at once: a store answers each in 10 to 100 ms.
-_AT_ONCE = 32
 # Footers of more files would take longer than the second in which a result is passed on.
 _COUNTED = 64
-_HEAD = 1 << 20
-_USUAL = {
-    "instruction": ("instruction", "question", "prompt", "input", "problem", "query"),
-    "response": ("response", "answer", "output", "completion", "solution"),
-}
 
 
 @dataclass(frozen=True)
@@ -98,9 +89,7 @@ def rows_at(uri: str, *, check: bool = True, count: bool = False, shown: str = "
     if not paths:
         raise _no_rows(uri, [storage.name_of(uri)], shown)
     if check:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(require_columns, paths):
-                pass
+        require_all_columns(paths)
     if count and len(paths) <= _COUNTED and all(path.endswith(".parquet") for path in paths):
         counted = sum(map(rows.count, paths))
     return Found(uris, len(paths), sum(paths.values()), counted)
@@ -156,51 +145,6 @@ def _no_rows(uri: str, paths: Sequence[str], shown: str) -> InputError:
         got=", ".join(sorted(paths)[:5]) or "nothing",
         hint=hint,
     )
-
-
-def require_columns(uri: str, shown: str = "", files: str = "") -> None:
-    """Raise InputError unless a row file has the columns of rows; the message has the description to write instead.
-
-    Args:
-        uri: of the file.
-        shown: how the message names it; empty = its URI.
-        files: the line of a description that says where the files are; empty = ``files:`` and the URI.
-    """
-    names = _columns(uri)
-    missing = [name for name in rows.FIELDS if names is not None and name not in names]
-    if not missing:
-        return
-    assert names is not None
-    lines = [
-        "name: my_rows",
-        files or f"files: {storage.parent_of(uri)}/*{PurePosixPath(uri).suffix}",
-        "condition: direct" if "condition" in missing else 'condition: "{condition}"',
-    ]
-    for field, usual in _USUAL.items():
-        known = [name for name in usual if name in names]
-        lines.append(f"{field}: {known[0] if known else f'<the column with the {field}>'}")
-    raise InputError(
-        f"column {missing[0]!r} is missing",
-        where=shown or uri,
-        got=", ".join(names),
-        expected=", ".join(rows.FIELDS),
-        hint="rows= takes finished rows; put this into my_rows.yaml and write sources=my_rows.yaml in place of rows=:"
-        + "".join(f"\n  {line}" for line in lines),
-    )
-
-
-def _columns(uri: str) -> list[str] | None:
-    """The columns of a row file, or the fields of its first row; None if that does not tell them."""
-    if uri.endswith(".parquet"):
-        with rows.open_parquet(uri) as file:
-            return list(file.schema_arrow.names)
-    with whole(uri, UNKNOWN) as lines:
-        head = lines.read(_HEAD).lstrip().split(b"\n", 1)[0]
-    try:
-        first = json.loads(head)
-    except ValueError:
-        return None  # the stage that reads the rows says what is wrong, and in which row
-    return list(first) if isinstance(first, dict) else None
 
 
 def tokenizer_at(given: str, shown: str = "", template: str = "") -> Found:

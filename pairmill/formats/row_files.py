@@ -1,17 +1,23 @@
-"""Row files as they are found: their paths in finished folders, their slices, and the attributes beside them."""
+"""Row files as they are found: columns, paths in finished folders, slices, and the attributes beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from pairmill import storage
+from pairmill.engine import inputs
 from pairmill.engine import manifest as manifests
-from pairmill.engine.inputs import HELD_OUT, InputFile
+from pairmill.engine.content import UNKNOWN, whole
+from pairmill.engine.inputs import HELD_OUT, InputFile, Inputs
 from pairmill.errors import InputError
-from pairmill.formats import attributes
+from pairmill.formats import attributes, rows
 from pairmill.formats.limits import EXPANSION
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.source_names import source_of
@@ -20,6 +26,15 @@ SLICING: Final = Slicing(64 << 20, open_from=(16 << 20) + 1, cut_from=128 << 20)
 """A slice is enough work to be worth a shard, and little enough that sixteen cores share a gigabyte."""
 ORIGIN: Final = "origin"
 """The operation that a kept row's ordinal in the file that was given first is an attribute of."""
+
+
+_HEAD = 1 << 20
+# Heads of files that are read at once: a store answers each in 10 to 100 ms.
+_AT_ONCE = 32
+_USUAL = {
+    "instruction": ("instruction", "question", "prompt", "input", "problem", "query"),
+    "response": ("response", "answer", "output", "completion", "solution"),
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,101 @@ class RowFile:
     def source(self) -> str:
         """The source that it belongs to."""
         return source_of(self.name)
+
+
+def discover(
+    given: Sequence[str],
+    option: str,
+    *,
+    verify: bool = False,
+    held_out: bool = False,
+    fields: Sequence[str] = rows.FIELDS,
+) -> Inputs:
+    """Find the row files of places, as :func:`pairmill.engine.inputs.discover`.
+
+    The head of each file that no manifest names is read, so that a file of other columns is told at once, and once.
+
+    Args:
+        given: as the user gave them.
+        option: its name, for messages.
+        verify: digest the files of finished folders now.
+        held_out: find the files of held-out rows too.
+        fields: the columns that are read.
+
+    Raises:
+        InputError: as that function, or a file lacks one of ``fields``.
+    """
+    found = inputs.discover(given, rows.EXTENSIONS, option, verify=verify, held_out=held_out)
+    require_all_columns([file.uri for file in found.files if not file.promised], option, fields)
+    return found
+
+
+def require_all_columns(uris: Iterable[str], option: str = "", fields: Sequence[str] = rows.FIELDS) -> None:
+    """Raise InputError, as :func:`require_columns`, for the first of these files that lacks a column."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for _ in pool.map(partial(require_columns, option=option, fields=fields), uris):
+            pass
+
+
+def require_columns(
+    uri: str, shown: str = "", files: str = "", option: str = "", fields: Sequence[str] = rows.FIELDS
+) -> None:
+    """Raise InputError unless a row file has the columns of rows; the message has the description to write instead.
+
+    Args:
+        uri: of the file.
+        shown: how the message names it; empty = its URI.
+        files: the line of a description that says where the files are; empty = ``files:`` and the URI.
+        option: of the stage that reads the rows; a file that cannot be opened is then told by the shard that reads it.
+            Empty = ``rows`` of a pipeline, beside which there is ``sources``.
+        fields: the columns that are wanted.
+    """
+    try:
+        names = _columns(uri)
+    except InputError:
+        if not option:
+            raise
+        return
+    missing = [name for name in fields if names is not None and name not in names]
+    if not missing:
+        return
+    assert names is not None
+    lines = [
+        "name: my_rows",
+        files or f"files: {storage.parent_of(uri)}/*{PurePosixPath(uri).suffix}",
+        'condition: "{condition}"' if "condition" in names else "condition: direct",
+    ]
+    for name, usual in _USUAL.items():
+        known = [column for column in usual if column in names]
+        lines.append(f"{name}: {known[0] if known else f'<the column with the {name}>'}")
+    do = "write sources=my_rows.yaml in place of rows="
+    if option:
+        do = (
+            "run python -m components.fetch and then components.clean with sources=my_rows.yaml, "
+            f"and give the cleaned folder as {option}"
+        )
+    raise InputError(
+        f"column {missing[0]!r} is missing",
+        where=shown or (f"{option}={uri}" if option else uri),
+        got=", ".join(names),
+        expected=", ".join(fields),
+        hint=f"{option or 'rows'} takes finished rows; put this into my_rows.yaml and {do}:"
+        + "".join(f"\n  {line}" for line in lines),
+    )
+
+
+def _columns(uri: str) -> list[str] | None:
+    """The columns of a row file, or the fields of its first row; None if that does not tell them."""
+    if uri.endswith(".parquet"):
+        with rows.open_parquet(uri) as file:
+            return list(file.schema_arrow.names)
+    with whole(uri, UNKNOWN) as lines:
+        head = lines.read(_HEAD).lstrip().split(b"\n", 1)[0]
+    try:
+        first = json.loads(head)
+    except ValueError:
+        return None  # the stage that reads the rows says what is wrong, and in which row
+    return list(first) if isinstance(first, dict) else None
 
 
 def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple[FileSlice, tuple[Any, ...], str]]:

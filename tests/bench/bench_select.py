@@ -67,7 +67,7 @@ def child_weights(rows: str, target: str, work: str, dsir: str) -> None:
         return [run_shard("select", shard, None, place)() for shard in shards]
 
     found, wanted = discover([rows], verify=False, longest=RECORD_BYTES), Wanted.of(settings)
-    blocks, _ = target_rows(target, "t", verify=False, longest=RECORD_BYTES)
+    blocks, _ = target_rows(target, "t", ["instruction", "response"], verify=False, longest=RECORD_BYTES)
     start = cpu()
     fits = run([fit.FitRows.of(block, settings, wanted, 0) for block in found.blocks])
     targets = run([fit.FitTarget.of(block, "t", settings.dsir) for block in blocks])

@@ -91,7 +91,7 @@ def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) ->
     rows = [{"response": f"b c x{at}", "other": "d"} for at in range(9)]
     settings = settings_of("fields: [response], ")
     (block,), _ = inputs.target_rows(
-        str(written(tmp_path / name, rows)), "t", verify=False, longest=RECORD_BYTES, expansion=EXPANSION
+        str(written(tmp_path / name, rows)), "t", ["response"], verify=False, longest=RECORD_BYTES, expansion=EXPANSION
     )
     record = run(FitTarget.of(block, "t", settings.dsir), tmp_path)
     assert load(record, fit.COUNTS)[0].tolist() == counts_of(rows, ("response",))
@@ -111,7 +111,9 @@ def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) ->
 def test_a_wrong_row_of_a_target_is_named(line: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"instruction": "a", "response": "b"}\n' + line + "\n")
-    (block,), _ = inputs.target_rows(str(path), "t", verify=False, longest=RECORD_BYTES, expansion=EXPANSION)
+    (block,), _ = inputs.target_rows(
+        str(path), "t", ["instruction", "response"], verify=False, longest=RECORD_BYTES, expansion=EXPANSION
+    )
     with pytest.raises(InputError, match=message):
         run(FitTarget.of(block, "t", settings_of().dsir), tmp_path)
 
