@@ -20,6 +20,8 @@ from pairmill.report.markdown import VISIBLE, plain
 _MAX_PAGE = 900_000
 """Bytes; Kubeflow's interface shows at most 1 MB of an artifact."""
 _MAX_ROWS = 500
+_NARROW = 2
+"""Columns that fit on a page of 400 pixels."""
 _MAX_LOOK_AT = 40
 _MAX_NAMES = 5
 _MAX_TEXT = 500
@@ -87,6 +89,29 @@ def _is_figure(cell: Cell) -> bool:
     return isinstance(cell, int | float) or _FIGURE.fullmatch(str(cell)) is not None
 
 
+class Link(str):
+    """A text of a table that leads to ``to``, an address relative to the page."""
+
+    to: str
+
+    def __new__(cls, text: str, to: str) -> Link:
+        """The text with its address."""
+        made = super().__new__(cls, text)
+        made.to = to
+        return made
+
+
+def _names(header: Sequence[str]) -> str:
+    """The names of columns as variables of CSS."""
+    quoted = (re.sub(r'["\\]', r"\\\g<0>", " ".join(name.split())) for name in header)
+    return ";".join(f'--n{at}:"{name}"' for at, name in enumerate(quoted, 1))
+
+
+def _shown(cell: Cell) -> str:
+    text = cut(format_cell(cell), MAX_CELL)
+    return tag("a", text, href=cell.to) if isinstance(cell, Link) else text
+
+
 @dataclass(frozen=True)
 class Table(Block):
     """A table: numbers, and texts that are numbers, are right-aligned; numbers are grouped by thousands."""
@@ -110,16 +135,15 @@ class Table(Block):
         body = [
             tag(
                 "tr",
-                *(
-                    tag("td", cut(format_cell(cell), MAX_CELL), class_=mark)
-                    for cell, mark in zip(row, wide, strict=True)
-                ),
+                *(tag("td", _shown(cell), class_=mark) for cell, mark in zip(row, wide, strict=True)),
             )
             for row in self.rows[:_MAX_ROWS]
         ]
         rest = len(self.rows) - _MAX_ROWS
         note = self.note + (f" {rest:,} more rows are not shown." if rest > 0 else "")
-        table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body))
+        # On a narrow page each row of many columns is a card, whose cells say what they are.
+        many = {"class_": "many", "style": _names(self.header)} if len(self.header) > _NARROW else {}
+        table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), **many)
         return join(heading(self.title, level), tag("p", note), tag("div", table, class_="scroll"))
 
     def markdown(self, level: int) -> list[str]:

@@ -65,6 +65,22 @@ def test_reports_fit_their_frame_and_ask_for_nothing(reports: dict[str, Report],
     assert seen.requests == []
 
 
+def test_every_cell_is_seen_at_400_pixels(
+    reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chromium.resize(monkeypatch, 400)
+    pages = {name: report.html() for name, report in reports.items()}
+    # What is folded is looked at too.
+    seen = chromium.look({name: page.replace("<details>", "<details open>") for name, page in pages.items()}, tmp_path)
+    assert seen.frames.keys() == pages.keys()
+    for name, frame in seen.frames.items():
+        assert 380 < frame["width"] <= 400, name
+        assert frame["cells"] == [], name
+        assert frame["needed"] <= frame["width"], name
+        assert frame["verdict"], name
+    assert "--n6:&quot;Would go&quot;" in pages["curate"]
+
+
 def test_what_does_not_fit_or_asks_for_more_is_found(tmp_path: Path) -> None:
     page = Report("t", {}, [Table("t", ("a",), [("b",)])], verdict="here").html()
     bad = {

@@ -50,20 +50,11 @@ OVERLAP = """<script>addEventListener("load", () => {
 });</script>"""
 
 
-def resize(monkeypatch: pytest.MonkeyPatch, width: int, height: int) -> None:
-    """Show pages in frames of this size."""
-    frame = f"width:{chromium.WIDTH}px;height:{chromium.HEIGHT}px"
-    assert frame in chromium._AROUND
-    around = chromium._AROUND.replace(frame, f"width:{width}px;height:{height}px")
-    for name, value in (("WIDTH", width), ("HEIGHT", height), ("_AROUND", around)):
-        monkeypatch.setattr(chromium, name, value)
-
-
 @pytest.mark.parametrize("width", [400, 600, 1200])
 def test_it_fits_and_nothing_overlaps(
     reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    resize(monkeypatch, width, chromium.HEIGHT)
+    chromium.resize(monkeypatch, width, chromium.HEIGHT)
     seen = chromium.look({name: unfolded(one) + OVERLAP for name, one in reports.items()}, tmp_path)
     assert seen.frames.keys() == reports.keys()
     for name, frame in seen.frames.items():
@@ -97,7 +88,7 @@ def test_lines_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dark: b
     )
     colours = {name: np.array(value, float) for name, value in (by_night if dark else by_day).items()}
     ground = colours["bg"] if dark else np.array([255.0, 255.0, 255.0])
-    resize(monkeypatch, 600, 500)
+    chromium.resize(monkeypatch, 600, 500)
     image = chromium.picture({"chart": page}, tmp_path, dark=dark, scale=1)["chart"].astype(int)
     for at in range(5):
         assert (abs(image - colours[f"c{at}"]) <= 3).all(axis=2).mean() > 0.0005, at

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from tests.support.helpers import PATIENCE, missing
@@ -32,9 +33,12 @@ _PROBE = """<script>addEventListener("load", () => requestAnimationFrame(() => r
     && one.getBoundingClientRect().right > root.clientWidth + 0.5);
   const box = first && first.getBoundingClientRect();
   const seen = first && first.checkVisibility({visibilityProperty: true, opacityProperty: true}) ? first.innerText : "";
+  const cells = [...document.querySelectorAll(".scroll table:not(.heat) td")].filter((one) => one.checkVisibility()
+    && one.innerText && one.getBoundingClientRect().right > root.clientWidth + 0.5);
   const charts = [...document.querySelectorAll("svg")].map((one) => one.getBoundingClientRect().width);
   parent.postMessage({name: "NAME", width: root.clientWidth, needed: root.scrollWidth, verdict: seen,
     bottom: box ? box.bottom : 0, wide: wide.map((one) => one.outerHTML.slice(0, 200)),
+    cells: cells.map((one) => one.outerHTML.slice(0, 200)),
     charts: charts.filter((width) => width), bars: document.querySelectorAll(".bars").length}, "*");
 })));</script>"""
 _AROUND = f"""<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">
@@ -47,6 +51,15 @@ _POLICY = (
     "img-src 'self' data:; connect-src 'self'"
 )
 _SECONDS = 40
+
+
+def resize(monkeypatch: pytest.MonkeyPatch, width: int, height: int = HEIGHT) -> None:
+    """Show pages in frames of this size."""
+    frame = f"width:{WIDTH}px;height:{HEIGHT}px"
+    assert frame in _AROUND
+    around = _AROUND.replace(frame, f"width:{width}px;height:{height}px")
+    for name, value in (("WIDTH", width), ("HEIGHT", height), ("_AROUND", around)):
+        monkeypatch.setattr(f"{__name__}.{name}", value)
 
 
 @dataclass
