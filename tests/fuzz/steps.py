@@ -370,7 +370,9 @@ def _input(rng: random.Random) -> Step:
         return Give(path, rng.choice((1, 4, 9)), rng.randint(0, 9))
     if kind < 0.95:
         return Corrupt(path, rng.random())
-    return Spoil(path, rng.choice(NO_RECORDS)) if kind < 0.98 and path.endswith(".jsonl") else Remove(path)
+    if path.startswith("raw/"):  # without it fetch would ask the network for the published one
+        return Give(path, 2, rng.randint(0, 9))
+    return Spoil(path, rng.choice(NO_RECORDS)) if kind < 0.98 else Remove(path)
 
 
 STAGES = ("clean", "curate", "train_tokenizer", "tokenize")
