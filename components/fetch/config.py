@@ -203,7 +203,7 @@ class FetchConfig(RunConfig):
             if not uri or (self.select_config == SELECT_CONFIG and not storage.store_for(uri).exists(uri)):
                 return True
             found = yaml.safe_load(storage.store_for(uri).read(uri))
-        except (PairmillError, yaml.YAMLError, UnicodeDecodeError):
+        except (PairmillError, yaml.YAMLError, ValueError, TypeError, RecursionError):
             return False  # the stage itself says what is wrong with it
         # YAML reads the word off as false.
         return isinstance(found, dict) and found.get("method", "off") in ("off", False)

@@ -78,7 +78,7 @@ def read(uri: str) -> dict[str, Pin]:
             raise InputError("unknown format", where=uri, got=str(raw["format"]), expected=str(_FORMAT))
         pins: dict[str, dict[str, object]] = raw["sources"]
         return {name: _pin(item) for name, item in pins.items()}
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             "not a lock file of fetch",
             where=uri,
