@@ -120,7 +120,7 @@ def _own(values: Any) -> dict[str, Any]:
     return {name: getattr(values, name) for name in names}
 
 
-_CHECKED_FIRST: Final = ("train_config", "evaluate_config", "evaluate_set", "benchmarks")
+_CHECKED_FIRST: Final = ("train_config", "evaluate_config", "evaluate_set", "benchmarks", "data")
 """What every training and evaluation would refuse is refused by the first task."""
 
 

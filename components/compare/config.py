@@ -47,6 +47,7 @@ class CompareConfig(RunConfig):
     )
     evaluate_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
     benchmarks: list[str] = option([], help="benchmarks of the evaluations, to check their names", changes_bytes=False)
+    data: list[str] = option([], help="where data of benchmarks are, to check that they are there", changes_bytes=False)
     trained: list[str] = option(
         [],
         help="finished runs of train, in the order of the output runs; empty = what differs alone",

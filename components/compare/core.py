@@ -77,7 +77,14 @@ class Compare(Stage[CompareConfig, ComparePlan]):
             if config.train_config and not config.trained:
                 settings = plans.settings_of(config, opened[0], budget, config.first_seed)
                 trainings = TrainSettings.load(config.train_config, settings)
-                before.check(trainings, config.evaluate_config, config.evaluate_set, config.benchmarks)
+                before.check(
+                    trainings,
+                    config.evaluate_config,
+                    config.evaluate_set,
+                    config.benchmarks,
+                    config.data,
+                    config.root,
+                )
                 plans.warn_short(opened, budget, trainings.batch)
         self.asked = asked
         tokenizers = len({plan.tokenizer for plan in opened})

@@ -172,6 +172,9 @@ def test_what_is_refused_before_anything_is_trained(
         ({"set": ["optimizer.lrr=1"]}, "optimizer.lrr=1: unknown key 'lrr'"),
         ({"evaluate_set": ["net.wights=ema"]}, "evaluate_set=net.wights=ema: unknown key 'wights'"),
         ({"benchmarks": ["gsm9k"]}, "gsm9k"),
+        ({"data": ["gsm8k=./absent.jsonl"]}, "no data of the benchmark gsm8k"),
+        ({"data": ["arc=./absent.jsonl"]}, "data of a benchmark that is not asked"),
+        ({"data": ["here.jsonl"]}, "lacks a name"),
         ({"train_config": "absent.yaml"}, "the file does not exist"),
         ({"evaluate_config": "absent.yaml"}, "the file does not exist"),
     ],
@@ -188,7 +191,7 @@ def test_what_each_training_and_evaluation_would_refuse_is_refused_before_them(
     }
     root = str(tmp_path / "root")
     assert runner.run(Compare(), CompareConfig(root=root, plans=plans, **given)).manifest.data["runs"] == []
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises((UsageError, InputError), match=said):
         runner.run(Compare(), CompareConfig(root=root, plans=plans, **{**given, **options}))
 
 
