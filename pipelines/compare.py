@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pipelines.placement import Placement
 
 NAME: Final = "pairmill-compare"
+_TOGETHER: Final = dict.fromkeys(("root", "train_config", "benchmarks", "data", "training", "evaluate_config"), str)
+"""Parameters that tasks of the pipeline take all at once, with their types."""
 
 
 def _of(config: type[Any], name: str) -> Any:
@@ -146,7 +148,7 @@ def define(tasks: Any, values: Any) -> None:
         tasks: :class:`pipelines.tasks.Tasks`.
         values: has the parameters of :class:`Comparison`.
     """
-    checked = compare_task(tasks, values)
+    checked = tasks.first("compare", _TOGETHER, values, **_own(values))
     with tasks.each(checked.outputs["runs"]) as run:
         _, made = one_run(tasks, run, values)
     trained, evaluated = (tasks.collected(one.output) for one in (made.trained, made.evaluated))

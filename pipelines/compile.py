@@ -30,6 +30,9 @@ from pipelines.stages import EVERY
 
 COMPILED = "pipelines/compiled"
 
+MAX_WORKERS, MAX_WORKERS_TRAINING = 4, 3
+"""With more the workflow object of a run, or of one that trains, would pass :data:`pipelines.weight.MAX_BYTES`."""
+
 
 @dataclass(kw_only=True)
 class ImageConfig(Placement):
@@ -59,12 +62,30 @@ class ImageConfig(Placement):
         return Placement(**{item.name: getattr(self, item.name) for item in dataclasses.fields(Placement)})
 
 
+def refuse_workers(count: int, train: bool) -> None:
+    """Raise UsageError if a stage cannot be shared out over this many pods."""
+    most = MAX_WORKERS_TRAINING if train else MAX_WORKERS
+    if not 1 <= count <= most:
+        raise UsageError(
+            "out of range",
+            where="workers",
+            got=str(count),
+            expected=f"1 to {most}{' with train=true' if train else ''}",
+            hint="Argo compresses the workflow object of a run with more, and Kubeflow then shows no task any more; "
+            "a pod with more cores shares as well: cpu=16 memory=16Gi",
+        )
+
+
 @dataclass(kw_only=True)
 class CompileConfig(ImageConfig):
     """Compile the pipeline to the YAML that Kubeflow takes."""
 
     output: str = option("", help=f"file to write; empty = all of {COMPILED}")
-    fan_out: bool = option(False, help="the pipeline whose parameter workers shares the work of a stage out over pods")
+    workers: int = option(
+        1,
+        help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize, at most "
+        f"{MAX_WORKERS} ({MAX_WORKERS_TRAINING} with train=true); 1 = the pipeline of one pod a stage",
+    )
     form: Literal["ir", "manifests"] = option(
         "ir", help="ir: what the UI and the SDK take; manifests: Pipeline and PipelineVersion objects, for GitOps"
     )
@@ -82,7 +103,9 @@ class CompileConfig(ImageConfig):
         super().__post_init__()
         if self.component and self.component not in EVERY:
             raise UsageError("unknown stage", where="component", got=self.component, expected=", ".join(EVERY))
-        asked = [name for name in ("search", "compare", "fan_out", "train", "component") if getattr(self, name)]
+        refuse_workers(self.workers, self.train)
+        asked = [name for name in ("search", "compare", "train", "component") if getattr(self, name)]
+        asked += ["workers"] if self.workers > 1 else []
         if len(asked) > 1 and asked[0] in ("search", "compare"):
             raise UsageError("another pipeline", where=asked[0], got=f"{asked[1]} too", expected="one of them")
         if not self.output and (asked or self.form != "ir"):
@@ -99,7 +122,7 @@ def run(config: CompileConfig, without: Collection[str] = ()) -> list[Path]:
 def _committed(config: CompileConfig) -> Iterator[CompileConfig]:
     """The options that make each file of the repository."""
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining.yaml")
-    yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", fan_out=True)
+    yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-parallel.yaml", workers=MAX_WORKERS)
     yield dataclasses.replace(config, output=f"{COMPILED}/pretraining-train.yaml", train=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/search.yaml", search=True)
     yield dataclasses.replace(config, output=f"{COMPILED}/compare.yaml", compare=True)
@@ -132,7 +155,7 @@ def _written(target: Path, config: CompileConfig, without: Collection[str] = ())
         made = build(
             config.placement(),
             image=config.image,
-            fan_out=config.fan_out,
+            workers=config.workers,
             docs=config.docs,
             without=without,
             trainer_image=config.trainer_image if config.train else None,

@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 hint="pip install '.[train]' in a checkout of pairmill, or leave train_config= out and train where "
                 "torch is: python -m components.train sampled=<output_path>",
             )
-        arguments = dataclasses.asdict(cli.build(parameters.of(False, train), options))
+        arguments = dataclasses.asdict(cli.build(parameters.of(train), options))
         arguments |= parameters.placed(arguments)
         parameters.stage_configs(arguments)
         _refuse_other_files(arguments["output_path"], held_out=bool(arguments["holdout"]))
@@ -194,7 +194,7 @@ def _refuse_other_files(output_path: str, *, held_out: bool) -> None:
 def _line(runs: list[TaskRun], root: str) -> str:
     """Write the page over all stages; returns its URI."""
     (sampled,) = (task for task in runs if task.stage == "sample" and not task.held_out)
-    fingerprint = sampled.artifact(launcher.MANIFEST)["metadata"]["fingerprint"]
+    fingerprint = sampled.artifact(launcher.REPORT)["metadata"]["fingerprint"]
     return line.run(line.LineConfig(root=root, sample=fingerprint))
 
 
@@ -202,7 +202,7 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float, pag
     lines = []
     reused, trained = True, None
     for task in runs:
-        made = task.artifact(launcher.MANIFEST)["metadata"]
+        made = task.artifact(launcher.REPORT)["metadata"]
         state = "reused" if made["reused"] == "true" else "made"
         reused = reused and state == "reused"
         name = f"{task.stage}, held out" if task.held_out else task.stage
@@ -215,7 +215,7 @@ def _show(runs: list[TaskRun], arguments: Mapping[str, Any], seconds: float, pag
     places = {"arrays": (arguments["output_path"], final)}
     for task in runs:
         if task.held_out:
-            places["held out"] = (held_out_path(arguments["output_path"]), task.artifact(launcher.MANIFEST)["metadata"])
+            places["held out"] = (held_out_path(arguments["output_path"]), task.artifact(launcher.REPORT)["metadata"])
     if arguments["output_path"]:
         for what, (place, made) in places.items():
             lines.append(f"  {what}: {place.replace(FINGERPRINT, made['fingerprint'])}")

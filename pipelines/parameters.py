@@ -70,15 +70,6 @@ class Parameters:
 
 
 @dataclass(kw_only=True)
-class SharedParameters(Parameters):
-    """Every stage, from raw files to epochs."""
-
-    workers: int = option(
-        4, help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize"
-    )
-
-
-@dataclass(kw_only=True)
 class Training:
     """Parameters of the last stage, in a pipeline that trains. Of the others it takes ``root`` alone."""
 
@@ -91,16 +82,9 @@ class TrainingParameters(Training, Parameters):
     """Every stage, from raw files to a trained net."""
 
 
-@dataclass(kw_only=True)
-class SharedTrainingParameters(Training, SharedParameters):
-    """Every stage, from raw files to a trained net."""
-
-
-def of(fan_out: bool, train: bool = False) -> type[Parameters]:
-    """The parameters of the pipeline; of the one whose stages are shared out over pods; of those that train."""
-    if train:
-        return SharedTrainingParameters if fan_out else TrainingParameters
-    return SharedParameters if fan_out else Parameters
+def of(train: bool = False) -> type[Parameters]:
+    """The parameters of the pipeline, or of the one that trains."""
+    return TrainingParameters if train else Parameters
 
 
 def _options(stage: str, *, training: bool = False) -> list[str]:
@@ -117,14 +101,35 @@ def _options(stage: str, *, training: bool = False) -> list[str]:
     return [item.name for item in dataclasses.fields(given) if item.name in options]
 
 
+def handed_on() -> dict[str, Any]:
+    """What fetch hands on: the parameters of later stages, each with the default that these have.
+
+    Root and finished data are not among them: fetch says where they are.
+    """
+    found: dict[str, Any] = {}
+    for stage in STAGES:
+        for name in _options(stage) if stage != "fetch" else ():
+            if name in ("root", *KINDS):
+                continue
+            (item,) = (item for item in dataclasses.fields(STAGES[stage].config) if item.name == name)
+            default = found.setdefault(name, default_of(item))
+            assert default == default_of(item), name
+    return found
+
+
+def defaults() -> dict[str, Any]:
+    """Of what fetch hands on, the defaults that it has to be told: of its own options, and that are not empty."""
+    own = {item.name for item in dataclasses.fields(FetchConfig)}
+    return {name: default for name, default in handed_on().items() if default or name in own}
+
+
 def taken(stage: str, *, training: bool = False) -> list[str]:
-    """The parameters that a stage takes as they are."""
-    return [name for name in _options(stage, training=training) if stage == "fetch" or name not in KINDS]
-
-
-def entries(stage: str) -> list[str]:
-    """The parameters that name finished data, which a stage is given as fetch found them."""
-    return [name for name in _options(stage) if stage != "fetch" and name in KINDS]
+    """The parameters that a task is passed one by one: by fetch, which hands them on, all; by what trains its own."""
+    if stage == "fetch":
+        own = _options(stage, training=training)
+        names = [item.name for item in dataclasses.fields(Parameters)]
+        return [*names, *(name for name in own if name not in names)]
+    return _options(stage) if stage in LAST else []
 
 
 PLACES = (

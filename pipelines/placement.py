@@ -10,6 +10,7 @@ from typing import Any
 
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
+from pairmill.interface import launcher
 from pipelines.stages import EVERY, LAST
 
 SCRATCH = "/scratch"
@@ -18,25 +19,11 @@ SCRATCH = "/scratch"
 MEMORY = "/dev/shm"  # noqa: S108 - the place of arrays
 """Of a task that trains, a volume in memory: arrays are in it, and what processes of one training share."""
 
-SECRETS = "/var/run/secrets/pairmill"
-
-# Read from the secret, if it has them. No result depends on them: Kubeflow's cache does not see them.
-_VARIABLES = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_ENDPOINT_URL",
-    "AWS_REGION",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_CLOUD_PROJECT",
-    "STORAGE_EMULATOR_HOST",
-)
 # The stages that ask the Hub (curate for benchmarks) or tell Weights & Biases, and the variable that lets them in.
 # These tokens are in a secret of their own, as a mounted secret shows all of its keys.
 _OF_THE_HUB = {"fetch": "HF_TOKEN", "curate": "HF_TOKEN", "train": "WANDB_API_KEY"}
-# Kubeflow's own store, for minio://. Not as AWS_*, which would take precedence over a pod's own identity.
+# Kubeflow's own store, for minio://.
 _KUBEFLOWS = "mlpipeline-minio-artifact"
-_KUBEFLOWS_KEYS = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
 _SIZED = ("cpu", "memory", "scratch")
 _SIZES_OF_TRAINING = {"cpu": "8", "memory": "64Gi", "shm": "32Gi"}
 _CORES = re.compile("[1-9][0-9]*m?")
@@ -75,7 +62,7 @@ class Placement:
     timeout_hours: int = option(
         24, help="hours after which a pod is ended, counted from its start, image pull included"
     )
-    parallelism: int = option(16, help="pods of a stage at the same time, if its work is shared out")
+    parallelism: int = option(16, help="runs of a comparison or search at the same time")
     node_selector: list[str] = option([], help="labels of the nodes to run on, as key=value")
     tolerations: list[str] = option(
         [], help="taints of nodes to run on nevertheless, as key=value:NoSchedule or key:NoSchedule"
@@ -132,11 +119,12 @@ class Placement:
         kubernetes.set_timeout(task, seconds)
         kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path=SCRATCH, size_limit=scratch)
         task.set_env_variable("TMPDIR", SCRATCH)
-        task.set_env_variable("HF_HOME", f"{SCRATCH}/huggingface")
-        kubernetes.use_secret_as_env(task, _KUBEFLOWS, _KUBEFLOWS_KEYS, optional=True)
+        if stage in _OF_THE_HUB or stage in LAST:
+            task.set_env_variable("HF_HOME", f"{SCRATCH}/huggingface")
+        # The program reads variables there. No result depends on them: Kubeflow's cache does not see them.
+        kubernetes.use_secret_as_volume(task, _KUBEFLOWS, launcher.STORE_SECRETS, optional=True)
         if self.secret:
-            kubernetes.use_secret_as_env(task, self.secret, {name: name for name in _VARIABLES}, optional=True)
-            kubernetes.use_secret_as_volume(task, self.secret, SECRETS, optional=True)
+            kubernetes.use_secret_as_volume(task, self.secret, launcher.SECRETS, optional=True)
         if self.hub_secret and stage in _OF_THE_HUB:
             name = _OF_THE_HUB[stage]
             kubernetes.use_secret_as_env(task, self.hub_secret, {name: name}, optional=True)

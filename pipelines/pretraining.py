@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 from kfp import dsl
 
+from pairmill.engine.options import WorkerSlice
 from pairmill.interface import kfp, launcher
 from pipelines import parameters
 from pipelines.placement import Placement
-from pipelines.stages import EVERY, LAST, STAGES
-from pipelines.tasks import documentation_of, short_stacks, signature_of
+from pipelines.stages import EVERY, STAGES
+from pipelines.tasks import short_stacks, signature_of
 
 NAME = "pairmill-pretraining"
 _PURPOSE = "Raw instruction data to the rows that a PrefixLM trainer reads."
 # Kubeflow's form lists parameters by the alphabet and without their descriptions: the pipeline's own has both.
 _GROUPS = {
-    "Project": ("root", "profile", "workers"),
+    "Project": ("root", "profile"),
     "Data": (
         *("raw", "sources", "rows", "tokenized", "limit", "source_options", "turns", "holdout"),
         *("max_reject_fraction", "max_record_bytes", "on_long_record", "max_expansion"),
@@ -31,13 +33,6 @@ _GROUPS = {
     "Sample": ("prefix_config_path", "epochs", "context_size", "min_resp_length", "seed", "output_path"),
     "Training": ("train_config", "set"),
 }
-_GIVEN = {
-    "raw": "output",
-    "rows": "given_rows",
-    "tokenizer": "given_tokenizer",
-    "tokenized_path": "given_tokenized",
-}
-"""By an option that reads a result: the output of fetch that takes its place."""
 _PURPOSE_OF_TRAINING = "Raw instruction data to a trained net."
 _PAGES = {"Operating it": "docs/operations.md", "Sources": "docs/sources.md", "What it writes": "docs/format.md"}
 _PAGE_OF_TRAINING = {"Training": "docs/training.md"}
@@ -47,7 +42,7 @@ def build(
     placement: Placement,
     *,
     image: str = "",
-    fan_out: bool = False,
+    workers: int = 1,
     docs: str = "",
     without: Collection[str] = (),
     trainer_image: str | None = None,
@@ -58,8 +53,8 @@ def build(
     Args:
         placement: what the cluster gives its tasks.
         image: of every stage; empty = that of the environment, or a placeholder.
-        fan_out: whether the run has a parameter ``workers``, the number of pods that share the work of a stage. It is
-            a pipeline of its own, because Kubeflow cannot leave a loop out of a run, and an empty one costs a pod.
+        workers: pods that share the work of each of clean, curate, select, train_tokenizer and tokenize. They are tasks
+            of the pipeline and no loop: each iteration of one would cost a pod and six nodes of the workflow more.
         docs: address below which the repository's files can be read, for links; empty = their paths alone.
         without: stages to leave out, because every run of this pipeline is given their result (``rows=``,
             ``tokenizer=``, ``tokenized=``) or has them switched off. A pipeline for any run has them all: they pass on
@@ -70,18 +65,18 @@ def build(
         samples_path: where that task makes its arrays, or finds them; empty = in memory of its own.
     """
     train = trainer_image is not None
-    given = parameters.of(fan_out, train)
+    given = parameters.of(train)
     signature = signature_of(given)
 
     def line(*values: Any) -> None:
-        values_of = SimpleNamespace(**{"workers": 1, **signature.bind(*values).arguments})
-        _line(placement, image, values_of, without, trainer_image, samples_path)
+        values_of = SimpleNamespace(**signature.bind(*values).arguments)
+        _Line(placement, image, values_of, workers, without, trainer_image, samples_path).define()
 
     # kfp reads both.
     line.__signature__ = signature  # type: ignore[attr-defined]
-    line.__doc__ = documentation_of(given)
+    line.__doc__ = str(given.__doc__)
     name, title = NAME, "Pretraining data"
-    if fan_out:
+    if workers > 1:
         name, title = f"{NAME}-parallel", f"{title}, shared out over pods"
     if train:
         name, title = f"{name}-train", f"{title}, and a training"
@@ -102,73 +97,94 @@ def _description(given: type[Any], docs: str) -> str:
     return "\n".join([*lines, "", ", ".join(pages)])
 
 
-def _line(
-    placement: Placement,
-    image: str,
-    given: Any,
-    without: Collection[str],
-    trainer_image: str | None,
-    samples_path: str,
-) -> None:
-    """Every stage; ``given`` has the parameters."""
-    components = {name: kfp.component(stage, image) for name, stage in STAGES.items()}
-    if trainer_image is not None:
-        components |= {name: kfp.component(stage, trainer_image) for name, stage in LAST.items()}
-    training = {"samples_path": samples_path} if samples_path else {}
-    # Where nothing is shared out it is the number 1 itself, else a parameter of the run, which only a task can list.
-    alone = isinstance(given.workers, int)
+@dataclass(frozen=True)
+class _Line:
+    """Every stage; ``given`` has the parameters.
 
-    def placed(stage: str, made: dict[str, Any], **inputs: Any) -> Any:
-        """A task of a stage: it reads the outputs of the tasks in ``made``, and takes the parameters that it has."""
-        # In place of the result of a stage that is left out, fetch has what was given.
-        folders = {name: task.outputs["output"] for name, task in made.items() if task is not fetched}
-        folders |= {name: task.outputs[_GIVEN[name]] for name, task in made.items() if task is fetched}
-        # Neither a share nor a branch gets artifacts: no run of 2.17 that brought one into either is on record.
-        # No task gets one twice.
-        sharing, inside = "share" in inputs, bool({"share", "held_out"} & inputs.keys()) or stage in LAST
-        makers = {} if inside else {task: name for name, task in reversed(made.items())}
-        manifests = {launcher.lineage(name): task.outputs["manifest"] for task, name in makers.items()}
-        if EVERY[stage].passes_on and not inside and fetched not in makers:
-            manifests[launcher.GIVEN] = fetched.outputs["manifest"]
-        inputs |= {name: fetched.outputs[f"given_{name}"] for name in parameters.entries(stage)}
-        taken = {name: getattr(given, name) for name in parameters.taken(stage, training=trainer_image is not None)}
-        task = placement.apply(components[stage](**taken, **folders, **manifests, **inputs), stage)
-        return task.set_display_name(
-            stage.replace("_", " ").capitalize() + (f": a share of round {inputs['round']}" if sharing else "")
+    A task is passed ``options`` of fetch, all at once, and the places of what it reads. No manifest of another task is
+    among its inputs: these would be a third of the workflow object, and the manifest in each folder names what it was
+    made of.
+    """
+
+    placement: Placement
+    image: str
+    given: SimpleNamespace
+    workers: int
+    without: Collection[str]
+    trainer_image: str | None
+    samples_path: str
+
+    def define(self) -> None:
+        """Make the tasks."""
+        fetched = self._fetch()
+        options, raw = fetched.outputs[launcher.OPTIONS], fetched.outputs["output"]
+
+        def values(made: Mapping[str, Any]) -> dict[str, Any]:
+            # Of a stage that is left out there is no output: options have what was given.
+            return {launcher.OPTIONS: options, **{name: place for name, place in made.items() if place is not None}}
+
+        def alone(stage: str, name: str = "", **made: Any) -> Any:
+            """The output of a stage that one pod does."""
+            return None if stage in self.without else self._placed(stage, name or stage, values(made)).outputs["output"]
+
+        def shared(stage: str, **made: Any) -> Any:
+            """The output of a stage that pods share, the first of which finishes it."""
+            if stage in self.without:
+                return None
+            first, *others = WorkerSlice.all(self.workers) or [""]
+            for share in others:
+                self._placed(stage, f"{stage}_share", values({**made, "share": share}))
+            finishing: dict[str, Any] = {"share": first, "finish": True} if first else {}
+            return alone(stage, **made, **finishing)
+
+        cleaned = shared("clean", raw=raw)
+        # Rows that a stage would choose from are those that it would give.
+        curated = cleaned if "curate" in self.without else shared("curate", rows=cleaned, raw=raw)
+        selected = curated if "select" in self.without else shared("select", rows=curated)
+        trained = shared("train_tokenizer", rows=selected)
+        tokenized = shared("tokenize", rows=selected, tokenizer=trained)
+        mixture = alone("mix", tokenized_path=tokenized, rows=selected)
+        sampled = alone("sample", tokenized_path=tokenized, mixture=mixture)
+        with dsl.If(self.given.holdout != ""):
+            apart = alone("sample", "held_out_sample", tokenized_path=tokenized, held_out=True)
+            if self.trainer_image is not None:
+                self._train(sampled=sampled, held_out=apart)
+        if self.trainer_image is not None:
+            # A task outside cannot wait for one that may be skipped, so each branch has its own.
+            with dsl.Else():
+                self._train(sampled=sampled)
+
+    def _fetch(self) -> Any:
+        taken = parameters.taken("fetch", training=self.trainer_image is not None)
+        values = {name: getattr(self.given, name) for name in taken}
+        hints = get_type_hints(parameters.TrainingParameters)
+        inputs = {**{name: hints[name] for name in values}, launcher.DEFAULTS: dict}
+        component = kfp.task_component(STAGES["fetch"], self.image, inputs, {"output": str, launcher.OPTIONS: dict})
+        task = self.placement.apply(component(**values, **{launcher.DEFAULTS: parameters.defaults()}), "fetch")
+        return task.set_display_name("Fetch")
+
+    def _placed(self, stage: str, name: str, values: Mapping[str, Any], image: str | None = None) -> Any:
+        """A task of a stage. One that only shares its work hands nothing on but its shards."""
+        alone = [key for key in values if key != launcher.OPTIONS]
+        inputs = kfp.inputs_of(EVERY[stage], alone) | ({launcher.OPTIONS: dict} if launcher.OPTIONS in values else {})
+        is_share = "share" in values and "finish" not in values
+        component = kfp.task_component(
+            EVERY[stage],
+            self.image if image is None else image,
+            inputs,
+            {} if is_share else {"output": str},
+            artifacts=() if is_share else kfp.SHOWN,
+            name=name,
+        )
+        title = name.replace("_", " ").capitalize()
+        return self.placement.apply(component(**values), stage).set_display_name(
+            f"{stage.replace('_', ' ').capitalize()}: share {values['share']}" if is_share else title
         )
 
-    fetched: Any = None
-    fetched = placed("fetch", {}, split=given.workers)
-
-    def shared(stage: str, **made: Any) -> Any:
-        if stage in without:
-            # Rows that it would choose from are those that it would give.
-            return made["rows"] if stage in ("curate", "select") else fetched
-        # It uses the shards that the shares finished, and runs the rest.
-        task = placed(stage, made)
-        workers: list[Any] = []
-        for number in () if alone else STAGES[stage].config.shared_rounds:
-            shares = fetched.outputs[f"{stage}_shares" if number == 1 else f"{stage}_later_shares"]
-            with dsl.ParallelFor(shares, parallelism=placement.parallelism) as share:
-                worker = placed(stage, made, share=share, round=number)
-            workers.append(worker.after(*workers[-1:]))
-        return task.after(*workers[-1:])
-
-    cleaned = shared("clean", raw=fetched)
-    curated = shared("curate", rows=cleaned, raw=fetched)
-    selected = shared("select", rows=curated)
-    trained = shared("train_tokenizer", rows=selected)
-    tokenized = shared("tokenize", rows=selected, tokenizer=trained)
-    planned = {} if "mix" in without else {"mixture": placed("mix", {"tokenized_path": tokenized, "rows": selected})}
-    sampled = placed("sample", {"tokenized_path": tokenized, **planned})
-    with dsl.If(given.holdout != ""):
-        held_out = placed("sample", {"tokenized_path": tokenized}, held_out=True).set_display_name("Sample: held out")
-        if trainer_image is not None:
-            placed("train", {"sampled": sampled, "held_out": held_out}, **training)
-    if trainer_image is not None:
-        # A task outside cannot wait for one that may be skipped, so each branch has its own.
-        with dsl.Else():
-            placed("train", {"sampled": sampled}, **training)
+    def _train(self, **made: Any) -> None:
+        values = {name: getattr(self.given, name) for name in parameters.taken("train")}
+        place = {"samples_path": self.samples_path} if self.samples_path else {}
+        self._placed("train", "train", {**values, **made, **place}, self.trainer_image)
 
 
 pretraining = build(Placement())

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from pipelines.tasks import Tasks
 
 NAME: Final = "pairmill-search"
+_TOGETHER: Final = {
+    **dict.fromkeys(("root", "train_config", "evaluate_config", "prefix_config_path"), str),
+    **dict.fromkeys(("context_size", "min_resp_length"), int),
+}
+"""Parameters that tasks of the pipeline take all at once, with their types."""
 _ALL: Final = 1_000_000
 """Older samples that stay: those beside a proxy's are other proxies', which are training on them."""
 
@@ -152,7 +157,7 @@ def proxy(task: Task, given: Any, mixture: Any, output_path: str = "") -> Proxy:
 
 def define(tasks: Tasks, given: Any) -> None:
     """The pipeline of Kubeflow; ``given`` has its parameters."""
-    drawn = stage(tasks, given)
+    drawn = tasks.first("search", _TOGETHER, given, **_own(given))
     with tasks.each(drawn.outputs["mixtures"]) as run:
         one = proxy(tasks, given, run.mixture)
 

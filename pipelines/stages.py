@@ -11,7 +11,7 @@ from components.clean.config import CleanConfig
 from components.compare.config import CompareConfig
 from components.curate.config import CurateConfig
 from components.evaluate.config import EvaluateConfig
-from components.fetch.config import SHARES, FetchConfig
+from components.fetch.config import FetchConfig
 from components.mix.config import MixConfig
 from components.sample.config import SampleConfig
 from components.search.config import SearchConfig
@@ -28,14 +28,6 @@ _FETCHED = {
     ),
     "given_tokenizer": (str, "the tokenizer that was given, where later stages read it; empty for none"),
     "given_tokenized": (str, "the tokenized folder that was given, where later stages read it; empty for none"),
-    **{
-        name: (
-            list,
-            f"shares of {'later rounds' if later else 'the first round'} of {stage}, for loops over pods; "
-            "empty for one, or nothing to do",
-        )
-        for name, (stage, later) in SHARES.items()
-    },
 }
 # On a cluster each node makes the arrays: whether a pod makes some, and where, must be said.
 _SAID = ("root", "output_path", "tokenized_path")

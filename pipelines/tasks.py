@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, get_type_hints
@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from kfp import dsl
 
 from pairmill.engine.options import default_of
-from pairmill.interface import kfp
+from pairmill.interface import kfp, launcher
 from pipelines.placement import Placement
 from pipelines.runs import Made
 from pipelines.stages import EVERY
@@ -33,11 +33,63 @@ class Tasks:
     placement: Placement
     image: str = ""
     trainer_image: str = ""
+    _inside: list[Any] = field(default_factory=list)
+    """The loop that tasks are made in."""
+    _together: dict[str, Any] = field(default_factory=dict)
+    """Parameters of the pipeline that tasks take as options of the first one, all at once, and that output itself."""
 
     def __call__(self, stage: str, /, **options: Any) -> Made:
         known = EVERY[stage]
-        component = kfp.component(known, self.trainer_image if known.image == "trainer" else self.image)
-        task = self.placement.apply(component(**options), stage)
+        handed = {name: value for name, value in options.items() if value is self._together.get(name)}
+        unread = (self._together.keys() & {item.name for item in dataclasses.fields(known.config)}) - handed.keys()
+        assert not unread, f"{stage} would take {unread} of the options"
+        passed = {name: value for name, value in options.items() if name not in handed}
+        if handed:
+            passed[launcher.OPTIONS] = self._together[launcher.OPTIONS]
+        return self._made(stage, passed, {launcher.OPTIONS: dict}, {})
+
+    def first(self, stage: str, together: Mapping[str, type], given: Any, /, **options: Any) -> Made:
+        """The first task of the pipeline, which hands on parameters to the tasks after it.
+
+        Args:
+            stage: its name.
+            together: the parameters that it hands on, with their types.
+            given: has the parameters of the pipeline.
+            options: of the stage.
+        """
+        values = {name: getattr(given, name) for name in together}
+        # Of what it reads too: every value is handed on.
+        defaults = {name: "" for name in together if name in options}
+        passed = {**values, **options, launcher.DEFAULTS: defaults}
+        types = {**together, launcher.DEFAULTS: dict}
+        made = self._made(stage, passed, types, {launcher.OPTIONS: dict})
+        self._together.update(values, **{launcher.OPTIONS: made.outputs[launcher.OPTIONS]})
+        return made
+
+    def _made(self, stage: str, passed: dict[str, Any], types: Mapping[str, type], outputs: Mapping[str, type]) -> Made:
+        known = EVERY[stage]
+        fields = {item.name: item for item in dataclasses.fields(known.config)}
+        # A stage has its own defaults, and only what else it is passed has to be in the workflow.
+        passed = {
+            name: value
+            for name, value in passed.items()
+            if name not in fields or not _is(default_of(fields[name]), value)
+        }
+        component = kfp.task_component(
+            known,
+            self.trainer_image if known.image == "trainer" else self.image,
+            kfp.inputs_of(known, passed.keys() & fields.keys())
+            | {name: types[name] for name in passed if name not in fields},
+            # Rows and fingerprint are in the manifest; no other task reads them.
+            {
+                "output": str,
+                **{name: kind for name, (kind, _) in known.outputs.items() if name != "rows_out"},
+                **outputs,
+            },
+            # Of each run there is the report of its training and of its evaluation: its numbers are in the last task's.
+            artifacts=() if stage == "sample" else (launcher.REPORT,) if self._inside else kfp.SHOWN,
+        )
+        task = self.placement.apply(component(**passed), stage)
         task.set_display_name(stage.replace("_", " ").capitalize())
         return Made(task.outputs)
 
@@ -45,7 +97,9 @@ class Tasks:
     def each(self, items: Any) -> Iterator[Any]:
         """A loop over a list of texts by name, an output of a task: ``with tasks.each(…) as run: … run.<name> …``."""
         with dsl.ParallelFor(items, parallelism=self.placement.parallelism) as item:
+            self._inside.append(item)
             yield item
+            self._inside.pop()
 
     @staticmethod
     def collected(output: Any) -> Any:
@@ -79,7 +133,7 @@ def pipeline(
 
     # kfp reads both.
     made.__signature__ = signature  # type: ignore[attr-defined]
-    made.__doc__ = documentation_of(given)
+    made.__doc__ = str(given.__doc__)
     # In Markdown <root> would be a tag.
     lines = [f"- `{item.name}`: {item.metadata['help'].replace('<', '&lt;')}" for item in dataclasses.fields(given)]
     links = [f"[{text}]({docs.rstrip('/')}/{page})" if docs else f"{text}: {page}" for text, page in pages.items()]
@@ -104,10 +158,9 @@ def signature_of(given: type[Any]) -> inspect.Signature:
     )
 
 
-def documentation_of(given: type[Any]) -> str:
-    """The docstring of such a function."""
-    texts = [f"    {item.name}: {item.metadata['help']}" for item in dataclasses.fields(given)]
-    return "\n".join([f"{given.__doc__}\n", "Args:", *texts])
+def _is(default: Any, value: Any) -> bool:
+    """Whether a value is this default, and not what a task or a parameter will say."""
+    return type(value) is type(default) and bool(value == default)
 
 
 @contextmanager

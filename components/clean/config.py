@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pairmill.engine.options import StageConfig, default_of, option
 from pairmill.errors import UsageError
@@ -21,8 +21,6 @@ REJECT = "reject"
 @dataclass(kw_only=True)
 class CleanConfig(StageConfig):
     """Turn raw instruction data sets into rows {condition, instruction, response}."""
-
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
 
     raw: str = option(
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
@@ -18,8 +18,6 @@ _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 @dataclass(kw_only=True)
 class CompareConfig(RunConfig):
     """Compare plans of sample: what differs between them, and which one trains the better net."""
-
-    shared_rounds: ClassVar[tuple[int, ...]] = ()
 
     plans: list[str] = option(
         help="plans of sample, the base first, as <plan> or name=<plan>; joined by commas",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from components.curate.settings import DEFAULT, Settings
 from pairmill.engine.options import StageConfig, option
@@ -14,10 +14,6 @@ from pairmill.errors import UsageError
 @dataclass(kw_only=True)
 class CurateConfig(StageConfig):
     """Find and remove duplicates, leaks of benchmarks and poor rows."""
-
-    # Keys and scores; leaks; sketches; buckets; verification; rows. The workflow object has room for no more loops
-    # (docs/decisions/0031-short-rounds.md).
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2, 4, 5, 8, 12)
 
     rows: list[str] = option(
         [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False

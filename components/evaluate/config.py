@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from components.evaluate.settings import DEFAULT, EvaluateSettings
 from components.train.arrays import PLACE
@@ -16,8 +16,6 @@ from pairmill.errors import UsageError
 @dataclass(kw_only=True)
 class EvaluateConfig(RunConfig):
     """Ask a trained model the questions of benchmarks, and measure its loss on held-out rows."""
-
-    shared_rounds: ClassVar[tuple[int, ...]] = ()
 
     model: str = option(
         help="a finished run of train, a folder that its export wrote, or the URL of a server of OpenAI's protocol",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pairmill import storage
 from pairmill.address import FORMS, Address, Kind, parse
-from pairmill.engine.options import MAX_SHARES, RunConfig, option
-from pairmill.errors import PairmillError, UsageError
+from pairmill.engine.options import RunConfig, option
+from pairmill.errors import UsageError
 from pairmill.formats import prefixes
 from pairmill.formats.settings_file import SettingsFile
 from pairmill.formats.templates import template
@@ -18,22 +18,6 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "tokenized": ("dataset",),
 }
 """What each option that gives finished data takes beside folders and buckets."""
-
-SELECT_CONFIG = "select_config.yaml"
-"""The default file of the select stage, which may be absent: then the stage is off."""
-
-SHARES = {
-    "clean_shares": ("clean", False),
-    "clean_later_shares": ("clean", True),
-    "curate_shares": ("curate", False),
-    "curate_later_shares": ("curate", True),
-    "select_shares": ("select", False),
-    "select_later_shares": ("select", True),
-    "train_tokenizer_shares": ("train_tokenizer", False),
-    "tokenize_shares": ("tokenize", False),
-    "tokenize_later_shares": ("tokenize", True),
-}
-"""The output parameters that loops over pods go through: of which stage, and whether of its later rounds."""
 
 
 def _forms(option: str) -> list[str]:
@@ -83,16 +67,8 @@ class FetchConfig(RunConfig):
         help="file with the revision of each source, written at its first fetch; empty = <root>/sources.lock.yaml",
         changes_bytes=False,
     )
-    split: int = option(
-        1,
-        help=f"number of pods that share the work of later stages, at most {MAX_SHARES}; Kubeflow loops over them",
-        changes_bytes=False,
-    )
     select_config: str = option(
-        SELECT_CONFIG,
-        help="the file of the select stage, looked at if it is a URI: with method: off in it no pods are listed that "
-        "would share its work",
-        changes_bytes=False,
+        "select_config.yaml", help="the file of the select stage, looked at if it is a URI", changes_bytes=False
     )
     curate_config: str = option(
         "curate_config.yaml", help="the file of the curate stage, looked at if it is a URI", changes_bytes=False
@@ -125,8 +101,6 @@ class FetchConfig(RunConfig):
             raise UsageError("must not be negative", where="limit", got=str(self.limit), expected="0 for no limit")
         if self.template:
             template(self.template)
-        if not 1 <= self.split <= MAX_SHARES:
-            raise UsageError("out of range", where="split", got=str(self.split), expected=f"1 to {MAX_SHARES}")
         if self.tokenized:
             for name in ("rows", "tokenizer", "sources", "raw"):
                 if getattr(self, name):
@@ -190,23 +164,6 @@ class FetchConfig(RunConfig):
                 SettingsFile.load(place, name)
         if "://" in self.prefix_config_path:
             prefixes.Rules.load(self.prefix_config_path, "data_io", "prefix_config_path")
-
-    def unshared(self) -> tuple[str, ...]:
-        """The stages that need no pods to share their work: those without any, and select if its file says so."""
-        return (*self.idle(), *(("select",) if self._is_select_off() else ()))
-
-    def _is_select_off(self) -> bool:
-        import yaml
-
-        try:
-            uri = storage.normalise(self.select_config, "select_config") if self.select_config else ""
-            if not uri or (self.select_config == SELECT_CONFIG and not storage.store_for(uri).exists(uri)):
-                return True
-            found = yaml.safe_load(storage.store_for(uri).read(uri))
-        except (PairmillError, yaml.YAMLError, ValueError, TypeError, RecursionError):
-            return False  # the stage itself says what is wrong with it
-        # YAML reads the word off as false.
-        return isinstance(found, dict) and found.get("method", "off") in ("off", False)
 
     def idle(self) -> tuple[str, ...]:
         """The stages whose result is given, so that they have nothing to do."""

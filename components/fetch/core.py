@@ -21,7 +21,7 @@ from components.fetch.bring import (
     data_set,
     first_records,
 )
-from components.fetch.config import KINDS, SHARES, FetchConfig
+from components.fetch.config import KINDS, FetchConfig
 from components.fetch.extract import Place
 from components.fetch.given import GivenData, places
 from components.fetch.lock import Pin
@@ -31,7 +31,7 @@ from components.fetch.report import report_of
 from components.fetch.work import named_shard, shards_of
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
-from pairmill.engine.options import Profile, WorkerSlice, later_shares, list_item
+from pairmill.engine.options import Profile, list_item
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
@@ -89,13 +89,13 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         self._found: dict[str, str] = {}
 
     def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
-        counts = {False: config.split, True: later_shares(config.split)}
-        # A stage that has nothing to do needs no pods to share it.
-        unshared = config.unshared()
-        shares = {
-            name: WorkerSlice.all(1 if stage in unshared else counts[later]) for name, (stage, later) in SHARES.items()
-        }
-        return {**{f"given_{name}": self._passed_on(name) for name in KINDS}, **shares}
+        return {f"given_{name}": self._passed_on(name) for name in KINDS}
+
+    def options(self, config: FetchConfig) -> dict[str, str]:
+        found = {name: uri for name in KINDS if (uri := self._passed_on(name))}
+        # The stages after tokenize read it under another name.
+        read = {"tokenized_path": found["tokenized"]} if "tokenized" in found else {}
+        return {"root": config.root, **found, **read}
 
     def printed(self, config: FetchConfig, folder: str) -> list[str]:
         """The folder, if anything is to be cleaned, and a line for each option that gives finished data."""

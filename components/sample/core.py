@@ -47,7 +47,6 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     """One round with one shard: drawing the plan."""
 
     name: ClassVar[str] = "sample"
-    shared_rounds: ClassVar[tuple[int, ...]] = ()
     version: ClassVar[int] = 3
     history: ClassVar[dict[int, str]] = {
         2: "plans hold rows and digests now",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from components.evaluate import before
 from components.mix.config import MixConfig
@@ -21,8 +21,6 @@ from pairmill.formats import prefixes
 @dataclass(kw_only=True)
 class SearchConfig(RunConfig):
     """Draw mixtures for small trainings; fit a law to what they lose, and find the mixture that loses least."""
-
-    shared_rounds: ClassVar[tuple[int, ...]] = ()
 
     tokenized_path: str = option(help="tokenized folder or URI", changes_bytes=False)
     held_out: str = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from components.select.settings import DEFAULT, Settings
 from pairmill.engine.options import StageConfig, option
@@ -14,9 +14,6 @@ from pairmill.errors import UsageError
 @dataclass(kw_only=True)
 class SelectConfig(StageConfig):
     """Choose the rows worth training on, by target texts, by attributes, or by both."""
-
-    # Those that read texts: fit; score; write. Rounds between them are short.
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 3, 7)
 
     rows: list[str] = option(
         [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False

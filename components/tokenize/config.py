@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from pairmill.engine.options import StageConfig, option
 from pairmill.errors import UsageError
@@ -17,8 +16,6 @@ NONE = "none"
 @dataclass(kw_only=True)
 class TokenizeConfig(StageConfig):
     """Encode rows into per-task token arrays."""
-
-    shared_rounds: ClassVar[tuple[int, ...]] = (1, 2)
 
     rows: list[str] = option(
         [], help="folders or URIs of rows (.jsonl, .parquet), joined by commas", changes_bytes=False

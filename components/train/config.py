@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from components.train import arrays
 from components.train.settings import DEFAULT, TrainSettings
@@ -18,8 +18,6 @@ Device = Literal["auto", "cpu", "cuda"]
 @dataclass(kw_only=True)
 class TrainConfig(RunConfig):
     """Train a net on a sampled folder, on flat token files, or on a data set of the Hub."""
-
-    shared_rounds: ClassVar[tuple[int, ...]] = ()
 
     sampled: list[str] = option(
         [],

@@ -67,19 +67,16 @@ class RunOptions(Protocol):
 class RunConfig:
     """Options that every sharded stage has."""
 
-    shared_rounds: ClassVar[tuple[int, ...]] = (1,)
-    """The rounds that the parallel pipeline shares out over pods, each in a loop of its own. Rounds between them are
-    short, and the pods of the next loop do them together."""
-
     root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
     workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
     share: str = option(
         "",
-        help="run only this share of the shards, as in 2/7, and do not finish; empty = run all and finish",
+        help="run this share of the shards, as in 2/7, together with the other shares, and do not finish; "
+        "empty = run all and finish",
         changes_bytes=False,
     )
-    round: int = option(
-        1, help="with share=: the round of the stage to run the share of; 1 is the first", changes_bytes=False
+    finish: bool = option(
+        False, help="with share=: finish once the shards of all shares are done; one share has it", changes_bytes=False
     )
     verify: bool = option(
         False,
@@ -90,10 +87,10 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.workers < 0:
             raise UsageError("must not be negative", where="workers", got=str(self.workers))
-        if self.round < 1:
-            raise UsageError("out of range", where="round", got=str(self.round), expected="1 or more")
         if self.share:
             WorkerSlice.parse(self.share)
+        elif self.finish:
+            raise UsageError("is of share= alone", where="finish", got="true", hint="without share= a run finishes")
 
 
 @dataclass(kw_only=True)
@@ -138,6 +135,9 @@ class WorkerSlice:
             raise UsageError("not a valid share", where="share", got=text, expected="number/count, as 1/7 to 7/7")
         return cls(int(match[1]), int(match[2]))
 
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
     @classmethod
     def all(cls, count: int) -> list[str]:
         """The texts of all ``count`` shares; an empty list for one, which needs no share."""
@@ -146,18 +146,3 @@ class WorkerSlice:
     def of(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
         """The shards of this share. They are dealt out from the largest to the smallest, so shares are alike."""
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
-
-
-MAX_SHARES = 11
-"""More would make the workflow object of a Kubeflow run larger than the 1 MiB that Kubernetes takes (decision 0016)."""
-
-
-def later_shares(count: int) -> int:
-    """How many shares later rounds have if the first have ``count``: as many as fit in the workflow object.
-
-    It takes 794 nodes of 1,220 bytes, with some room. A share of a round is 12 nodes; everything else is 134. Five
-    stages share their first round, and nine later rounds are shared: 134 + 5 · 12 · count + 9 · 12 · later nodes.
-    """
-    later = min(count, (55 - 5 * count) // 9)
-    # One share would do alone what the task that finishes does too.
-    return later if later > 1 or count == 1 else 0

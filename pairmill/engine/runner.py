@@ -7,7 +7,7 @@ Below ``<root>/<stage>`` are ``shards/<key>/…`` (:mod:`pairmill.engine.shards`
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,25 @@ P = TypeVar("P", bound=StagePlan[Any])
 
 
 @dataclass(frozen=True)
+class Together:
+    """A share of the work of every round, done together with the other shares.
+
+    A round begins when every shard of the one before it is done, whoever did it: shares learn of each other by the
+    records that they leave. None depends on another. If the others make no progress, their shards are done here, from
+    the smallest on, since each share begins with its largest. Two that do the same shard write the same bytes.
+
+    Args:
+        part: the share.
+        patience: seconds without a new record of the others, after which their shards are done here.
+        pause: longest wait between two looks for records, in seconds.
+    """
+
+    part: WorkerSlice
+    patience: float = 60.0
+    pause: float = 5.0
+
+
+@dataclass(frozen=True)
 class Result:
     """A finished stage: the folder's URI, its manifest, and whether it was there already."""
 
@@ -39,8 +58,13 @@ class Result:
     seconds: float
 
 
-def run(stage: Stage[C, P], config: C) -> Result:
+def run(stage: Stage[C, P], config: C, together: Together | None = None) -> Result:
     """Run ``stage`` to a finished folder, doing only what no earlier run did.
+
+    Args:
+        stage: to run.
+        config: its options.
+        together: with which other pods it shares the work; None = with none.
 
     Raises:
         StageFailure: shards failed; all others are committed first.
@@ -55,20 +79,16 @@ def run(stage: Stage[C, P], config: C) -> Result:
         )
         return Result(job.home, finished, True, time.monotonic() - start)
     say_why_made_again(stage.name, stage.version, stage.history, job.base)
-    with WorkerPool(stage.name, job.cache, config.workers) as pool:
-        while job.shards is not None:
-            job.next_round(_run_round(job, pool, job.todo(job.shards, verify=config.verify)))
+    job.run_rounds(together)
     manifest = _finish(job)
     return Result(job.home, manifest, False, time.monotonic() - start)
 
 
-def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
-    """Run a share of the shards of round ``config.round``, for a later :func:`run` to find done.
+def run_share(stage: Stage[S, P], config: S, together: Together) -> Result:
+    """Run a share of the shards of every round, for a :func:`run` at the same time or later to finish the stage.
 
-    The manifest of the result describes them and is not written. A share never waits for another: if an earlier round
-    that is shared out is incomplete it does nothing, and the later run does the rest. Earlier rounds that are not
-    shared out (``shared_rounds``) are short: the shares do them together, each beginning with its own shards, and going
-    on with those that no other has finished.
+    Returns:
+        The share. Its manifest describes the shards that this share did, and is not written.
 
     Raises:
         StageFailure: shards failed; all others are committed first.
@@ -76,24 +96,18 @@ def run_share(stage: Stage[S, P], config: S, part: WorkerSlice) -> Result:
     """
     start = time.monotonic()
     job = _Job(stage, config)
-    said = f"{stage.name}: share {part.number}/{part.count} of round {config.round}"
-    todo = Todo([], {}, [])
+    done: list[list[ShardRecord]] = []
     finished = manifests.load_if_intact(job.home, verify=config.verify)
     if finished is None or not job.is_wanted(finished):
         say_why_made_again(stage.name, stage.version, stage.history, job.base)
-        if job.replay(config.round - 1, part, config.shared_rounds):
-            todo = job.todo(part.of(job.shards or []), verify=config.verify)
-        else:
-            log.event(f"{said}: round {len(job.rounds) + 1} is incomplete", stage=stage.name, uri=job.home)
-    records = list(todo.done.values())
-    if todo.left:
-        with WorkerPool(stage.name, job.cache, config.workers) as pool:
-            records = _run_round(job, pool, todo)
-    else:
-        log.event(f"{said} has nothing to do", stage=stage.name, uri=job.home)
-    manifest = job.manifest(Ledger.sum(record.ledger for record in records), [records])
-    manifest.files = [file for record in records for file in record.files]
-    return Result(job.home, manifest, not todo.left, time.monotonic() - start)
+        done = job.run_rounds(together)
+    if not any(done):
+        log.event(f"{stage.name}: share {together.part} has nothing to do", stage=stage.name, uri=job.home)
+    manifest = job.manifest(Ledger.sum(record.ledger for record in (done[0] if done else [])), [[]])
+    numbered = [(number, record) for number, records in enumerate(done, start=1) for record in records]
+    manifest.shards = {f"round {number}: {record.name}": record.ledger for number, record in numbered}
+    manifest.files = [file for _, record in numbered for file in record.files]
+    return Result(job.home, manifest, not numbered, time.monotonic() - start)
 
 
 class _Job(Generic[C, P]):
@@ -144,28 +158,23 @@ class _Job(Generic[C, P]):
         self._changed = self._changed or todo.changed
         return todo
 
+    def run_rounds(self, together: Together | None) -> list[list[ShardRecord]]:
+        """Run what is left of every round; returns the records of the shards that were run, by round."""
+        done = []
+        with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
+            while self.shards is not None:
+                mine = self.shards if together is None else together.part.of(self.shards)
+                todo = self.todo(mine, verify=self.config.verify)
+                left = {shard.name for shard in todo.left}
+                records = _run_round(self, pool, todo)
+                done.append([record for record in records if record.name in left])
+                self.next_round(records if together is None else _with_others(self, pool, together, done[-1]))
+        return done
+
     def next_round(self, records: list[ShardRecord]) -> None:
         """Send the stage the records of this round and get the shards of the next."""
         self.rounds.append(records)
         self._advance(records)
-
-    def replay(self, rounds: int, part: WorkerSlice, shared: Collection[int]) -> bool:
-        """Skip this many rounds, using their records; return False if one that is shared out is incomplete.
-
-        Of other rounds, which are short, do what no other share has done.
-        """
-        while len(self.rounds) < rounds and self.shards is not None:
-            todo = self.todo(self.shards)
-            if todo.left and len(self.rounds) + 1 in shared:
-                return False
-            for number in range(part.count) if todo.left else ():
-                mine = WorkerSlice((part.number - 1 + number) % part.count + 1, part.count).of(self.shards)
-                some = self.todo(mine)
-                if some.left:
-                    with WorkerPool(self.stage.name, self.cache, self.config.workers) as pool:
-                        _run_round(self, pool, some)
-            self.next_round(self.todo(self.shards).records())
-        return True
 
     def _advance(self, records: list[ShardRecord] | None) -> None:
         try:
@@ -194,6 +203,26 @@ class _Job(Generic[C, P]):
             files=[],
             shards={record.name: record.ledger for record in rounds[0]},
         )
+
+
+def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: list[ShardRecord]) -> list[ShardRecord]:
+    """The records of the round, once each share has done its part, or another has; ``done`` gets what is done here."""
+    shards, name = job.shards or [], job.stage.name
+    todo = job.todo(shards)
+    since, wait = time.monotonic(), 0.05
+    while todo.left:
+        taken: list[Shard[Any]] = []
+        if time.monotonic() - since < together.patience:
+            time.sleep(min(wait, together.pause))
+            wait *= 2
+        else:
+            taken = todo.left[-pool.processes :]
+            log.event(f"{name}: other shares have {len(todo.left)} shards left and make no progress", stage=name)
+            done += _run_round(job, pool, Todo(taken, {}, taken))
+        seen = job.todo(todo.left)
+        since = time.monotonic() if len(seen.done) > len(taken) else since
+        todo = Todo(shards, {**todo.done, **seen.done}, seen.left)
+    return todo.records()
 
 
 def first_round(stage: Stage[C, P], config: C) -> Sequence[Shard[Any]]:

@@ -220,6 +220,10 @@ class Stage(ABC, Generic[C, P]):
         """Output parameters for later Kubeflow tasks, besides the folder's URI, fingerprint and rows."""
         return {}
 
+    def options(self, config: C) -> Mapping[str, str]:
+        """Options of later stages that this one knows, by name: what a pipeline's first task hands on with others."""
+        return {}
+
     def lists(self, manifest: Manifest, folder: str) -> Mapping[str, str | list[dict[str, str]]]:
         """Output parameters that follow from the finished folder: lists of texts by name, for loops of a pipeline."""
         return {}

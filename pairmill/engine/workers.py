@@ -51,7 +51,7 @@ class WorkerPool:
 
     def __init__(self, stage: str, folder: str, workers: int) -> None:
         self._stage, self._folder = stage, folder
-        self._workers = workers or available_cores()
+        self.processes = workers or available_cores()
         self._idle: list[_Worker] = []
         self._busy: dict[Connection, tuple[_Worker, Shard[Any]]] = {}
 
@@ -66,7 +66,7 @@ class WorkerPool:
 
     def start(self, shards: int) -> None:
         """Start as many processes as this many shards can use."""
-        wanted = min(self._workers, shards)
+        wanted = min(self.processes, shards)
         if wanted > 1:
             self._idle += [self._spawn() for _ in range(wanted - len(self._idle))]
 

@@ -49,6 +49,7 @@ class Outcome:
         metadata: of the manifest artifact; only texts and small numbers.
         reused: whether an earlier result was reused.
         seconds: duration.
+        options: of later stages that this one knows, by name.
     """
 
     stdout: str
@@ -59,6 +60,7 @@ class Outcome:
     metadata: Mapping[str, str | float] = field(default_factory=dict)
     reused: bool = False
     seconds: float = 0.0
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,17 @@ def main(
     def work() -> None:
         refuse_unknown(arguments, commands or {})
         task = launcher.ExecutorInput.parse(arguments[1:]) if arguments[:1] == [launcher.FLAG] else None
-        outcome = run(build(config_class, task.parameters if task is not None else split(arguments)))
+        known = {item.name for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+        if task is not None:
+            launcher.adopt_secrets()
+        given = split(arguments) if task is None else task.given(known)
+        outcome = run(build(config_class, given))
         report = outcome.report()
         if task is not None:
             state = {"reused": "true" if outcome.reused else "false"}
             metadata = {**outcome.metadata, **state}
-            task.write(outcome.parameters, outcome.metrics, report, outcome.manifest, metadata)
+            parameters = {**outcome.parameters, launcher.OPTIONS: {**task.handed_on(known), **outcome.options}}
+            task.write(parameters, outcome.metrics, report, outcome.manifest, metadata)
         # Also for a reused folder: the terminal may be all that a person sees.
         for line in report.look_at:
             log.event(f"{stage}: {line}", level=logging.WARNING, stage=stage)

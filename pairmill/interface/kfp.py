@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from kfp import dsl
@@ -30,18 +31,17 @@ _ARTIFACTS = {
     launcher.METRICS: (dsl.Metrics, "numbers to compare between runs"),
     launcher.REPORT: (dsl.HTML, "report for people"),
 }
+SHOWN = (launcher.METRICS, launcher.REPORT)
+"""The artifacts of a task that are for people."""
 
 
 def component(stage: launcher.Component, image: str = "") -> Any:
-    """The component of a stage, as kfp knows it.
+    """The component of a stage for pipelines of others: every option with its text and default, every output.
 
     Args:
         stage: what Kubeflow is told of the stage.
         image: image of the container; empty = that of the environment, or a placeholder.
     """
-    variable, placeholder = IMAGE_VARIABLE, PLACEHOLDER_IMAGE
-    if stage.image != "pipeline":
-        variable, placeholder = f"{IMAGE_VARIABLE}_{stage.image.upper()}", _PLACEHOLDER.format(stage.image)
     hints = get_type_hints(stage.config)
     given: dict[str, tuple[Any, Any, str]] = {}
     for item in dataclasses.fields(stage.config):
@@ -62,6 +62,50 @@ def component(stage: launcher.Component, image: str = "") -> Any:
         given[name] = (dsl.OutputPath(kind), inspect.Parameter.empty, text)
     for name, (artifact, text) in _ARTIFACTS.items():
         given[name] = (dsl.Output[artifact], inspect.Parameter.empty, text)
+    made = _component(stage, image, {name: (kind, default) for name, (kind, default, _) in given.items()})
+    specification = made.component_spec
+    for name, described in {**specification.inputs, **specification.outputs}.items():
+        described.description = given[name][2]
+    return made
+
+
+def task_component(
+    stage: launcher.Component,
+    image: str,
+    inputs: Mapping[str, type],
+    outputs: Mapping[str, type],
+    *,
+    artifacts: Sequence[str] = SHOWN,
+    name: str = "",
+) -> Any:
+    """The component of a stage for one task: what the task passes and hands on, without a text or a default.
+
+    The workflow of a run holds it eight times for each task: docs/decisions/0049-weight-of-a-run.md.
+
+    Args:
+        stage: what Kubeflow is told of the stage.
+        image: as of :func:`component`.
+        inputs: the parameters that the task passes, by name.
+        outputs: the output parameters that other tasks read, by name.
+        artifacts: what it puts out for people.
+        name: of the component; empty = that of the stage.
+    """
+    given: dict[str, tuple[Any, Any]] = {key: (kind, inspect.Parameter.empty) for key, kind in inputs.items()}
+    given |= {key: (dsl.OutputPath(kind), inspect.Parameter.empty) for key, kind in outputs.items()}
+    given |= {key: (dsl.Output[_ARTIFACTS[key][0]], inspect.Parameter.empty) for key in artifacts}
+    return _component(stage, image, given, name)
+
+
+def inputs_of(stage: launcher.Component, names: Iterable[str]) -> dict[str, type]:
+    """The types of these options of a stage as parameters."""
+    hints = get_type_hints(stage.config)
+    return {name: list if name in stage.lists else _kind(hints[name]) for name in names}
+
+
+def _component(stage: launcher.Component, image: str, given: Mapping[str, tuple[Any, Any]], name: str = "") -> Any:
+    variable, placeholder = IMAGE_VARIABLE, PLACEHOLDER_IMAGE
+    if stage.image != "pipeline":
+        variable, placeholder = f"{IMAGE_VARIABLE}_{stage.image.upper()}", _PLACEHOLDER.format(stage.image)
 
     def container(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
@@ -71,20 +115,16 @@ def component(stage: launcher.Component, image: str = "") -> Any:
         )
 
     # kfp reads name, docstring and signature of a function.
-    container.__name__ = stage.name
+    container.__name__ = name or stage.name
     summary = (stage.config.__doc__ or "").strip().splitlines()[0]
     container.__doc__ = f"{summary}\n\nDocumentation: components/{stage.name}/README.md"
     container.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
-            for name, (kind, default, _) in given.items()
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+            for key, (kind, default) in given.items()
         ]
     )
-    made = dsl.container_component(container)
-    specification = made.component_spec
-    for name, described in {**specification.inputs, **specification.outputs}.items():
-        described.description = given[name][2]
-    return made
+    return dsl.container_component(container)
 
 
 def _kind(hint: Any) -> type:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,8 +23,41 @@ if TYPE_CHECKING:
 
 FLAG = "--executor-input"
 
-Value = str | int | list[str] | list[dict[str, str]]
+Value = str | int | list[str] | list[dict[str, str]] | dict[str, Any]
 """Of an output parameter."""
+
+OPTIONS = "options"
+"""An input of any task, and an output of the first one: the options of the run that are not the default, by name."""
+
+DEFAULTS = "defaults"
+"""An input of the task that puts out :data:`OPTIONS`: defaults of later stages, of what it is to hand on."""
+
+SECRETS = "/var/run/secrets/pairmill"
+"""Where the secret of the object stores is mounted in a pod."""
+
+STORE_SECRETS = "/var/run/secrets/minio"
+"""Where that of Kubeflow's own store is mounted."""
+
+# Files in these folders that are variables, unless the pod has them already. As variables of the pod they would be in
+# the workflow object eight times for each task. Kubeflow's own are not AWS_*, which would take precedence over a pod's
+# own identity.
+_VARIABLES = {
+    **{
+        name: f"{SECRETS}/{name}"
+        for name in (
+            "AWS_ACCESS_KEY_ID",
+            "AWS_SECRET_ACCESS_KEY",
+            "AWS_SESSION_TOKEN",
+            "AWS_ENDPOINT_URL",
+            "AWS_REGION",
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            "GOOGLE_CLOUD_PROJECT",
+            "STORAGE_EMULATOR_HOST",
+        )
+    },
+    "MINIO_ACCESS_KEY": f"{STORE_SECRETS}/accesskey",
+    "MINIO_SECRET_KEY": f"{STORE_SECRETS}/secretkey",
+}
 
 # The launcher copies these schemes to and from folders of the same name at the top of the file system.
 _MOUNTS = {"gs": "/gcs", "s3": "/s3", "minio": "/minio"}
@@ -81,9 +114,20 @@ def artifact_path(uri: str) -> Path:
 
 @dataclass(frozen=True)
 class ExecutorInput:
-    """The inputs and outputs of one task, as the launcher gives them."""
+    """The inputs and outputs of one task, as the launcher gives them.
+
+    Args:
+        parameters: that are passed one by one.
+        options: that are passed together (:data:`OPTIONS`).
+        defaults: of the parameters that are handed on (:data:`DEFAULTS`); None: nothing is.
+        output_parameters: files by name.
+        output_artifacts: URIs by name.
+        output_file: the executor output.
+    """
 
     parameters: dict[str, Any]
+    options: dict[str, Any]
+    defaults: dict[str, Any] | None
     output_parameters: dict[str, Path]
     output_artifacts: dict[str, str]
     output_file: Path
@@ -101,13 +145,17 @@ class ExecutorInput:
         try:
             raw = json.loads(arguments[0])
             outputs = raw["outputs"]
+            # If a pipeline builds a text from an upstream output, that output is among the values as well.
+            given = {
+                name: value
+                for name, value in raw.get("inputs", {}).get("parameterValues", {}).items()
+                if not name.startswith("pipelinechannel--")
+            }
+            options, defaults = dict(given.pop(OPTIONS, {})), given.pop(DEFAULTS, None)
             return cls(
-                # If a pipeline builds a text from an upstream output, that output is among the values as well.
-                parameters={
-                    name: value
-                    for name, value in raw.get("inputs", {}).get("parameterValues", {}).items()
-                    if not name.startswith("pipelinechannel--")
-                },
+                parameters=given,
+                options=options,
+                defaults=None if defaults is None else dict(defaults),
                 output_parameters={
                     name: Path(item["outputFile"]) for name, item in outputs.get("parameters", {}).items()
                 },
@@ -118,6 +166,29 @@ class ExecutorInput:
             )
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise UsageError("not a valid executor input", where=FLAG, got=repr(error), expected=expected) from error
+
+    def given(self, known: Collection[str]) -> dict[str, Any]:
+        """The options of a stage: what is passed one by one, and of what is passed together those that it knows.
+
+        Args:
+            known: names of its options.
+        """
+        together = {name: value for name, value in self.options.items() if name in known}
+        hands_on = self.defaults is not None
+        return together | {name: value for name, value in self.parameters.items() if name in known or not hands_on}
+
+    def handed_on(self, known: Collection[str]) -> dict[str, Any]:
+        """The parameters that the task hands on: what its stage does not know, or :data:`DEFAULTS` name.
+
+        Those that are the default are left out; of one that is not named there the default is empty, 0 or false.
+        """
+        if self.defaults is None:
+            return {}
+        return {
+            name: value
+            for name, value in self.parameters.items()
+            if (value != self.defaults[name] if name in self.defaults else value and name not in known)
+        }
 
     def write(
         self,
@@ -136,7 +207,8 @@ class ExecutorInput:
         contents = {
             MANIFEST: (manifest, dict(metadata)),
             METRICS: (json.dumps(dict(metrics), indent=1).encode(), dict(metrics)),
-            REPORT: (report.html().encode(), {}),
+            # A task of a pipeline puts out no manifest, which is a file of its folder.
+            REPORT: (report.html().encode(), dict(metadata)),
         }
         values: dict[str, Value] = {}
         for name, path in self.output_parameters.items():
@@ -144,7 +216,7 @@ class ExecutorInput:
                 expected = ", ".join(parameters)
                 raise UsageError("the component declares an unknown output", where=name, expected=expected)
             value = values[name] = parameters[name]
-            _put(path, (json.dumps(value) if isinstance(value, list) else str(value)).encode())
+            _put(path, (json.dumps(value) if isinstance(value, list | dict) else str(value)).encode())
         artifacts: dict[str, Any] = {}
         for name, uri in self.output_artifacts.items():
             if name not in contents:
@@ -153,6 +225,18 @@ class ExecutorInput:
             _put(artifact_path(uri), data)
             artifacts[name] = {"artifacts": [{"name": name, "uri": uri, "metadata": fields}]}
         _put(self.output_file, json.dumps({"parameterValues": values, "artifacts": artifacts}).encode())
+
+
+def adopt_secrets(top: Path = Path("/")) -> None:
+    """Set the variables that the mounted secrets have and the environment lacks.
+
+    Args:
+        top: folder below which they are mounted.
+    """
+    for name, place in _VARIABLES.items():
+        file = top / place.lstrip("/")
+        if name not in os.environ and file.is_file():
+            os.environ[name] = file.read_text(encoding="utf-8")
 
 
 def _put(path: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.engine.options import RunConfig, WorkerSlice
 from pairmill.engine.pass_on import PassOn
+from pairmill.engine.runner import Together
 from pairmill.engine.stage import Stage
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
@@ -36,8 +37,12 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     given = stage.given(config)
     if given is not None:
         stage = PassOn(stage, given)
-    share = WorkerSlice.parse(config.share) if config.share else None
-    result = runner.run_share(stage, config, share) if share else runner.run(stage, config)
+    together = Together(WorkerSlice.parse(config.share)) if config.share else None
+    share = together is not None and not config.finish
+    if together is not None and share:
+        result = runner.run_share(stage, config, together)
+    else:
+        result = runner.run(stage, config, together)
     manifest = result.manifest
     ledger = manifest.ledger
     own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)
@@ -57,6 +62,7 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": stage.rows_out(manifest)},
         reused=result.reused,
         seconds=result.seconds,
+        options=stage.options(config),
     )
 
 

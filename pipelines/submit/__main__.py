@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from pairmill import storage
-from pairmill.engine.options import MAX_SHARES, option
+from pairmill.engine.options import option
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pairmill.log import event
 from pipelines import compare, search
 from pipelines import compile as compiler
-from pipelines.compile import CompileConfig, ImageConfig
+from pipelines.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig, ImageConfig, refuse_workers
 from pipelines.parameters import Parameters, Training, idle, of, stage_configs
 from pipelines.submit import publish
 from pipelines.submit.server import Server, ServerConfig
@@ -121,16 +121,14 @@ class PipelineConfig(Training, Parameters, UploadConfig):
 
     workers: int = option(
         1,
-        help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize; "
-        "1 = the pipeline without loops",
+        help="pods that share the work of each of clean, curate, select, train_tokenizer and tokenize, at most "
+        f"{MAX_WORKERS} ({MAX_WORKERS_TRAINING} with train=true); 1 = one pod a stage",
     )
     train: bool = option(False, help="the pipeline whose last task trains on the sample: docs/training.md")
 
     def __post_init__(self) -> None:
         UploadConfig.__post_init__(self)
-        # A pod would refuse these hours later.
-        if not 1 <= self.workers <= MAX_SHARES:
-            raise UsageError("out of range", where="workers", got=str(self.workers), expected=f"1 to {MAX_SHARES}")
+        refuse_workers(self.workers, self.train)
         if self.train:
             self.require_trainer("train=true")
         stage_configs(self.parameters())
@@ -138,10 +136,10 @@ class PipelineConfig(Training, Parameters, UploadConfig):
         self.refuse_places([*places, *(("rows", item) for item in cli.split_list(self.rows))])
 
     def given(self) -> type[Any]:
-        return of(self.workers > 1, self.train)
+        return of(self.train)
 
     def form(self) -> dict[str, Any]:
-        return {"fan_out": self.workers > 1, "train": self.train}
+        return {"workers": self.workers, "train": self.train}
 
     def without(self) -> Collection[str]:
         # It is compiled for these parameters, so a stage whose result is given has no pod at all.

@@ -16,8 +16,6 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Self
 
-from pipelines.stages import STAGES
-
 SUCCEEDED, FAILED, SKIPPED, PENDING, RUNNING = "SUCCEEDED", "FAILED", "SKIPPED", "PENDING", "RUNNING"
 CANCELING, CANCELED = "CANCELING", "CANCELED"
 ACTIVE = frozenset({"", PENDING, RUNNING, CANCELING, "PAUSED", "RUNTIME_STATE_UNSPECIFIED"})
@@ -27,14 +25,6 @@ _DRIVER, _EXECUTOR = "-driver", "executor"
 _EPOCH = datetime.fromtimestamp(0, UTC)
 # The names that kfp's compiler gives to DAGs that are not tasks of the pipeline.
 _AROUND = re.compile(r"root|iteration-item|(for-loop|condition|condition-branches|exit-handler)-\d+")
-# If a stage is in the loops of its rounds and after them, kfp calls these "clean-2", "clean-3" and "clean". The second
-# task of a stage that is never shared out has such a name too: "sample-2" is the one of held-out rows.
-_SHARES = {
-    f"{name.replace('_', '-')}-{place + 2}": f"{name.replace('_', '-')}{f' round {place + 1}' if place else ''}"
-    for name, stage in STAGES.items()
-    for place in range(len(getattr(stage.config, "shared_rounds", ())))
-}
-"""What the tasks of a loop over shares are called, by the names that kfp gives them."""
 
 
 class Verdict(Enum):
@@ -139,8 +129,7 @@ def _labels(shown: Sequence[_Entry]) -> dict[str, str]:
     """Labels by the entries' ids. The server does not say which iteration of its loop a task is in."""
     counts, numbers, found = Counter(one.name for one in shown), Counter[str](), {}
     for one in shown:
-        several = one.name in _SHARES or counts[one.name] > 1
-        found[one.key] = _SHARES.get(one.name, one.name) + (f"[{numbers[one.name]}]" if several else "")
+        found[one.key] = one.name if counts[one.name] == 1 else f"{one.name}[{numbers[one.name]}]"
         numbers[one.name] += 1
     return found
 

@@ -21,7 +21,7 @@ from pairmill.errors import PairmillError, UsageError
 from pairmill.interface.cli import INTERRUPTED, TERMINATED
 from pairmill.log import event
 from pairmill.redact import escaped
-from pipelines.submit import state
+from pipelines.submit import frozen, state
 from pipelines.submit.server import Exists, NoLog, Refused, Server, Unanswered
 from pipelines.submit.state import TaskStatus, Verdict
 
@@ -33,6 +33,9 @@ TIMED_OUT = 9
 # In looks at the run: with the usual five seconds five minutes, ten minutes, and half a minute.
 _PENDING_LOOKS, _LOST_LOOKS, _SETTLE_LOOKS = 60, 120, 6
 _LOG_LINES, _MAX_LOGS = 20, 10
+_FROZEN = (
+    "Kubeflow shows no more of a run whose workflow object passed 1 MiB; docs/submitting.md says what makes it smaller"
+)
 _MAX_ROWS = 8
 
 
@@ -93,6 +96,7 @@ class _Watcher:
         self._again = f"the run goes on: python -m pipelines.submit watch host={server.host} run={run}"
         self._end = time.monotonic() + config.timeout if config.timeout else float("inf")
         self._pending: dict[str, float] = {}
+        self._changed, self._shown = time.monotonic(), ""
         self._said: set[str] = set()
         self._terminating = False
 
@@ -112,10 +116,10 @@ class _Watcher:
             tasks = state.tasks(run, datetime.now(UTC))
             show(run.state or "", tasks)
             if state.verdict(run) is None:
-                self._warn(run.state or "", tasks)
+                self._warn(run, tasks)
                 self._check_timeout()
             # The server writes the end of the run some seconds before those of its tasks.
-            elif state.settled(tasks) or looks_after_end == _SETTLE_LOOKS:
+            elif (state.settled(tasks) and not frozen.is_frozen(run)) or looks_after_end == _SETTLE_LOOKS:
                 return run
             else:
                 looks_after_end += 1
@@ -140,15 +144,25 @@ class _Watcher:
                 hint = f"{error.hint}; {self._again}"
                 raise Refused(error.what, where=error.where, got=error.got, hint=hint) from error
 
-    def _warn(self, run_state: str, tasks: Sequence[TaskStatus]) -> None:
+    def _warn(self, run: Any, tasks: Sequence[TaskStatus]) -> None:
         """Warn of what waits for long: Kubeflow never fails a pod that has no image or fits no node."""
-        now = time.monotonic()
+        now, run_state = time.monotonic(), run.state or ""
+        shown = repr([(task.key, task.state) for task in tasks])
+        if shown != self._shown:
+            self._changed, self._shown = now, shown
+        driver = frozen.driver_that_runs(run)
+        if driver and now - self._changed > _PENDING_LOOKS * self._server.poll:
+            self._warn_of_frozen(f"{driver}, which takes seconds, is shown as running")
+            return
         waiting = {task.key: task.label for task in tasks if task.state == state.PENDING}
         if run_state == state.PENDING:
             waiting["run"] = "the run"
         self._pending = {key: self._pending.get(key, now) for key in waiting}
         for key, since in self._pending.items():
-            if now - since > _PENDING_LOOKS * self._server.poll:
+            if now - since > _PENDING_LOOKS * self._server.poll and key not in self._said:
+                if key != "run" and self._has_log(run, waiting[key]):
+                    self._warn_of_frozen(f"{waiting[key]}, which is shown as waiting, has a log")
+                    return
                 self._warn_once(
                     key,
                     f"{waiting[key]} has waited for {_duration(now - since)} to start, and Kubeflow will not fail it: "
@@ -157,6 +171,24 @@ class _Watcher:
                 )
         if run_state and run_state not in state.KNOWN:
             self._warn_once(run_state, f"the run is {run_state}, which this version does not know")
+
+    def _warn_of_frozen(self, why: str) -> None:
+        long = _duration(time.monotonic() - self._changed)
+        message = f"the run goes on, but no task has changed its state for {long}, and {why}: {_FROZEN}"
+        self._warn_once("frozen", f"{message}. How the run ends will be told")
+
+    def _has_log(self, run: Any, label: str) -> bool:
+        """Whether the pod of a task that is shown as waiting has a log: then it has begun."""
+        if "frozen" in self._said:
+            return True
+        try:
+            for task in frozen.hidden(run, self._pipeline(run)):
+                for node in task.pods if task.label == label else ():
+                    with contextlib.suppress(NoLog):
+                        return bool(self._server.log_tail(self._run, node).strip())
+        except (PairmillError, KeyError, TypeError):
+            pass
+        return False
 
     def _warn_once(self, key: str, message: str) -> None:
         if key not in self._said:
@@ -204,12 +236,16 @@ class _Watcher:
         """Tell how it ended, with the logs of the tasks that failed."""
         verdict = state.verdict(run)
         assert verdict is not None
+        if frozen.is_frozen(run):
+            event(f"the ends of some tasks are not shown: {_FROZEN}", level=logging.WARNING, run=self._run)
         if verdict is Verdict.SUCCEEDED:
             event(f"run {self._run} succeeded", run=self._run, state=run.state)
             return
         # Tasks that a termination ended have nothing to tell.
         tasks = state.tasks(run, datetime.now(UTC)) if verdict is not Verdict.CANCELED else []
         failed = [task for task in tasks if task.state == state.FAILED]
+        if verdict is Verdict.FAILED and not failed and frozen.is_frozen(run):
+            failed = self._hidden(run)
         outside = [self._show_log(task) for task in failed[:_MAX_LOGS]]
         if len(failed) > _MAX_LOGS:
             event(f"and {len(failed) - _MAX_LOGS} more tasks failed")
@@ -229,6 +265,40 @@ class _Watcher:
             hint=hint,
             from_outside=bool(outside) and all(outside),
         )
+
+    def _hidden(self, run: Any) -> list[TaskStatus]:
+        """The tasks that failed and are not shown: those whose logs say so."""
+        failed = []
+        try:
+            pipeline = self._pipeline(run)
+            for task in frozen.hidden(run, pipeline):
+                for node in (*task.pods, task.driver):
+                    with contextlib.suppress(NoLog):
+                        if ended_itself(self._server.log_tail(self._run, node)):
+                            failed.append(TaskStatus(node, task.label, state.FAILED, 0.0, node))
+                        break
+        except (PairmillError, KeyError, TypeError) as error:
+            event(f"the reason cannot be looked for: {error}", level=logging.WARNING, run=self._run)
+        if not failed:
+            event(
+                f"no log of a task whose end is not shown says why; {_OUTSIDE}: kubectl get pods -l "
+                f"pipeline/runid={self._run} tells",
+                level=logging.WARNING,
+                run=self._run,
+            )
+        return failed
+
+    def _pipeline(self, run: Any) -> Any:
+        """The specification of the run's pipeline."""
+        version = run.pipeline_version_reference
+        if run.pipeline_spec or not version:
+            return frozen.specification(run.pipeline_spec)
+        found = self._server.call(
+            self._server.pipelines.pipeline_service_get_pipeline_version,
+            version.pipeline_id,
+            version.pipeline_version_id,
+        )
+        return frozen.specification(found.pipeline_spec)
 
     def _show_log(self, task: TaskStatus) -> bool:
         """Show the end of a task's log; return whether its pod was ended from outside, by all that is known."""

@@ -13,7 +13,6 @@ from pairmill import storage
 from tests.support import tools
 from tests.support.cluster.rig import NAMESPACE, NODE_FOLDER, SECRET, Cluster, say
 from tests.support.cluster.submission import (
-    LOOPS,
     OPTIONS,
     SHARED,
     STAGES,
@@ -97,10 +96,9 @@ def give_credentials(cluster: Cluster, of: Given) -> bool:
 
 def labels(workers: int) -> list[str]:
     """What a submission calls the tasks of a run."""
-    rounds = [f"{name} round {number}" for name, loops in LOOPS.items() for number in range(2, loops + 1)]
-    rounds += SHARED
-    shares = [f"{name}[{share}]" for name in rounds for share in range(workers)] if workers > 1 else []
-    return [*STAGES, *shares]
+    # The task that finishes a stage is one of the pods; kfp numbers the others from the second on.
+    numbers = ["", *(f"-{number}" for number in range(2, workers))] if workers > 1 else []
+    return [*STAGES, *(f"{name}-share{number}" for name in SHARED for number in numbers)]
 
 
 def test_the_run_gives_what_this_machine_gives(world: World) -> None:

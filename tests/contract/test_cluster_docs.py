@@ -7,9 +7,8 @@ import subprocess
 import pytest
 import yaml
 
-from components.fetch.config import FetchConfig
-from pairmill.engine.options import MAX_SHARES
 from pairmill.interface import cli
+from pipelines.compile import MAX_WORKERS, MAX_WORKERS_TRAINING
 from pipelines.submit import __main__ as command
 from tests.support.helpers import REPOSITORY
 
@@ -74,10 +73,10 @@ def test_no_document_makes_a_namespace_that_is_applied_afterwards() -> None:
 
 
 def test_the_most_workers_are_said() -> None:
-    assert f"({MAX_SHARES} at most)" in SUBMITTING
-    assert f"(2 to {MAX_SHARES})" in OPERATIONS
-    assert f"`MAX_SHARES` is {MAX_SHARES}." in (DOCS / "decisions" / "0013-fan-out.md").read_text()
-    assert f"at most {MAX_SHARES};" in cli.help_text("fetch", FetchConfig)
+    assert f"({MAX_WORKERS} at most, {MAX_WORKERS_TRAINING} with `train=true`)" in SUBMITTING
+    assert f"(2 to {MAX_WORKERS}; 2 to {MAX_WORKERS_TRAINING} with `train=true`)" in OPERATIONS
+    decision = (DOCS / "decisions" / "0049-weight-of-a-run.md").read_text()
+    assert f"`MAX_WORKERS` is {MAX_WORKERS}, and {MAX_WORKERS_TRAINING} with `train=true`" in decision
 
 
 def test_pip_says_nothing_in_a_demo() -> None:

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from components.fetch.config import KINDS, SHARES, FetchConfig
+from components.fetch.config import KINDS, FetchConfig
 from components.fetch.core import Fetch
 from components.sample.node.carry_out import Made
 from components.sample.run import outcome as sample_outcome
 from pairmill.engine.manifest import Ledger, Manifest
-from pairmill.engine.options import MAX_SHARES, default_of, later_shares
+from pairmill.engine.options import default_of
 from pairmill.interface import kfp as ours
 from pairmill.interface import launcher, stagecli
 from pipelines import compile as compiler
+from pipelines import parameters as pipeline_parameters
 from pipelines.lint import lint
 from pipelines.stages import EVERY, LAST, STAGES
 from tests.support.helpers import REPOSITORY, python
@@ -32,15 +33,8 @@ FOLDER = REPOSITORY / "pipelines" / "compiled"
 COMPILED = FOLDER / "pretraining.yaml"
 PARALLEL = FOLDER / "pretraining-parallel.yaml"
 TRAINING = FOLDER / "pretraining-train.yaml"
-SHARED = [
-    ("clean", 1),
-    ("clean", 2),
-    *(("curate", number) for number in STAGES["curate"].config.shared_rounds),
-    *(("select", number) for number in STAGES["select"].config.shared_rounds),
-    ("train_tokenizer", 1),
-    ("tokenize", 1),
-    ("tokenize", 2),
-]
+SHARED = ["clean", "curate", "select", "train_tokenizer", "tokenize"]
+WORKERS = compiler.MAX_WORKERS
 DIGEST = "sha256:" + "ab" * 32
 
 
@@ -75,7 +69,7 @@ def parallel() -> dict[str, Any]:
     return documents(PARALLEL)[0]
 
 
-BRANCHED = "sample-2"
+BRANCHED = "held-out-sample"
 """The one task of the branch that a run with holdout= takes."""
 
 
@@ -95,6 +89,13 @@ def tasks(spec: dict[str, Any]) -> dict[str, Any]:
 def component(spec: dict[str, Any], stage: str) -> dict[str, Any]:
     found: dict[str, Any] = spec["components"][f"comp-{stage.replace('_', '-')}"]
     return found
+
+
+def whole(stage: str) -> dict[str, Any]:
+    """The component of a stage for pipelines of others."""
+    spec = compiler.documents((FOLDER / "components" / f"{stage}.yaml").read_bytes())[0]
+    (found,) = spec["components"].values()
+    return dict(found)
 
 
 def strings(value: Any) -> list[str]:
@@ -133,15 +134,15 @@ def test_every_executor_uses_the_image_that_is_given_and_nothing_else_changes(
     # Sample has a second task, for held-out rows.
     assert made.count(image) == len(STAGES) + 1
     assert made.replace(image, ours.PLACEHOLDER_IMAGE) == COMPILED.read_text()
-    made = compiled(tmp_path, f"image={image}", "fan_out=true")
-    assert made.count(image) == len(STAGES) + len(SHARED) + 1
+    made = compiled(tmp_path, f"image={image}", f"workers={WORKERS}")
+    assert made.count(image) == len(STAGES) + len(SHARED) * (WORKERS - 1) + 1
     assert made.replace(image, ours.PLACEHOLDER_IMAGE) == PARALLEL.read_text()
     made = compiled(tmp_path, f"image={image}", "component=clean")
     assert made.replace(image, ours.PLACEHOLDER_IMAGE) == (FOLDER / "components" / "clean.yaml").read_text()
 
 
 def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
-    options = ("form=manifests", "version=v1-0123456", "namespace=team", "fan_out=true")
+    options = ("form=manifests", "version=v1-0123456", "namespace=team", f"workers={WORKERS}")
     pipeline, version = compiler.documents(compiled(tmp_path, *options).encode())
     assert (pipeline["kind"], version["kind"]) == ("Pipeline", "PipelineVersion")
     assert pipeline["metadata"] == {"name": "pairmill-pretraining-parallel", "namespace": "team"}
@@ -154,7 +155,7 @@ def test_manifests_for_gitops_hold_the_same_pipeline(tmp_path: Path) -> None:
 def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     # A PipelineVersion is immutable: Kubeflow refuses a second one of its name with another content.
     names = []
-    for options in ({}, {"namespace": "team"}, {"memory": "9Gi"}, {"fan_out": True}):
+    for options in ({}, {"namespace": "team"}, {"memory": "9Gi"}, {"workers": 2}):
         (file,) = compiler.run(compiler.CompileConfig(form="manifests", output=str(tmp_path / "made.yaml"), **options))
         pipeline, version = compiler.documents(file.read_bytes())
         assert pipeline["metadata"]["name"] == version["spec"]["pipelineName"]
@@ -169,7 +170,9 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("fan_out=true", "output: is empty; expected a file"),
+        ("workers=2", "output: is empty; expected a file"),
+        ("workers=0", f"workers: out of range; got 0; expected 1 to {WORKERS}"),
+        (f"workers={WORKERS + 1}", f"workers: out of range; got {WORKERS + 1}; expected 1 to {WORKERS}; Argo"),
         ("component=cleen", "component: unknown stage"),
         ("memory=lots", "memory: not a valid quantity; got 'lots'"),
         ("resources=clean.disk=4", "resources: not a resource of a stage; got clean.disk=4"),
@@ -188,7 +191,7 @@ def test_another_content_is_another_version_for_gitops(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_compiled_is_refused(tmp_path: Path, option: str, message: str) -> None:
-    output = [] if option == "fan_out=true" else [f"output={tmp_path / 'made.yaml'}"]
+    output = [] if option == "workers=2" else [f"output={tmp_path / 'made.yaml'}"]
     code, _, err = command(*output, option)
     assert code == 2
     assert message in err
@@ -250,93 +253,119 @@ def test_no_task_is_cached(spec: dict[str, Any]) -> None:
     assert all("cachingOptions" in task for task in tasks(spec).values())
 
 
-def test_bulk_data_never_travels_as_an_artifact(spec: dict[str, Any]) -> None:
-    # The launcher downloads every input artifact whole before the program starts.
+def test_no_artifact_of_one_task_goes_into_another(spec: dict[str, Any]) -> None:
+    # The launcher downloads every input artifact whole before the program starts, and each that a task is given is
+    # eight times in the workflow object. Strings are the data; a folder's manifest says what it was made of.
+    for task in tasks(spec).values():
+        assert "artifacts" not in task["inputs"]
     inspected = 0
     for stage in STAGES:
-        for name in component(spec, stage)["inputDefinitions"].get("artifacts", {}):
+        assert "artifacts" not in component(spec, stage)["inputDefinitions"]
+        # Pipelines of others may pass manifests on.
+        for name in whole(stage)["inputDefinitions"].get("artifacts", {}):
             assert name.endswith("_manifest")
             inspected += 1
-    for task in tasks(spec).values():
-        for name, given in task["inputs"].get("artifacts", {}).items():
-            assert name.endswith("_manifest")
-            assert given["taskOutputArtifact"]["outputArtifactKey"] == launcher.MANIFEST
     assert inspected == 14
-
-
-def test_no_artifact_goes_into_two_inputs_of_one_task(spec: dict[str, Any]) -> None:
-    for task in tasks(spec).values():
-        given = [
-            (item["taskOutputArtifact"]["producerTask"], item["taskOutputArtifact"]["outputArtifactKey"])
-            for item in task["inputs"].get("artifacts", {}).values()
-        ]
-        assert len(given) == len(set(given))
 
 
 def test_every_required_input_is_passed_and_every_input_is_known(spec: dict[str, Any]) -> None:
     passed = 0
     for stage in STAGES:
-        inputs = component(spec, stage)["inputDefinitions"]
-        given = tasks(spec)[stage.replace("_", "-")]["inputs"]
-        for kind in ("parameters", "artifacts"):
-            known = inputs.get(kind, {})
+        declared = component(spec, stage)["inputDefinitions"]["parameters"]
+        given = tasks(spec)[stage.replace("_", "-")]["inputs"]["parameters"]
+        assert set(given) == set(declared)
+        alone = set(given) - {launcher.OPTIONS, launcher.DEFAULTS}
+        if stage != "fetch":
+            # Of the component's own inputs each that is required is passed, alone or with the others.
+            known = whole(stage)["inputDefinitions"]["parameters"]
+            assert alone <= set(known)
             required = {name for name, item in known.items() if not item.get("isOptional")}
-            if kind == "artifacts":  # lineage, which a share of the work leaves to the one that finishes
-                assert not required
-                required = set(known)
-            assert required <= set(given.get(kind, {})) <= set(known)
-            passed += len(given.get(kind, {}))
-    assert passed > 20
+            together = {"root", *pipeline_parameters.handed_on()}
+            assert required <= alone | together, stage
+        passed += len(given)
+    assert passed > 40
 
 
-def test_a_task_whose_data_comes_from_another_takes_its_manifest_too(spec: dict[str, Any]) -> None:
-    # The string is the data, the artifact is the lineage; a string alone would leave a hole in it.
+def test_fetch_hands_on_every_option_that_it_does_not_answer_itself(spec: dict[str, Any]) -> None:
+    given = tasks(spec)["fetch"]["inputs"]["parameters"]
+    root = spec["root"]["inputDefinitions"]["parameters"]
+    assert set(given) == {*root, launcher.DEFAULTS}
+    assert all(given[name] == {"componentInputParameter": name} for name in root)
+    assert given[launcher.DEFAULTS]["runtimeValue"]["constant"] == pipeline_parameters.defaults()
+    defaults = pipeline_parameters.handed_on()
+    # Root and places of finished data: it knows them better than who gave them.
+    assert set(root) - set(defaults) == {"root", "raw", *KINDS}
+    for name, default in defaults.items():
+        stages = [stage for stage in STAGES if stage != "fetch" and name in _fields(stage)]
+        assert stages, name
+        assert {default_of(_fields(stage)[name]) for stage in stages} == {default}, name
+
+
+def _fields(stage: str) -> dict[str, "dataclasses.Field[Any]"]:
+    return {item.name: item for item in dataclasses.fields(STAGES[stage].config)}
+
+
+def test_a_task_is_passed_options_all_at_once_and_alone_what_other_tasks_made(spec: dict[str, Any]) -> None:
     edges = 0
-    for name, task in tasks(spec).items():
+    for stage in STAGES:
+        task = tasks(spec)[stage.replace("_", "-")]
+        given = dict(task["inputs"]["parameters"])
         producers = {
-            item["taskOutputParameter"]["producerTask"]
-            for item in task["inputs"]["parameters"].values()
-            if "taskOutputParameter" in item
+            item["taskOutputParameter"]["producerTask"] for item in given.values() if "taskOutputParameter" in item
         }
-        lineage = {item["taskOutputArtifact"]["producerTask"] for item in task["inputs"].get("artifacts", {}).values()}
-        assert producers == lineage == set(task.get("dependentTasks", [])), name
+        assert producers == set(task.get("dependentTasks", [])), stage
         edges += len(producers)
-    assert edges == 14
+        if stage == "fetch":
+            continue
+        source = {"taskOutputParameter": {"outputParameterKey": launcher.OPTIONS, "producerTask": "fetch"}}
+        assert given.pop(launcher.OPTIONS) == source
+        assert set(given) <= set(STAGES[stage].reads), stage
+    assert edges > 14
 
 
 def test_values_stay_small(spec: dict[str, Any]) -> None:
     # A value counts once for the executor input and once for each argument it stands in; Argo's limit is 128 KiB.
     sizes = []
     for stage in STAGES:
-        defaults = [
-            item.get("defaultValue", "") for item in component(spec, stage)["inputDefinitions"]["parameters"].values()
-        ]
+        defaults = [item.get("defaultValue", "") for item in whole(stage)["inputDefinitions"]["parameters"].values()]
         sizes += [len(str(value)) for value in defaults]
         for text in [*executors(spec)[stage.replace("_", "-")]["args"], *map(str, defaults)]:
             assert len(text.encode()) < 4096
     assert len(sizes) > 25
-    assert len(COMPILED.read_bytes()) < 100_000
+    assert len(COMPILED.read_bytes()) < 50_000
 
 
-def test_no_default_is_an_integer_that_a_double_cannot_hold(spec: dict[str, Any]) -> None:
+def test_no_default_is_an_integer_that_a_double_cannot_hold() -> None:
     numbers = [
         item["defaultValue"]
         for stage in STAGES
-        for item in component(spec, stage)["inputDefinitions"]["parameters"].values()
+        for item in whole(stage)["inputDefinitions"]["parameters"].values()
         if item["parameterType"] == "NUMBER_INTEGER" and "defaultValue" in item
     ]
     assert len(numbers) >= 10
     assert all(abs(number) < 2**53 and float(number).is_integer() for number in numbers)
 
 
-def test_every_input_of_every_component_and_of_the_pipeline_is_described(spec: dict[str, Any]) -> None:
+def test_every_input_is_described_where_people_look_and_in_no_task(spec: dict[str, Any]) -> None:
     described = 0
-    for definition in [spec["root"], *(one for name, one in spec["components"].items() if "condition" not in name)]:
+    for definition in map(whole, EVERY):
         for kind in ("parameters", "artifacts"):
-            for name, item in definition["inputDefinitions"].get(kind, {}).items():
-                assert item.get("description"), name
+            for item in definition["inputDefinitions"].get(kind, {}).values():
+                assert item.get("description")
                 described += 1
-    assert described > 40
+    assert described > 100
+    # The text of the pipeline's own form is its description (below): each that a task has is there eight times.
+    every = {key for text in _nested([spec["root"], spec["components"], spec["deploymentSpec"]]) for key in text}
+    assert "description" not in every
+    for stage in STAGES:
+        for item in component(spec, stage)["inputDefinitions"]["parameters"].values():
+            assert set(item) == {"parameterType"}
+
+
+def _nested(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, dict):
+        return [value, *(one for item in value.values() for one in _nested(item))]
+    return [one for item in value for one in _nested(item)] if isinstance(value, list) else []
 
 
 def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, Any]) -> None:
@@ -354,11 +383,10 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
         if isinstance(key, ast.Constant)
     }
     assert sharded == {"output", "fingerprint", "rows_out"}
-    fetched = set(Fetch().parameters(FetchConfig(root="r", split=3)))
-    assert fetched == {*(f"given_{name}" for name in KINDS), *SHARES}
-    declared = 0
+    fetched = set(Fetch().parameters(FetchConfig(root="r")))
+    assert fetched == {f"given_{name}" for name in KINDS}
     for stage in STAGES:
-        outputs = component(spec, stage)["outputDefinitions"]
+        outputs = whole(stage)["outputDefinitions"]
         more = fetched if stage == "fetch" else {"rows_out"}
         assert set(outputs["parameters"]) == {"output", "fingerprint"} | more
         assert set(outputs["parameters"]) <= provided.get(stage, sharded | fetched)
@@ -368,108 +396,91 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
             "system.Metrics",
             "system.HTML",
         }
-        declared += len(outputs["parameters"])
-    assert declared == 3 * len(STAGES) - 1 + len(KINDS) + len(SHARES)
+        # A task of ours declares what others read and what people look at.
+        outputs = component(spec, stage)["outputDefinitions"]
+        assert set(outputs["parameters"]) == {"output", *([launcher.OPTIONS] if stage == "fetch" else [])}
+        assert set(outputs["artifacts"]) == {launcher.METRICS, launcher.REPORT}
 
 
 # --- shared out over pods -------------------------------------------------------------------------------------------
 
 
-def loops(spec: dict[str, Any]) -> dict[tuple[str, int], tuple[str, dict[str, Any], dict[str, Any]]]:
-    """By stage and round, in order: the name of the loop, its task, and the task within it."""
-    found = {}
-    # kfp numbers loops, and YAML has names by the alphabet: for-loop-1, for-loop-10, for-loop-2.
-    for name, task in sorted(tasks(spec).items(), key=lambda item: (len(item[0]), item[0])):
-        if "parameterIterator" in task:
-            (inner,) = spec["components"][task["componentRef"]["name"]]["dag"]["tasks"].values()
-            title, _, number = inner["taskInfo"]["name"].partition(": a share of round ")
-            assert inner["inputs"]["parameters"]["round"] == {"runtimeValue": {"constant": int(number)}}
-            found[title.lower().replace(" ", "_"), int(number)] = (name, task, inner)
+def shares(spec: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """By stage: the tasks that only share its work."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, task in sorted(tasks(spec).items()):
+        stage, separator, _ = name.partition("-share")
+        if separator:
+            found.setdefault(stage.replace("-", "_"), []).append(task)
     return found
 
 
-def test_the_pipeline_of_one_pod_a_stage_has_no_loop_and_one_task_a_stage(spec: dict[str, Any]) -> None:
-    assert not loops(spec)
+def test_the_pipeline_of_one_pod_a_stage_has_one_task_a_stage(spec: dict[str, Any]) -> None:
+    assert not shares(spec)
     assert len(tasks(spec)) == len(STAGES)
     assert len(spec["components"]) == len(STAGES) + 2  # the branch, and its task
-    assert "workers" not in spec["root"]["inputDefinitions"]["parameters"]
 
 
 @pytest.mark.parametrize(
-    ("without", "fan_out"),
+    ("without", "workers"),
     [
-        (("clean",), True),
-        (("clean", "train_tokenizer"), True),
-        (("clean", "train_tokenizer", "tokenize"), False),
+        (("clean",), 2),
+        (("clean", "train_tokenizer"), 3),
+        (("clean", "curate", "select", "train_tokenizer", "tokenize"), 2),
+        (("clean", "train_tokenizer", "tokenize"), 1),
     ],
 )
 def test_a_pipeline_for_one_run_leaves_out_what_is_given(
-    tmp_path: Path, without: tuple[str, ...], fan_out: bool
+    tmp_path: Path, without: tuple[str, ...], workers: int
 ) -> None:
     target = tmp_path / "pipeline.yaml"
-    compiler.run(compiler.CompileConfig(output=str(target), fan_out=fan_out, image=f"a@{DIGEST}"), without)
+    compiler.run(compiler.CompileConfig(output=str(target), workers=workers, image=f"a@{DIGEST}"), without)
     spec = documents(target)[0]
     left = [stage for stage in STAGES if stage not in without]
     named = {name.replace("-", "_") for name, task in tasks(spec).items() if name.replace("-", "_") in STAGES}
     assert named == set(left)
-    assert set(loops(spec)) == ({item for item in SHARED if item[0] in left} if fan_out else set())
+    assert {stage: len(some) for stage, some in shares(spec).items()} == {
+        stage: workers - 1 for stage in SHARED if stage in left and workers > 1
+    }
     assert not lint(documents(target))
-    for name, task in tasks(spec).items():
-        artifacts = [str(source) for source in task["inputs"].get("artifacts", {}).values()]
-        assert len(artifacts) == len(set(artifacts)), name
-    reads = tasks(spec)["sample"]["inputs"]["parameters"]["tokenized_path"]["taskOutputParameter"]
-    expected = ("fetch", "given_tokenized") if "tokenize" in without else ("tokenize", "output")
-    assert (reads["producerTask"], reads["outputParameterKey"]) == expected
+    # What is given is among the options that fetch hands on.
+    reads = tasks(spec)["sample"]["inputs"]["parameters"].get("tokenized_path")
+    made = {"taskOutputParameter": {"outputParameterKey": "output", "producerTask": "tokenize"}}
+    assert reads == (None if "tokenize" in without else made)
+    if "curate" in left and "clean" in without:
+        assert "rows" not in tasks(spec)["curate"]["inputs"]["parameters"]
 
 
-def test_shares_of_each_round_are_a_loop_and_the_task_that_finishes_is_last(
+def test_pods_share_a_stage_as_tasks_beside_the_one_that_finishes(
     spec: dict[str, Any], parallel: dict[str, Any]
 ) -> None:
-    found = loops(parallel)
-    # kfp sorts tasks by name, and numbers loops as they are made.
-    assert sorted(found, key=lambda key: int(found[key][0].rpartition("-")[2])) == SHARED
-    alone = copy.deepcopy(tasks(spec))
+    assert list(shares(parallel)) == sorted(SHARED)
     for name, task in tasks(parallel).items():
-        if "parameterIterator" in task:
+        if "-share" in name:
             continue
-        # All but the loops is the pipeline of one pod a stage.
-        stage = name.replace("-", "_")
-        expected = alone[name]
+        # All but the shares is the pipeline of one pod a stage.
+        stage, expected = name.replace("-", "_"), tasks(spec)[name]
         given = dict(task["inputs"]["parameters"])
-        if stage == "fetch":
-            assert given.pop("split") == {"componentInputParameter": "workers"}
-            expected["inputs"]["parameters"].pop("split")
+        if stage in SHARED:
+            assert given.pop("share") == {"runtimeValue": {"constant": f"1/{WORKERS}"}}
+            assert given.pop("finish") == {"runtimeValue": {"constant": True}}
         assert given == expected["inputs"]["parameters"]
-        assert task["inputs"].get("artifacts") == expected["inputs"].get("artifacts")
-        before = set(expected.get("dependentTasks", []))
-        # Each round waits for the one before it, and what finishes for the last one.
-        for number in STAGES[stage].config.shared_rounds if stage in dict(SHARED) else ():
-            loop, task_of_loop, _ = found[stage, number]
-            assert set(task_of_loop["dependentTasks"]) == before | {"fetch"}
-            before = {one for one in before if "for-loop" not in one} | {loop}
-        assert set(task.get("dependentTasks", [])) == before
+        assert task.get("dependentTasks") == expected.get("dependentTasks")
 
 
-def test_a_share_is_given_what_the_finishing_task_is_given_but_lineage(parallel: dict[str, Any]) -> None:
-    inspected = 0
-    for (stage, number), (_, loop, inner) in loops(parallel).items():
-        assert loop["iteratorPolicy"] == {"parallelismLimit": 16}
-        shares = loop["inputs"]["parameters"][loop["parameterIterator"]["items"]["inputParameter"]]
-        key = f"{stage}_shares" if number == 1 else f"{stage}_later_shares"
-        assert SHARES[key] == (stage, number > 1)
-        assert shares == {"taskOutputParameter": {"outputParameterKey": key, "producerTask": "fetch"}}
-        item = loop["parameterIterator"]["itemInput"]
-        whole = tasks(parallel)[stage.replace("_", "-")]["inputs"]["parameters"]
-        given = {}
-        for name, source in inner["inputs"]["parameters"].items():
-            if name != "round":
-                key = source["componentInputParameter"]
-                given[name] = "share" if key == item else loop["inputs"]["parameters"][key]
-        assert given == {**whole, "share": "share"}
-        # Of 2.17 no run is on record that brought an artifact into a loop.
-        assert "artifacts" not in inner["inputs"]
-        inspected += len(given)
-    assert inspected > 15
+def test_a_share_is_given_what_the_finishing_task_is_given_and_puts_nothing_out(parallel: dict[str, Any]) -> None:
+    for stage, some in shares(parallel).items():
+        finishing = tasks(parallel)[stage.replace("_", "-")]
+        numbers = []
+        for task in some:
+            given = dict(task["inputs"]["parameters"])
+            numbers.append(given.pop("share")["runtimeValue"]["constant"])
+            assert given == {
+                name: one for name, one in finishing["inputs"]["parameters"].items() if name not in ("share", "finish")
+            }
+            assert task["dependentTasks"] == finishing["dependentTasks"]
+            assert "outputDefinitions" not in parallel["components"][task["componentRef"]["name"]]
+        assert sorted(numbers) == [f"{number}/{WORKERS}" for number in range(2, WORKERS + 1)]
 
 
 def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
@@ -481,10 +492,11 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
         for name, one in on_kubernetes.items():
             assert one["activeDeadlineSeconds"] == str(24 * 3600)
             assert one["emptyDirMounts"] == [{"mountPath": "/scratch", "sizeLimit": "50Gi", "volumeName": "scratch"}]
-            assert {item["optional"] for kind in ("secretAsEnv", "secretAsVolume") for item in one[kind]} == {True}
+            secrets = [item for kind in ("secretAsEnv", "secretAsVolume") for item in one.get(kind, [])]
+            assert {item["optional"] for item in secrets} == {True}
             container = spec["deploymentSpec"]["executors"][name]["container"]
-            places = {"TMPDIR": "/scratch", "HF_HOME": "/scratch/huggingface"}
-            assert {one["name"]: one["value"] for one in container["env"]} == places
+            hub = {"HF_HOME": "/scratch/huggingface"} if name.startswith(("exec-fetch", "exec-curate")) else {}
+            assert {one["name"]: one["value"] for one in container["env"]} == {"TMPDIR": "/scratch", **hub}
             assert container["resources"] == {
                 "memoryLimit": 4.294967296,
                 "memoryRequest": 1.073741824,
@@ -495,8 +507,7 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
                 "resourceCpuLimit": "2",
                 "resourceCpuRequest": "500m",
             }
-        inner = [task for *_, task in loops(spec).values()]
-        for task in [*inner, *(task for task in tasks(spec).values() if "parameterIterator" not in task)]:
+        for task in tasks(spec).values():
             assert task["retryPolicy"] == {
                 "maxRetryCount": 2,
                 "backoffDuration": "30s",
@@ -506,7 +517,7 @@ def test_every_task_of_both_pipelines_has_its_place_on_the_cluster() -> None:
             }
             assert task["cachingOptions"] == {}
             inspected += 1
-    assert inspected == 2 * len(STAGES) + len(SHARED)
+    assert inspected == 2 * len(STAGES) + len(SHARED) * (WORKERS - 1)
 
 
 def test_only_what_asks_the_hub_has_its_token() -> None:
@@ -515,40 +526,19 @@ def test_only_what_asks_the_hub_has_its_token() -> None:
         having = set()
         for name, one in platform.items():
             secrets = {
-                pair["envVar"]: given["secretName"] for given in one["secretAsEnv"] for pair in given["keyToEnv"]
+                pair["envVar"]: given["secretName"]
+                for given in one.get("secretAsEnv", [])
+                for pair in given["keyToEnv"]
             }
-            mounted = {given["secretName"] for given in one["secretAsVolume"]}
+            mounted = {given["secretName"]: given["mountPath"] for given in one["secretAsVolume"]}
             # Every key of a secret that is mounted is a file.
-            assert mounted == {"pairmill-storage"}
+            places = {"pairmill-storage": launcher.SECRETS, "mlpipeline-minio-artifact": launcher.STORE_SECRETS}
+            assert mounted == places
             if "HF_TOKEN" in secrets:
                 having.add(name)
                 assert secrets["HF_TOKEN"] == "pairmill-hub"
         assert having == {name for name in platform if name.startswith(("exec-fetch", "exec-curate"))}
         assert len(having) >= 2
-
-
-def test_the_most_shares_fit_into_a_workflow_object(parallel: dict[str, Any]) -> None:
-    # Measured on a stock installation, whose every template is wrapped in a retry: docs/decisions/0013-fan-out.md.
-    measured_bytes, limit = 194_000, 1 << 20
-    branch = 2 * 2 + 6  # its driver and itself, and of its task what of any task
-
-    def nodes(shares: int, later: int) -> int:
-        # The workflow, the driver of its root, and the root, each with its attempt. Of a task its driver, itself and
-        # its executor; of a loop its driver, itself, what groups its iterations, and in each of these the iteration,
-        # its driver, what is in it, and that one's driver, task and executor.
-        found = 2 * 3 + 6 * len(STAGES) + branch
-        return found + sum(5 + 12 * (shares if number == 1 else later) for _, number in loops(parallel))
-
-    # Recorded with five stages and a loop for each of three, before there were later rounds, curate, select, mix and
-    # the branch.
-    later = sum(number > 1 for _, number in loops(parallel))
-    recorded = [nodes(shares, 0) - later * 5 - branch - 2 * (6 + 5 + 12 * shares) - 6 for shares in (2, 3)]
-    assert recorded == [123, 159]
-    sizes = [nodes(count, later_shares(count)) * measured_bytes / 159 for count in range(1, MAX_SHARES + 2)]
-    assert max(sizes[:-1]) < 0.925 * limit < nodes(MAX_SHARES + 1, 0) * measured_bytes / 159
-    assert [later_shares(count) for count in (1, 2, 3, 12, 16, 20)] == [1, 2, 3, 0, 0, 0]
-    assert [later_shares(count) for count in range(4, 12)] == [3, 3, 2, 2, 0, 0, 0, 0]
-    assert nodes(4, 4) * measured_bytes / 159 > 0.925 * limit
 
 
 def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
@@ -574,8 +564,8 @@ def test_placement_is_what_is_asked_for(tmp_path: Path) -> None:
             {"key": "spot", "operator": "Exists", "effect": "NoExecute"},
         ]
         assert one["activeDeadlineSeconds"] == "7200"
-        assert [item["secretName"] for item in one["secretAsEnv"]] == ["mlpipeline-minio-artifact"]
-        assert "secretAsVolume" not in one
+        assert "secretAsEnv" not in one
+        assert [item["secretName"] for item in one["secretAsVolume"]] == ["mlpipeline-minio-artifact"]
         assert [(item["constant"], item["mountPath"]) for item in one["pvcMount"]] == [("pairmill", "/project")]
     sizes = {
         name: (one["resources"]["resourceMemoryLimit"], one["resources"]["resourceMemoryRequest"])
@@ -603,12 +593,12 @@ def kubeflow_type(kind: Any) -> type:
     return typing.cast(type, kind)
 
 
-def test_a_components_parameters_are_its_stages_options(spec: dict[str, Any]) -> None:
+def test_a_components_parameters_are_its_stages_options() -> None:
     inspected, stricter = 0, set()
     for stage in STAGES:
         config = STAGES[stage].config
         hints = typing.get_type_hints(config)
-        parameters = component(spec, stage)["inputDefinitions"]["parameters"]
+        parameters = whole(stage)["inputDefinitions"]["parameters"]
         assert set(parameters) == {item.name for item in dataclasses.fields(config)}, stage
         for item in dataclasses.fields(config):
             shown = parameters[item.name]
@@ -632,24 +622,24 @@ def training() -> dict[str, Any]:
     return documents(TRAINING)[0]
 
 
-def test_what_trains_takes_its_options_as_parameters(training: dict[str, Any]) -> None:
+def test_what_trains_takes_its_options_as_parameters() -> None:
     config = LAST["train"].config
-    parameters = component(training, "train")["inputDefinitions"]["parameters"]
+    parameters = whole("train")["inputDefinitions"]["parameters"]
     assert set(parameters) == {item.name for item in dataclasses.fields(config)}
     required = {name for name, item in parameters.items() if not item.get("isOptional")}
     assert required == {"root", "sampled"}
-    outputs = component(training, "train")["outputDefinitions"]
+    outputs = whole("train")["outputDefinitions"]
     assert set(outputs["parameters"]) == {"output", "fingerprint", "rows_out"}
     assert set(outputs["artifacts"]) == {launcher.MANIFEST, launcher.METRICS, launcher.REPORT}
 
 
-def test_a_default_that_kubeflow_hands_over_gives_the_options_default(spec: dict[str, Any]) -> None:
+def test_a_default_that_kubeflow_hands_over_gives_the_options_default() -> None:
     from pairmill.interface import cli
 
     inspected = 0
     for stage in STAGES:
         config = STAGES[stage].config
-        parameters = component(spec, stage)["inputDefinitions"]["parameters"]
+        parameters = whole(stage)["inputDefinitions"]["parameters"]
         values = {name: item["defaultValue"] for name, item in parameters.items() if "defaultValue" in item}
         values = {name: float(value) if type(value) is int else value for name, value in values.items()}
         # What other stages made is given, though rows= may be left out beside tokens=.
@@ -666,15 +656,13 @@ def test_the_pipelines_own_defaults_are_those_of_the_stages(spec: dict[str, Any]
     root = spec["root"]["inputDefinitions"]["parameters"]
     inspected = 0
     for stage in STAGES:
-        shown = component(spec, stage)["inputDefinitions"]["parameters"]
-        for name, given in tasks(spec)[stage.replace("_", "-")]["inputs"]["parameters"].items():
-            if "componentInputParameter" not in given:
-                continue
-            outer = root[given["componentInputParameter"]]
-            assert outer["parameterType"] == shown[name]["parameterType"]
-            if "defaultValue" in shown[name]:
-                assert outer["defaultValue"] == shown[name]["defaultValue"], f"{stage}.{name}"
-            inspected += 1
+        shown = whole(stage)["inputDefinitions"]["parameters"]
+        for name in root.keys() & shown.keys():
+            assert root[name]["parameterType"] == shown[name]["parameterType"]
+            # Without a template fetch looks at no tokenizer; a pipeline always has one.
+            if "defaultValue" in shown[name] and name not in STAGES[stage].reads and stage != "fetch":
+                assert root[name]["defaultValue"] == shown[name]["defaultValue"], f"{stage}.{name}"
+                inspected += 1
     assert inspected > 15
 
 
@@ -682,13 +670,12 @@ def test_the_pipelines_own_defaults_are_those_of_the_stages(spec: dict[str, Any]
 
 
 def test_the_description_has_every_parameter_in_its_group_and_links(tmp_path: Path) -> None:
-    for file, more in ((COMPILED, set()), (PARALLEL, {"workers"})):
+    for file in (COMPILED, PARALLEL):
         spec = documents(file)[0]
         text = spec["pipelineInfo"]["description"]
         assert spec["pipelineInfo"]["displayName"].startswith("Pretraining data")
         shown = re.findall(r"^- `(\w+)`: \S", text, re.MULTILINE)
         assert sorted(shown) == sorted(spec["root"]["inputDefinitions"]["parameters"])
-        assert ("workers" in shown) == bool(more)
         pages = re.findall(r"docs/\w+\.md", text)
         assert len(pages) == 3
         assert all((REPOSITORY / page).is_file() for page in pages)
@@ -729,21 +716,22 @@ def branches(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_a_pipeline_that_trains_is_the_other_one_and_a_task(spec: dict[str, Any], training: dict[str, Any]) -> None:
     assert training["pipelineInfo"]["name"] == "pairmill-pretraining-train"
     assert not lint(documents(TRAINING))
-    own = copy.deepcopy(tasks(training))
+    own, fetch = copy.deepcopy(tasks(training)), copy.deepcopy(component(training, "fetch"))
     # It looks for the file of the training too.
     assert own["fetch"]["inputs"]["parameters"].pop("train_config") == {"componentInputParameter": "train_config"}
+    assert fetch["inputDefinitions"]["parameters"].pop("train_config") == {"parameterType": "STRING"}
     assert own == tasks(spec)
     for stage in STAGES:
-        assert component(training, stage) == component(spec, stage)
+        assert (fetch if stage == "fetch" else component(training, stage)) == component(spec, stage)
     held, without = branches(training).values()
-    assert list(held) == ["sample-2", "train"]
+    assert list(held) == [BRANCHED, "train"]
     assert list(without) == ["train-2"]
     # Nothing goes into a branch as an artifact.
     assert not [task for task in (*held.values(), *without.values()) if "artifacts" in task["inputs"]]
     given = dict(without["train-2"]["inputs"]["parameters"])
     assert given.pop("sampled") == {"componentInputParameter": "pipelinechannel--sample-output"}
     assert set(given) == {"root", "set", "train_config"}
-    more = {"held_out": {"taskOutputParameter": {"outputParameterKey": "output", "producerTask": "sample-2"}}}
+    more = {"held_out": {"taskOutputParameter": {"outputParameterKey": "output", "producerTask": BRANCHED}}}
     assert held["train"]["inputs"]["parameters"] == without["train-2"]["inputs"]["parameters"] | more
     branched = training["root"]["dag"]["tasks"][BRANCHES]
     read = branched["inputs"]["parameters"]["pipelinechannel--sample-output"]
@@ -811,9 +799,9 @@ def test_where_it_trains_is_asked_for(tmp_path: Path) -> None:
     resources = spec["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]
     assert resources["accelerator"]["resourceCount"] == "4"
     assert resources["resourceMemoryLimit"] == "512Gi"
-    compiled(tmp_path, "train=true", "gpus=0", "fan_out=true")
+    compiled(tmp_path, "train=true", "gpus=0", f"workers={compiler.MAX_WORKERS_TRAINING}")
     spec, platform = documents(tmp_path / "made.yaml")
     assert spec["pipelineInfo"]["name"] == "pairmill-pretraining-parallel-train"
     assert "accelerator" not in spec["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]
     assert "tolerations" not in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]
-    assert set(loops(spec)) == set(SHARED)
+    assert sorted(shares(spec)) == sorted(SHARED)

@@ -20,7 +20,8 @@ from components.sample.node.serve import PORT, ServeConfig
 from components.sample.node.wait import WaitConfig
 from components.sample.run import COMMANDS
 from pairmill.interface import cli
-from pipelines.placement import SECRETS, Placement
+from pairmill.interface.launcher import SECRETS
+from pipelines.placement import Placement
 from tests.support.helpers import PATIENCE, REPOSITORY
 
 MANIFESTS = REPOSITORY / "manifests"

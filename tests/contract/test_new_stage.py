@@ -51,7 +51,7 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
     insert(tmp_path / "pipelines" / "stages.py", entry, '        Component("train_tokenizer",')
     imported = "from components.longer.config import LongerConfig"
     insert(tmp_path / "pipelines" / "stages.py", imported, "from components.tokenize.config")
-    insert(tmp_path / "pipelines" / "pretraining.py", task, '    trained = shared("train_tokenizer"')
+    insert(tmp_path / "pipelines" / "pretraining.py", task, '        trained = shared("train_tokenizer"')
 
     tools.write_rows(tmp_path / "rows" / "a.jsonl", [("direct", "q", "long enough"), ("direct", "q", "no")] * 20)
     options = ["rows=rows", "root=root", "least=3"]
@@ -64,10 +64,15 @@ def test_a_stage_is_a_folder_a_line_and_a_task(tmp_path: Path) -> None:
     assert program(tmp_path, "-m", "components.longer", *options, "workers=1").strip() == str(result)
     assert record.stat() == before
 
-    for fan_out in (False, True):
-        target = tmp_path / f"{fan_out}.yaml"
-        program(tmp_path, "-m", "pipelines.compile", f"output={target}", f"fan_out={fan_out}")
-        program(tmp_path, "-m", "pipelines.lint", f"file={target}")
+    for asked in ("workers=1", "workers=2", "component=longer"):
+        target = tmp_path / "made.yaml"
+        program(tmp_path, "-m", "pipelines.compile", f"output={target}", asked)
         compiled = documents(target.read_bytes())[0]
-        least = compiled["components"]["comp-longer"]["inputDefinitions"]["parameters"]["least"]
-        assert (least["defaultValue"], least["description"]) == (1, "characters that a response must have")
+        given = compiled["components"]["comp-longer"]["inputDefinitions"]["parameters"]
+        if asked.startswith("workers"):
+            program(tmp_path, "-m", "pipelines.lint", f"file={target}")
+            assert set(given) == {"options", "rows"}
+    assert (given["least"]["defaultValue"], given["least"]["description"]) == (
+        1,
+        "characters that a response must have",
+    )

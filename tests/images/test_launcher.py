@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pairmill import storage
+from pipelines.compile import MAX_WORKERS
 from tests.support.containers import PIPELINE, writable
 from tests.support.emulator import Attempt, Backend, Folder, Podman, Stores, load
 from tests.support.helpers import REPOSITORY, contents, python
@@ -67,11 +68,11 @@ def test_the_line_shared_out_over_pods_on_a_bucket_gives_what_it_gives_on_files(
     places = {"raw": upload(line / "raw", f"{bucket}/raw"), "root": f"{bucket}/project", "prefix_config_path": rules}
     secret = {name.removesuffix("_S3"): value for name, value in server.environment().items()}
     engine = Podman(lambda _: PIPELINE)
-    backend = Backend(Stores(), engine, tmp_path / "pods", secrets={"pairmill-storage": secret}, second=0.1, pods=2)
-    run = backend.run(load(PARALLEL), {**places, **options, "workers": 2}, root=f"{bucket}/artifacts")
+    backend = Backend(Stores(), engine, tmp_path / "pods", secrets={"pairmill-storage": secret}, second=0.1, pods=4)
+    run = backend.run(load(PARALLEL), {**places, **options}, root=f"{bucket}/artifacts")
     assert run.state == "SUCCEEDED", run.failures()
-    # A task for each stage, and two shares of each of the eleven rounds that are shared out.
-    assert len(run.attempts) == 8 + 11 * 2
+    # A task for each stage, and beside five of them those that share its work.
+    assert len(run.attempts) == 8 + 5 * (MAX_WORKERS - 1)
     assert manifests(f"{bucket}/project") == manifests(str(tmp_path / "root"))
     reports = [entry.path for entry in storage.store_for(bucket).list(f"{bucket}/artifacts") if "/report" in entry.path]
-    assert len(reports) == len(run.attempts)
+    assert len(reports) == 8

@@ -1,4 +1,4 @@
-"""The rounds of curate: which of them have a loop of pods, what their keys say, and a kill at any instant of any."""
+"""The rounds of curate: what their keys say, and a kill at any instant of any."""
 
 import dataclasses
 import json
@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from components.curate.config import CurateConfig
 from components.curate.core import Curate
 from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import WorkerSlice
+from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
 from tests.support import curating, tools
 from tests.support.crash_points import crashes
@@ -68,21 +67,6 @@ def rounds_of(config: CurateConfig) -> Iterator[Sequence[Shard[Any]]]:
             return
         yield some
         records = [shards.run_shard(stage.name, one, plan.context, cache)() for one in some]
-
-
-def test_the_rounds_with_loops_are_those_that_read_rows_or_compare_them(tmp_path: Path) -> None:
-    rows(tmp_path)
-    kinds = [
-        {type(one).__name__ for one in some} for some in rounds_of(config_of(tmp_path, tmp_path, write_index=True))
-    ]
-    heavy = {1: {"ReadKeys", "Score"}, 2: {"Score"}, 4: {"Sign"}, 5: {"Buckets"}, 8: {"Resolve"}, 12: {"WriteRows"}}
-    assert CurateConfig.shared_rounds == tuple(heavy)
-    for number, names in heavy.items():
-        assert names <= kinds[number - 1]
-    every = set().union(*heavy.values())
-    others = {number: some for number, some in enumerate(kinds, start=1) if number not in heavy}
-    assert all(some and not some & every for some in others.values()), others
-    assert len(kinds) == 14
 
 
 VARIANTS = [
@@ -175,22 +159,16 @@ def test_a_setting_redoes_what_depends_on_it_and_nothing_before(tmp_path: Path) 
         assert keys(**options) == before, options
 
 
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_shares_of_the_loops_alone_leave_only_short_rounds(count: int, tmp_path: Path) -> None:
+def test_a_share_goes_through_every_round(tmp_path: Path) -> None:
     rows(tmp_path)
-    wanted = tools.digests(Path(runner.run(Curate(), config_of(tmp_path, tmp_path / "whole", write_index=True)).uri))
+    whole = runner.run(Curate(), config_of(tmp_path, tmp_path / "whole", write_index=True))
     config = config_of(tmp_path, tmp_path / "root", write_index=True)
-    for number in CurateConfig.shared_rounds:
-        # The last first: no share waits for another of its round.
-        for part in reversed(range(1, count + 1)):
-            runner.run_share(Curate(), dataclasses.replace(config, round=number), WorkerSlice(part, count))
+    # Alone it does the others' shards too.
+    done = runner.run_share(Curate(), config, Together(WorkerSlice(2, 3), patience=0.0, pause=0.05))
     before = curating.shards(tmp_path / "root")
-    assert tools.digests(Path(runner.run(Curate(), config).uri)) == wanted
-    after = curating.shards(tmp_path / "root")
-    assert before.items() <= after.items()
-    kinds = {path for key in after.keys() - before.keys() for path in files_of(tmp_path / "root", key)}
-    assert "removed" not in kinds
-    assert len(after) - len(before) <= 4  # attributes, totals, the summary
+    assert len(done.manifest.shards) == len(before)
+    assert tools.digests(Path(runner.run(Curate(), config).uri)) == tools.digests(Path(whole.uri))
+    assert curating.shards(tmp_path / "root") == before
 
 
 def files_of(root: Path, key: str) -> list[str]:

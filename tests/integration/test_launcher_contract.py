@@ -34,7 +34,7 @@ def test_the_compiled_pipeline_runs_under_the_launcher_contract(
 ) -> None:
     run = backend.run(load(COMPILED), arguments)
     assert run.state == "SUCCEEDED", run.failures()
-    assert run.outputs["clean"].parameters["rows_out"] == 6300
+    assert run.outputs["clean"].artifacts["report"].metadata["rows_out"] == 6300
     assert run.outputs["clean"].artifacts["metrics"].metadata["rows_in"] == 6060
     (cleaned,) = (one for one in run.executions if one.task == "clean")
     assert cleaned.inputs["raw"] == run.outputs["fetch"].parameters["output"]
@@ -56,7 +56,7 @@ def test_the_compiled_pipeline_runs_under_the_launcher_contract(
     before = contents(tmp_path / "root")
     again = backend.run(load(COMPILED), arguments)
     assert again.state == "SUCCEEDED", again.failures()
-    assert again.outputs["sample"].artifacts["manifest"].metadata["reused"] == "true"
+    assert again.outputs["sample"].artifacts["report"].metadata["reused"] == "true"
     assert contents(tmp_path / "root") == before
 
 
@@ -103,7 +103,7 @@ def test_a_killed_task_is_done_again_by_the_retry_policy(backend: Backend, argum
     run = backend.run([pipeline, *platform], arguments)
     assert run.state == "SUCCEEDED", run.failures()
     assert [(attempt.index, attempt.exit_code) for attempt in run.attempts] == [(0, -9), (1, 0)]
-    assert backend.objects.exists(run.outputs["fetch"].artifacts["manifest"].uri)
+    assert backend.objects.exists(run.outputs["fetch"].artifacts["report"].uri)
 
 
 def test_held_out_rows_are_sampled_in_a_branch_that_other_runs_skip(
@@ -118,7 +118,7 @@ def test_held_out_rows_are_sampled_in_a_branch_that_other_runs_skip(
 
     run = backend.run(load(COMPILED), {**given, "holdout": "0.2"})
     assert run.state == "SUCCEEDED", run.failures()
-    assert sorted(attempt.task for attempt in run.attempts) == sorted([*stages, "sample-2"])
+    assert sorted(attempt.task for attempt in run.attempts) == sorted([*stages, "held-out-sample"])
     cleaned = json.loads(Path(run.outputs["clean"].parameters["output"], "_MANIFEST.json").read_bytes())
     held = sum(cleaned["data"]["held_out"].values())
     assert held

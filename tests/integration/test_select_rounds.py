@@ -1,4 +1,4 @@
-"""The rounds of select: which of them have a loop of pods, and what their keys say."""
+"""The rounds of select: and what their keys say."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from components.select.core import Select
 from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import WorkerSlice
+from pairmill.engine.runner import Together
 from pairmill.engine.stage import Shard, ShardRecord
 from tests.support import curating, selecting, tools
 from tests.support.selecting import themed
@@ -126,31 +127,15 @@ def test_shards_of_equal_keys_are_equal_whatever_the_settings(given: Path, tmp_p
     assert equal > 50
 
 
-def test_the_rounds_with_loops_are_those_that_read_rows(given: Path, tmp_path: Path) -> None:
-    for said in (DSIR, BOTH, BY):
-        kinds = [{type(one).__name__ for one in some} for some in rounds_of(config_of(tmp_path, tmp_path, said))]
-        assert len(kinds) == 8
-        heavy = {1: {"FitRows"}, 3: {"ScoreRows"}, 7: {"WriteRows"}}
-        assert SelectConfig.shared_rounds == tuple(heavy)
-        for number, names in heavy.items():
-            assert names <= kinds[number - 1]
-        every = set().union(*heavy.values())
-        assert all(not some & every for number, some in enumerate(kinds, start=1) if number not in heavy)
-
-
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_shares_of_the_loops_alone_leave_only_short_rounds(count: int, given: Path, tmp_path: Path) -> None:
-    wanted = tools.digests(Path(runner.run(Select(), config_of(tmp_path, tmp_path / "whole", BOTH)).uri))
+def test_a_share_goes_through_every_round(given: Path, tmp_path: Path) -> None:
+    whole = runner.run(Select(), config_of(tmp_path, tmp_path / "whole", BOTH))
     config = config_of(tmp_path, tmp_path / "root", BOTH)
-    for number in SelectConfig.shared_rounds:
-        # The last first: no share waits for another of its round.
-        for part in reversed(range(1, count + 1)):
-            runner.run_share(Select(), dataclasses.replace(config, round=number), WorkerSlice(part, count))
+    # Alone it does the others' shards too.
+    done = runner.run_share(Select(), config, Together(WorkerSlice(2, 3), patience=0.0, pause=0.05))
     before = curating.shards(tmp_path / "root", "select")
-    assert tools.digests(Path(runner.run(Select(), config).uri)) == wanted
-    after = curating.shards(tmp_path / "root", "select")
-    assert before.items() <= after.items()
-    assert len(after) - len(before) <= 1  # the summary
+    assert len(done.manifest.shards) == len(before)
+    assert tools.digests(Path(runner.run(Select(), config).uri)) == tools.digests(Path(whole.uri))
+    assert curating.shards(tmp_path / "root", "select") == before
 
 
 def test_a_changed_budget_reads_no_text_again(given: Path, tmp_path: Path) -> None:

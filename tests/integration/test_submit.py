@@ -18,11 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from pairmill.engine.options import MAX_SHARES
 from pairmill.interface.kfp import PLACEHOLDER_IMAGE
 from pipelines import compile as compiler
 from tests.support import nursery
-from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame
+from tests.support.apiserver import WORKFLOW, ApiServer, Node, frame, frozen, named_node
 from tests.support.helpers import PATIENCE, REPOSITORY, environment, until
 
 IMAGE = "image=registry.example/pairmill@sha256:" + "0" * 64
@@ -213,6 +212,75 @@ def test_what_waits_for_long_is_said_once(server: ApiServer) -> None:
     (said,) = (text for text in done.said if "has waited for" in text)
     assert said.startswith("clean has waited for")
     assert "kubectl get pods -l pipeline/runid=r1" in said
+
+
+# --- a frozen picture -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def version(server: ApiServer) -> dict[str, str]:
+    """The pipeline of the run, uploaded."""
+    assert submit(server, IMAGE, "root=gs://b/p", "wait=false", "version=v1", "holdout=0.1").code == 0
+    (made,) = server.versions
+    return {name: made[name] for name in ("pipeline_id", "pipeline_version_id")}
+
+
+# What the server shows of a run once its workflow object has passed 1 MiB.
+SHOWN = frame("RUNNING", Node("fetch", "SUCCEEDED"), Node("clean", "RUNNING"))
+REASON = b"clean: gsm8k_train.jsonl: is damaged\n" + ENDED
+
+
+@pytest.mark.parametrize(
+    "place", ["(0).root(0).tokenize(0).executor(0)", "(0).root(0).condition-1(0).held-out-sample(0).executor(1)"]
+)
+def test_the_reason_of_a_failure_that_is_not_shown_is_found(
+    server: ApiServer, version: dict[str, str], place: str
+) -> None:
+    server.logs[named_node(place)] = REASON
+    server.logs[named_node("(0).root(0).clean(0).executor(0)")] = b"done\n"
+    done = watch(server, [SHOWN, frozen(SHOWN, "FAILED", version)])
+    assert done.code == 6
+    assert "the ends of some tasks are not shown: Kubeflow shows no more of a run whose workflow object" in done.stderr
+    task = place.split(".")[-2].partition("(")[0]
+    assert f"failed tasks: {task}" in done.said[-1]
+    (said,) = (text for text in done.said if f"{task} failed" in text)
+    assert "is damaged" in said
+    assert "clean failed" not in done.stderr
+
+
+def test_where_no_log_tells_the_reason_it_is_said_how_to_look(server: ApiServer, version: dict[str, str]) -> None:
+    done = watch(server, [SHOWN, frozen(SHOWN, "FAILED", version)])
+    assert done.code == 6
+    assert "no log of a task whose end is not shown says why" in done.stderr
+    assert "kubectl get pods -l pipeline/runid=r1" in done.stderr
+
+
+def test_a_frozen_run_that_succeeded_is_said_to_have(server: ApiServer, version: dict[str, str]) -> None:
+    done = watch(server, [SHOWN, frozen(SHOWN, "SUCCEEDED", version)])
+    assert done.code == 0
+    assert "the ends of some tasks are not shown" in done.stderr
+    assert done.said[-1] == "run r1 succeeded"
+
+
+def test_a_run_that_goes_on_while_its_tasks_do_not_change_is_frozen_and_no_pod_is_called_waiting(
+    server: ApiServer, version: dict[str, str]
+) -> None:
+    waiting = frame("RUNNING", Node("fetch", "SUCCEEDED"), Node("clean", "RUNNING", executor="PENDING"))
+    waiting["pipeline_version_reference"] = version
+    # Its pod has begun, for it has a log: it does not wait.
+    server.logs[named_node("(0).root(0).clean(0).executor(0)")] = b"a line\n"
+    server.add_run("r1", [waiting])
+    driver = json.loads(json.dumps(frame("RUNNING", Node("fetch", "SUCCEEDED"), Node("clean", ""))))
+    for entry in driver["run_details"]["task_details"]:
+        if entry["display_name"].startswith("clean-driver"):
+            entry["state"] = "RUNNING"
+    server.add_run("r2", [driver])
+    for run, why in (("r1", "clean, which is shown as waiting, has a log"), ("r2", "clean-driver")):
+        done = submit(server, "watch", f"run={run}", "poll=0.01", "timeout=2")
+        assert done.code == 9
+        (said,) = (text for text in done.said if "no task has changed its state" in text)
+        assert why in said
+        assert "has waited for" not in done.stderr
 
 
 # --- the wait -------------------------------------------------------------------------------------------------------
@@ -607,11 +675,12 @@ def test_a_run_whose_pods_were_ended_from_outside_is_started_again(server: ApiSe
 
 
 def test_workers_and_placement_are_compiled_in(server: ApiServer) -> None:
-    options = ("root=gs://b/p", "wait=false", "version=v1", "workers=7", "memory=9Gi", "node_selector=pool=big")
+    options = ("root=gs://b/p", "wait=false", "version=v1", "workers=3", "memory=9Gi", "node_selector=pool=big")
     assert submit(server, IMAGE, *options).code == 0
     (run,), (version,) = server.runs.values(), server.versions
     assert server.pipelines[0]["display_name"] == "pairmill-pretraining-parallel"
-    assert run.made_of["runtime_config"]["parameters"]["workers"] == 7
+    assert "workers" not in run.made_of["runtime_config"]["parameters"]
+    assert version["content"].count("comp-clean-share") > 2
     assert "9Gi" in version["content"]
     assert "pool: big" in version["content"]
 
@@ -710,7 +779,10 @@ def test_names_with_signs_that_urls_know(server: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([IMAGE, "root=gs://b/p", f"workers={MAX_SHARES + 1}"], f"workers: out of range; got {MAX_SHARES + 1}; exp"),
+        (
+            [IMAGE, "root=gs://b/p", f"workers={compiler.MAX_WORKERS + 1}"],
+            f"workers: out of range; got {compiler.MAX_WORKERS + 1}; exp",
+        ),
         ([IMAGE, "root=gs://b/p", "epochs=0"], "epochs: out of range; got 0"),
         ([IMAGE, "root=gs://b/p", "profile=nonsense"], "profile: "),
         ([IMAGE, "root=gs://b/p", "vocab_size=3"], "vocab_size: is too small"),

@@ -26,12 +26,28 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, unquote_plus, urlsplit
 
+from pipelines.compile import documents
+
 WORKFLOW = "pairmill-x7k2p"
 
 
 def node_id(*place: str) -> str:
     """The id of a node of the workflow: nothing that could be derived from its place."""
     return f"{WORKFLOW}-{zlib.crc32(repr(place).encode())}"
+
+
+def named_node(name: str) -> str:
+    """The id that Argo gives to a node of this name, below the workflow's: FNV-1a of 32 bits."""
+    found = 2166136261
+    for byte in f"{WORKFLOW}{name}".encode():
+        found = (found ^ byte) * 16777619 % 2**32
+    return f"{WORKFLOW}-{found}"
+
+
+def frozen(now: dict[str, Any], state: str, version: dict[str, str]) -> dict[str, Any]:
+    """A run that ended while its tasks are shown as they were, of an uploaded version."""
+    ended = {**now, "state": state, "state_history": [*now["state_history"], {"state": state}]}
+    return {**ended, "finished_at": "2026-11-21T01:20:00Z", "pipeline_version_reference": version}
 
 
 @dataclass(frozen=True)
@@ -123,13 +139,14 @@ def frame(state: str, *nodes: Node, history: Sequence[str] = (), finished: bool 
         driver = (*above, f"{node.name}-driver")
         if node.loop:
             loop, turns, turn = place[:2], (*place[:2], "iteration-iterations"), place[:3]
-            entries.add(loop, "RUNNING", [(*loop, "iteration-driver")])
+            around = state if ended else "RUNNING"
+            entries.add(loop, around, [(*loop, "iteration-driver")])
             entries.add((*loop, "iteration-driver"), "SUCCEEDED", [turns])
             # Not a template's, so it is not wrapped.
-            entries.add(turns, "RUNNING", [turn], alone=True)
-            entries.add(turn, "RUNNING", [(*turn, "iteration-item-driver")])
+            entries.add(turns, around, [turn], alone=True)
+            entries.add(turn, around, [(*turn, "iteration-item-driver")])
             entries.add((*turn, "iteration-item-driver"), "SUCCEEDED", [(*turn, "iteration-item")])
-            entries.add((*turn, "iteration-item"), "RUNNING", [driver])
+            entries.add((*turn, "iteration-item"), around, [driver])
         entries.add(driver, "SUCCEEDED" if node.state != "DRIVER FAILED" else "FAILED", [place])
         if node.state in {"", "DRIVER FAILED"}:
             entries.add(place, None)
@@ -301,6 +318,10 @@ class ApiServer:
             case ("GET", "pipelines", pipeline, "versions"):
                 found = [each for each in self._find(self.versions, request) if each["pipeline_id"] == pipeline]
                 return {"pipeline_versions": found}
+            case ("GET", "pipelines", pipeline, "versions", version):
+                (one,) = [each for each in self.versions if each["pipeline_version_id"] == version]
+                pipeline_spec, platform_spec = documents(one["content"].encode())
+                return {**one, "pipeline_spec": {"pipeline_spec": pipeline_spec, "platform_spec": platform_spec}}
             case ("POST", "pipelines", "upload_version"):
                 made = {
                     "pipeline_id": request.query["pipelineid"],

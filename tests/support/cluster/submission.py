@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from pairmill import storage
+from pairmill.interface.launcher import SECRETS
 from pipelines import stages
-from pipelines.placement import SECRETS
 from pipelines.submit import state
 from pipelines.submit.server import Server, ServerConfig
 from tests.support.cluster.rig import SECRET, require, say
@@ -25,10 +25,8 @@ OPTIONS = {"vocab_size": 512, "epochs": 2}
 """Of the runs, here and there."""
 STAGES = tuple(name.replace("_", "-") for name in stages.STAGES)
 """Tasks that end a stage, as Kubeflow calls them."""
-SHARED = ("clean", "curate", "train-tokenizer", "tokenize")
+SHARED = ("clean", "curate", "select", "train-tokenizer", "tokenize")
 """Those whose work is shared out over pods."""
-LOOPS = {name: len(stages.STAGES[name.replace("-", "_")].config.shared_rounds) for name in SHARED}
-"""How many loops over pods each of them has."""
 SECONDS = 3600
 """That a run may take: pulling its images on a new cluster included."""
 _ENDPOINTS = {"gs": "STORAGE_EMULATOR_HOST", "s3": "AWS_ENDPOINT_URL", "minio": "AWS_ENDPOINT_URL"}

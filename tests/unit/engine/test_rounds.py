@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ import pytest
 from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST, Ledger
 from pairmill.engine.options import WorkerSlice
-from pairmill.engine.runner import Result
+from pairmill.engine.runner import Result, Together
 from pairmill.engine.shards import Todo
 from pairmill.engine.stage import Rounds, Shard, Stage
 from pairmill.errors import InternalError
 from tests.support import tools
 from tests.support.crash_points import crashes
 from tests.support.four_rounds import Unique, UniqueConfig, UniquePlan
-from tests.support.helpers import contents, writable
+from tests.support.helpers import PATIENCE, contents, writable
 
 TEXTS = {
     "a.txt": "apple\nbread\n\n",
@@ -53,8 +54,8 @@ class Kitchen:
     def run(self, stage: Stage[Any, Any] | None = None, **given: Any) -> Result:
         return runner.run(stage or Unique(), self.config(**given))
 
-    def share(self, number: int, count: int, round_: int) -> Result:
-        return runner.run_share(Unique(), self.config(round=round_), WorkerSlice(number, count))
+    def share(self, number: int, count: int, patience: float = 0.0) -> Result:
+        return runner.run_share(Unique(), self.config(), Together(WorkerSlice(number, count), patience, pause=0.05))
 
     def ran(self) -> list[str]:
         """The shards run since the last call, one for each time."""
@@ -206,41 +207,41 @@ def test_what_was_made_of_changed_bytes_is_made_again(kitchen: Kitchen) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 7])
-def test_workers_share_every_round(kitchen: Kitchen, tmp_path: Path, count: int) -> None:
+def test_a_share_goes_through_every_round_and_leaves_only_the_end(kitchen: Kitchen, tmp_path: Path, count: int) -> None:
     alone = kitchen.run(root=str(tmp_path / "alone"))
     everything = kitchen.ran()
-    ran: list[str] = []
-    for round_ in (1, 2, 3, 4):
-        for number in range(1, count + 1):
-            result = kitchen.share(number, count, round_)
-            mine = kitchen.ran()
-            assert sorted(result.manifest.shards) == [name.split(" ", 1)[-1] for name in mine]
-            assert not Path(result.uri).exists()
-            ran += mine
-    assert sorted(ran) == everything
-    assert kitchen.share(1, 2, 5).manifest.shards == {}  # a round that the stage does not have
+    # Without others it does their shards too, in every round.
+    result = kitchen.share(count, count)
+    assert kitchen.ran() == everything
+    assert {name.partition(":")[0] for name in result.manifest.shards} == {f"round {n}" for n in (1, 2, 3, 4)}
+    assert len(result.manifest.shards) == len(everything)
+    assert not Path(result.uri).exists()
     finished = kitchen.run()
     assert kitchen.ran() == []
     assert finished.manifest == alone.manifest
     assert contents(Path(finished.uri)) == contents(Path(alone.uri))
 
 
-def test_shares_do_together_what_short_rounds_before_them_have_left(kitchen: Kitchen, tmp_path: Path) -> None:
+def test_shares_at_the_same_time_do_each_shard_of_every_round_once(kitchen: Kitchen, tmp_path: Path) -> None:
     alone = kitchen.run(root=str(tmp_path / "alone"))
     everything = kitchen.ran()
-    for number in (1, 2):
-        kitchen.share(number, 2, 1)
-    assert kitchen.ran() == sorted(FIRST)
-    # Rounds 2 and 3 are not shared out: the first to come does all of them, and of round 4 its share alone.
-    assert len(kitchen.share(2, 2, 4).manifest.shards) == 2
-    ran = kitchen.ran()
-    assert [name for name in ran if not name.startswith("write")] == sorted([*SECOND, "decide"])
-    # What is left of a round is done by whoever needs it.
-    shards = next(one for one in _replayed(kitchen, 1) if one.name == "c")
-    shutil.rmtree(kitchen.root / "unique" / "shards" / shards.key)
-    kitchen.share(1, 2, 4)
-    assert kitchen.ran() == sorted(["find c", *(set(LAST) - set(ran))])
-    assert sorted([*FIRST, *ran, *(set(LAST) - set(ran))]) == everything
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda number: kitchen.share(number, 3, patience=PATIENCE), (1, 2, 3)))
+    assert kitchen.ran() == everything
+    done = [name for one in results for name in one.manifest.shards]
+    assert len(done) == len(set(done)) == len(everything)
+    assert kitchen.run().manifest == alone.manifest
+    assert kitchen.ran() == []
+
+
+def test_what_is_lost_of_an_earlier_round_is_done_again_by_a_share(kitchen: Kitchen, tmp_path: Path) -> None:
+    alone = kitchen.run(root=str(tmp_path / "alone"))
+    kitchen.share(1, 2)
+    kitchen.ran()
+    lost = next(one for one in _replayed(kitchen, 1) if one.name == "c")
+    shutil.rmtree(kitchen.root / "unique" / "shards" / lost.key)
+    kitchen.share(2, 2)
+    assert kitchen.ran() == ["find c"]
     assert kitchen.run().manifest == alone.manifest
     assert kitchen.ran() == []
 
@@ -253,20 +254,6 @@ def _replayed(kitchen: Kitchen, rounds: int) -> Sequence[Shard[Any]]:
     for _ in range(rounds):
         shards = generator.send(Todo.of(shards, str(kitchen.root / "unique" / "shards"), verify=False).records())
     return shards
-
-
-def test_a_share_of_a_round_whose_inputs_are_incomplete_does_nothing(
-    kitchen: Kitchen, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    kitchen.share(1, 2, 1)
-    assert len(kitchen.ran()) == 2
-    for round_ in (2, 3, 4):
-        assert kitchen.share(1, 2, round_).manifest.shards == {}
-    assert kitchen.ran() == []
-    assert "unique: share 1/2 of round 4: round 1 is incomplete" in caplog.text
-    kitchen.run()
-    assert len(kitchen.ran()) == len([*FIRST, *SECOND, *LAST]) + 1 - 2
 
 
 def states(home: Path) -> Sequence[Path]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ import pytest
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine import runner
-from pairmill.engine.manifest import MANIFEST, STARTED, Ledger
+from pairmill.engine.manifest import MANIFEST, STARTED
 from pairmill.engine.options import StageConfig, WorkerSlice, option
-from pairmill.engine.runner import RECORD, Result
+from pairmill.engine.runner import RECORD, Result, Together
 from pairmill.engine.stage import ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure, StorageError, UsageError
@@ -156,51 +157,85 @@ def test_pool_and_one_process_give_the_same_bytes(bench: Bench, tmp_path: Path) 
 # --- shares ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_shares_do_every_shard_once_and_the_run_after_them_only_finishes(tmp_path: Path, count: int) -> None:
-    alone, shared = Bench(tmp_path / "alone"), Bench(tmp_path / "shared")
-    whole = alone.run()
-    done = []
-    for number in range(1, count + 1):
-        result = runner.run_share(Toy(), shared.config(), WorkerSlice(number, count))
-        mine = shared.processed()
-        assert sorted(result.manifest.shards) == mine
-        assert result.manifest.ledger == Ledger.sum(whole.manifest.shards[name] for name in mine)
-        assert result.reused == (not mine)
-        assert not Path(result.uri).exists()
-        done += mine
-    assert sorted(done) == sorted(TEXTS)
-    finished = shared.run()
-    assert shared.processed() == []
+def alone(number: int, count: int, patience: float = 0.0) -> Together:
+    return Together(WorkerSlice(number, count), patience, pause=0.05)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_pods_that_share_a_stage_do_each_shard_once_and_one_of_them_finishes(tmp_path: Path, count: int) -> None:
+    whole, shared = Bench(tmp_path / "whole").run(), Bench(tmp_path / "shared")
+    first = shared.process(share=f"1/{count}", finish="true")
+    others = [shared.process(share=f"{number}/{count}") for number in range(2, count + 1)]
+    outputs = [process.communicate(timeout=PATIENCE) for process in (first, *others)]
+    assert [process.returncode for process in (first, *others)] == [0] * count, outputs
+    assert {output for output, _ in outputs} == {f"{shared.root}/toy/{whole.manifest.fingerprint}\n"}
+    assert shared.processed() == sorted(TEXTS)
+    assert contents(Path(outputs[0][0].strip())) == contents(Path(whole.uri))
+    assert shared.run().reused
+
+
+def test_a_share_publishes_nothing_and_says_what_it_did(tmp_path: Path) -> None:
+    whole, bench = Bench(tmp_path / "whole").run(), Bench(tmp_path / "shared")
+    result = runner.run_share(Toy(), bench.config(), alone(1, 3))
+    assert not Path(result.uri).exists()
+    assert sorted(result.manifest.shards) == [f"round 1: {name}" for name in bench.processed()]
+    assert result.manifest.ledger == whole.manifest.ledger
+    finished = bench.run()
+    assert bench.processed() == []
     assert finished.manifest == whole.manifest
     assert contents(Path(finished.uri)) == contents(Path(whole.uri))
-    # A share of what is finished does nothing, and nobody is told that it did.
-    late = runner.run_share(Toy(), shared.config(), WorkerSlice(1, count))
+    # A share of what is finished does nothing, and says that it did not.
+    late = runner.run_share(Toy(), bench.config(), alone(1, 2))
     assert (late.reused, late.manifest.shards, late.uri) == (True, {}, finished.uri)
 
 
-def test_what_a_share_leaves_undone_whoever_finishes_does(bench: Bench) -> None:
-    runner.run_share(Toy(), bench.config(), WorkerSlice(2, 2))
-    done = bench.processed()
-    assert 0 < len(done) < len(TEXTS)
-    bench.run()
-    assert sorted([*done, *bench.processed()]) == sorted(TEXTS)
+def test_what_other_shares_leave_undone_is_done_here_from_the_smallest_on(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    sizes = {shard.name: shard.size for shard in runner.first_round(Toy(), bench.config())}
+    mine = [shard.name for shard in WorkerSlice(2, 2).of(runner.first_round(Toy(), bench.config()))]
+    order: list[str] = []
+    run_shard = Upper.run
+
+    def noted(shard: Upper, context: Any, out: Any) -> Any:
+        order.append(shard.name)
+        return run_shard(shard, context, out)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Upper, "run", noted)
+        start = time.monotonic()
+        assert runner.run(Toy(), bench.config(), alone(2, 2, patience=0.3)).manifest.shards.keys() == TEXTS.keys()
+        assert time.monotonic() - start > 0.3
+    assert order[: len(mine)] == mine
+    others = order[len(mine) :]
+    assert sorted(others) == sorted(sizes.keys() - set(mine))
+    assert [sizes[name] for name in others] == sorted(sizes[name] for name in others)
+    assert f"toy: other shares have {len(others)} shards left and make no progress" in caplog.text
 
 
-def test_a_failed_shard_fails_its_share_alone(bench: Bench) -> None:
+def test_a_share_waits_as_long_as_the_others_make_progress(bench: Bench) -> None:
+    shards = [shard.name for shard in WorkerSlice(1, 2).of(runner.first_round(Toy(), bench.config()))]
+    assert len(shards) >= 2
+    late = bench.process(share="1/2", finish="true")
+    result = runner.run_share(Toy(), bench.config(), alone(2, 2, patience=PATIENCE))
+    late.communicate(timeout=PATIENCE)
+    assert late.returncode == 0
+    assert len(result.manifest.shards) == len(TEXTS) - len(shards)
+    assert bench.processed() == sorted(TEXTS)
+
+
+def test_a_failed_shard_fails_its_share_and_whoever_takes_it_over(bench: Bench) -> None:
     bench.put("a.txt", "input error, in the longest text of them all, so that it is dealt first\n")
-    with pytest.raises(StageFailure, match="bad text"):
-        runner.run_share(Toy(), bench.config(), WorkerSlice(1, 2))
-    assert runner.run_share(Toy(), bench.config(), WorkerSlice(2, 2)).manifest.shards
+    for part in (alone(1, 2), alone(2, 2)):
+        with pytest.raises(StageFailure, match="bad text"):
+            runner.run_share(Toy(), bench.config(), part)
+    assert len(bench.processed()) >= len(TEXTS) - 1
 
 
-def test_the_program_says_what_a_share_did(bench: Bench) -> None:
-    process = bench.process(share="1/2")
-    output, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    assert output.startswith(f"{bench.root}/toy/")
-    assert not Path(output.strip()).exists()
-    assert len(bench.processed()) == 2
+def test_only_a_share_can_be_asked_to_finish(bench: Bench) -> None:
+    with pytest.raises(UsageError, match="is of share= alone"):
+        bench.config(finish=True)
 
 
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
@@ -626,7 +661,7 @@ def test_the_fingerprint_is_frozen(bench: Bench) -> None:
     config = make_dataclass("Config", [("x", int, option(1, help="x"))])
     plan = planned(upper("a", "0" * 64), inputs=[manifests.InputRef("raw", "0" * 16)], says={"licence": "MIT"})
     assert Toy().fingerprint(config(), plan, plan.shards) == "c163b48de5d3dad3"
-    names = {"root", "profile", "workers", "share", "round", "verify", "max_record_bytes", "max_expansion"}
+    names = {"root", "profile", "workers", "share", "finish", "verify", "max_record_bytes", "max_expansion"}
     assert {item.name for item in fields(StageConfig)} == names
 
 
@@ -652,7 +687,7 @@ def test_the_log_says_why_results_of_an_older_version_are_made_again(
     monkeypatch.setattr(Toy, "history", {2: "a was wrong", 3: "b was wrong", 4: "c was wrong"})
     caplog.set_level(logging.INFO)
     if share:
-        runner.run_share(Toy(), bench.config(share=share), WorkerSlice.parse(share))
+        runner.run_share(Toy(), bench.config(share=share), Together(WorkerSlice.parse(share), 0.0))
     else:
         bench.run()
     base = bench.root / "toy"

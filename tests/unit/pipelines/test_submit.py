@@ -14,13 +14,12 @@ import pytest
 import yaml
 from rich.console import Console
 
+from components.fetch.config import KINDS
 from pairmill import log
-from pairmill.engine.options import MAX_SHARES
 from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines import compare, parameters, search
-from pipelines import stages as line
-from pipelines.compile import ImageConfig
+from pipelines.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, ImageConfig
 from pipelines.submit import __main__ as command
 from pipelines.submit import publish, state, watch
 from pipelines.submit.server import ServerConfig
@@ -44,8 +43,8 @@ def shown(run: dict[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("base", "made_of"),
     [
-        (command.SubmitConfig, parameters.SharedParameters),
-        (command.ScheduleConfig, parameters.SharedParameters),
+        (command.SubmitConfig, parameters.Parameters),
+        (command.ScheduleConfig, parameters.Parameters),
         (command.CompareConfig, compare.Comparison),
         (command.SearchConfig, search.Parameters),
     ],
@@ -62,7 +61,7 @@ def test_options_are_ours_the_compilers_and_the_pipelines(base: type[Any], made_
 
 @pytest.mark.parametrize(
     ("workers", "train", "file"),
-    [(1, False, "pretraining"), (7, False, "pretraining-parallel"), (1, True, "pretraining-train")],
+    [(1, False, "pretraining"), (3, False, "pretraining-parallel"), (1, True, "pretraining-train")],
 )
 def test_the_parameters_of_the_run_are_the_compiled_pipelines(workers: int, train: bool, file: str) -> None:
     compiled = REPOSITORY / "pipelines" / "compiled" / f"{file}.yaml"
@@ -116,9 +115,10 @@ def test_a_template_that_the_trained_tokenizer_lacks_is_refused_before_the_run()
 
 
 def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
-    names = [item.name for item in dataclasses.fields(parameters.SharedParameters)]
-    taken = {name for stage in STAGES for name in parameters.taken(stage)}
-    assert set(names) == taken | {"workers"}
+    names = [item.name for item in dataclasses.fields(parameters.Parameters)]
+    # One by one to fetch, which hands on what later stages take.
+    assert parameters.taken("fetch") == names
+    assert {"root", "raw", *KINDS, *parameters.handed_on()} == set(names)
     compiled = (REPOSITORY / "pipelines" / "compiled" / "pretraining-parallel.yaml").read_text()
     assert all(f"- `{name}`: " in compiled for name in names)
 
@@ -154,7 +154,14 @@ def test_every_parameter_goes_to_a_stage_and_is_shown_in_a_group() -> None:
         ({"seed": "-1"}, "seed: out of range"),
         ({"output_path": "{fingerprint}/x"}, "output_path"),
         ({"workers": "0"}, "workers: out of range"),
-        ({"workers": str(MAX_SHARES + 1)}, "workers: out of range"),
+        (
+            {"workers": str(MAX_WORKERS + 1)},
+            f"workers: out of range; got {MAX_WORKERS + 1}; expected 1 to {MAX_WORKERS};",
+        ),
+        (
+            {"workers": str(MAX_WORKERS_TRAINING + 1), "train": "true", "trainer_image": f"a@sha256:{'0' * 64}"},
+            f"workers: out of range; .*; expected 1 to {MAX_WORKERS_TRAINING} with train=true",
+        ),
     ],
 )
 def test_what_a_stage_would_refuse_is_refused_before_it_is_submitted(
@@ -213,28 +220,13 @@ STOCK = pytest.mark.parametrize("stock", [True, False])
 @STOCK
 def test_workers_have_a_number_and_what_is_around_them_is_not_shown(stock: bool) -> None:
     workers = [
-        Node("tokenize-2", each, loop="for-loop-2", index=index, stock=stock)
+        Node("evaluate", each, loop="for-loop-2", index=index, stock=stock)
         for index, each in enumerate(["SUCCEEDED", "RUNNING", "RUNNING"])
     ]
     run = frame("RUNNING", Node("clean", "SUCCEEDED", stock=stock), *workers, Node("tokenize", "", stock=stock))
     found = shown(run)
-    assert {label for label, _ in found} == {"clean", "tokenize[0]", "tokenize[1]", "tokenize[2]"}
+    assert {label for label, _ in found} == {"clean", "evaluate[0]", "evaluate[1]", "evaluate[2]"}
     assert sorted(state for _, state in found) == ["RUNNING", "RUNNING", "SUCCEEDED", "SUCCEEDED"]
-
-
-@STOCK
-def test_only_a_task_of_a_loop_over_shares_is_called_a_share(stock: bool) -> None:
-    # Of a stage without rounds that are shared out, kfp's second name is that of a second task.
-    names = {stage: stage.replace("_", "-") for stage in STAGES}
-    run = frame("RUNNING", *(Node(f"{name}-2", "RUNNING", stock=stock) for name in names.values()))
-    rounds = {stage: getattr(line.STAGES[stage].config, "shared_rounds", ()) for stage in STAGES}
-    shared = {stage for stage in STAGES if rounds[stage]}
-    assert 0 < len(shared) < len(names)
-    wanted = {f"{name}[0]" if stage in shared else f"{name}-2" for stage, name in names.items()}
-    assert {label for label, _ in shown(run)} == wanted
-    later = {f"{names[stage]}-{len(rounds[stage]) + 2}" for stage in shared}
-    run = frame("RUNNING", *(Node(name, "RUNNING", stock=stock) for name in later))
-    assert {label for label, _ in shown(run)} == later, "a round that the stage does not have"
 
 
 @STOCK
