@@ -42,7 +42,8 @@ class Tasks:
         known = EVERY[stage]
         handed = {name: value for name, value in options.items() if value is self._together.get(name)}
         unread = (self._together.keys() & {item.name for item in dataclasses.fields(known.config)}) - handed.keys()
-        assert not unread, f"{stage} would take {unread} of the options"
+        # It would take one that it is not to have: it is passed each alone.
+        handed = {} if unread else handed
         passed = {name: value for name, value in options.items() if name not in handed}
         if handed:
             passed[launcher.OPTIONS] = self._together[launcher.OPTIONS]

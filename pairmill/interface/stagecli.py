@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     given = stage.given(config)
     if given is not None:
         stage = PassOn(stage, given)
-    together = Together(WorkerSlice.parse(config.share)) if config.share else None
+    together = Together(WorkerSlice.parse(config.share), _patience()) if config.share else None
     share = together is not None and not config.finish
     if together is not None and share:
         result = runner.run_share(stage, config, together)
@@ -64,6 +65,11 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
         seconds=result.seconds,
         options=stage.options(config),
     )
+
+
+def _patience() -> float:
+    """Seconds that a share waits for others without progress; ``PAIRMILL_SHARE_PATIENCE`` overrides it."""
+    return float(os.environ.get("PAIRMILL_SHARE_PATIENCE", Together.patience))
 
 
 def _report_of_share(share: str, manifest: Manifest) -> Report:

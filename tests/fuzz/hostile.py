@@ -112,10 +112,10 @@ OPTIONS = {
         "source_options",
         "max_record_bytes",
         "share",
-        "round",
+        "finish",
     ),
-    "curate": ("index", "max_record_bytes", "share", "round", "write_index"),
-    "select": ("seed", "share", "round", "max_record_bytes"),
+    "curate": ("index", "max_record_bytes", "share", "finish", "write_index"),
+    "select": ("seed", "share", "finish", "max_record_bytes"),
     "train_tokenizer": ("vocab_size", "special_tokens", "tokenizer_type", "truncate_len", "limit_mul_factor", "seed"),
     "tokenize": ("template", "boq", "eoq", "eoa", "conditions", "windows", "eod", "tokenizer", "tokens"),
     "mix": ("epochs", "context_size", "min_resp_length", "seed", "compare"),
@@ -400,7 +400,7 @@ class World:
             self.play.base / f"hostile-{self._jobs}",
             stages,
             memory=4 << 30,
-            environment={"PAIRMILL_STORAGE_PATIENCE": "0.1"},
+            environment={"PAIRMILL_STORAGE_PATIENCE": "0.1", "PAIRMILL_SHARE_PATIENCE": "0"},
         )
         process.require_code(process.wait(SECONDS), may_refuse=may_refuse)
         memory = process.memory()

@@ -83,7 +83,11 @@ class Play:
                 (name, {**given, **options})
             ]
         files = self.base / str(self._jobs)
-        return Process.start(files, stages, die_at=die_at, die_before=die_before, fresh=root is not None)
+        # Each share is alone: none of the others comes.
+        alone = {"PAIRMILL_SHARE_PATIENCE": "0"}
+        return Process.start(
+            files, stages, die_at=die_at, die_before=die_before, fresh=root is not None, environment=alone
+        )
 
     def instant(self, share: float) -> int:
         """The instant at which to kill a line: this share of those of a whole line."""
