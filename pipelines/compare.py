@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pipelines.placement import Placement
 
 NAME: Final = "pairmill-compare"
+MAX_RUNS: Final = 16
+"""With more the workflow object of a run would pass :data:`pipelines.weight.MAX_BYTES`."""
 _TOGETHER: Final = dict.fromkeys(("root", "train_config", "benchmarks", "data", "training", "evaluate_config"), str)
 """Parameters that tasks of the pipeline take all at once, with their types."""
 
@@ -58,6 +60,9 @@ class Comparison:
     seeds: int = _of(CompareConfig, "seeds")
     budget: int = _of(CompareConfig, "budget")
     budget_of: str = _of(CompareConfig, "budget_of")
+    max_runs: int = option(
+        MAX_RUNS, help="refuse more runs than this; of more Kubeflow shows no task to its end; 0 = any number"
+    )
     train_config: str = _of(TrainConfig, "train_config")
     set: str = _of(CompareConfig, "set")
     benchmarks: str = _of(EvaluateConfig, "benchmarks")
@@ -76,6 +81,7 @@ class ComparisonHere(Comparison):
     before: str = option(
         "", help="with out=, of a change of no array: a checkout of the program before it, for time and memory"
     )
+    max_runs: int = option(0, help="refuse more runs than this; 0 = any number")
     at_once: int = option(0, help="tasks side by side; 0 = one per available core")
     samples_path: str = option(
         "", help=f"folder for the arrays of runs, which are removed; empty = one in {MEMORY}, if it is there"
@@ -122,7 +128,7 @@ def _own(values: Any) -> dict[str, Any]:
     return {name: getattr(values, name) for name in names}
 
 
-_CHECKED_FIRST: Final = ("train_config", "evaluate_config", "evaluate_set", "benchmarks", "data")
+_CHECKED_FIRST: Final = ("max_runs", "train_config", "evaluate_config", "evaluate_set", "benchmarks", "data")
 """What every training and evaluation would refuse is refused by the first task."""
 
 
@@ -150,8 +156,10 @@ def define(tasks: Any, values: Any) -> None:
     """
     checked = tasks.first("compare", _TOGETHER, values, **_own(values))
     with tasks.each(checked.outputs["runs"]) as run:
-        _, made = one_run(tasks, run, values)
-    trained, evaluated = (tasks.collected(one.output) for one in (made.trained, made.evaluated))
+        pod = tasks.pod()
+        one_run(pod, run, values)
+        ended = pod.place("Run")
+    trained, evaluated = (tasks.collected(ended.outputs[stage]) for stage in ("train", "evaluate"))
     compare_task(tasks, values, trained=trained, evaluated=evaluated)
 
 

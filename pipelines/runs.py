@@ -24,11 +24,8 @@ This module needs no kfp.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -41,7 +38,7 @@ from typing import Any, Final, Protocol, TypeVar
 from pairmill.cpu import available_cores
 from pairmill.engine.manifest import content_key
 from pairmill.errors import PairmillError
-from pairmill.interface import launcher
+from pairmill.interface import chain, launcher
 from pipelines.stages import EVERY
 
 MEMORY: Final = "/dev/shm"  # noqa: S108 - the place of arrays
@@ -213,17 +210,13 @@ class Here:
         if self._stopped.is_set():
             raise RunFailure(stage, 0)
         begun = time.monotonic()
+        outputs = {"output", "fingerprint", *EVERY[stage].outputs}
         with tempfile.TemporaryDirectory(prefix="pairmill-") as folder:
-            given = _executor_input(stage, options, Path(folder))
-            command = [sys.executable, "-m", f"components.{stage}", launcher.FLAG, json.dumps(given)]
-            # stdout has the result of the whole; that of a task is in its outputs.
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, env=self._environment())
-            ended = Ended(stage, done.returncode, time.monotonic() - begun)
-            found: dict[str, Any] = {}
-            if not done.returncode:
-                found = json.loads((Path(folder) / "output.json").read_text())
-                made = found["artifacts"][launcher.MANIFEST]["artifacts"][0]["metadata"]
-                ended.reused, ended.folder = made["reused"] == "true", str(made["data"])
+            done = chain.run_stage(stage, options, outputs, Path(folder), self._environment())
+        ended = Ended(stage, done.code, time.monotonic() - begun)
+        if not done.code:
+            made = done.artifact(launcher.MANIFEST)
+            ended.reused, ended.folder = made["reused"] == "true", str(made["data"])
         with self._lock:
             self.ended.append(ended)
             self.show(ended)
@@ -232,7 +225,7 @@ class Here:
                 self._stopped.set()
         if self._failure is not None:
             raise self._failure
-        return Made(found["parameterValues"])
+        return Made(done.output["parameterValues"])
 
     def _environment(self) -> dict[str, str]:
         # Tasks side by side that each take every core wait for one another.
@@ -268,17 +261,3 @@ def remove(folder: str | os.PathLike[str]) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def _executor_input(stage: str, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What Kubeflow's launcher would pass."""
-    outputs = {"output", "fingerprint", *EVERY[stage].outputs}
-    artifacts = (launcher.MANIFEST, launcher.METRICS, launcher.REPORT)
-    return {
-        "inputs": {"parameterValues": dict(options)},
-        "outputs": {
-            "parameters": {name: {"outputFile": str(folder / "parameters" / name)} for name in sorted(outputs)},
-            "artifacts": {name: {"artifacts": [{"uri": str(folder / name)}]} for name in artifacts},
-            "outputFile": str(folder / "output.json"),
-        },
-    }

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from pipelines.tasks import Tasks
 
 NAME: Final = "pairmill-search"
+MAX_RUNS: Final = 12
+"""With more the workflow object of a run would pass :data:`pipelines.weight.MAX_BYTES`."""
 _TOGETHER: Final = {
     **dict.fromkeys(("root", "train_config", "evaluate_config", "prefix_config_path"), str),
     **dict.fromkeys(("context_size", "min_resp_length"), int),
@@ -71,6 +73,9 @@ class Parameters:
     mix_config: str = parameter(SearchConfig, "mix_config")
     search_config: str = parameter(SearchConfig, "search_config")
     runs: int = parameter(SearchConfig, "runs")
+    max_runs: int = option(
+        MAX_RUNS, help="refuse more runs than this; of more Kubeflow shows no task to its end; 0 = any number"
+    )
     set: str = parameter(SearchConfig, "set")
     earlier: str = parameter(SearchConfig, "earlier")
     rows: str = parameter(SearchConfig, "rows")
@@ -93,7 +98,7 @@ class Proxy:
     made: MadeRun
 
 
-_CHECKED_FIRST: Final = ("train_config", "train_set", "evaluate_config", "evaluate_set")
+_CHECKED_FIRST: Final = ("max_runs", "train_config", "train_set", "evaluate_config", "evaluate_set")
 """What every training and evaluation would refuse is refused by the first task."""
 
 
@@ -159,18 +164,24 @@ def define(tasks: Tasks, given: Any) -> None:
     """The pipeline of Kubeflow; ``given`` has its parameters."""
     drawn = tasks.first("search", _TOGETHER, given, **_own(given))
     with tasks.each(drawn.outputs["mixtures"]) as run:
-        one = proxy(tasks, given, run.mixture)
+        ended = _in_one_pod(tasks, given, run.mixture, "Proxy")
 
     def results() -> dict[str, Any]:
         # kfp 2.17 changes what is collected when it compiles the task that reads it: each task needs its own.
         return {
-            "sampled": tasks.collected(one.sampled.output),
-            "evaluated": tasks.collected(one.made.evaluated.output),
+            "sampled": tasks.collected(ended.outputs["sample"]),
+            "evaluated": tasks.collected(ended.outputs["evaluate"]),
         }
 
     found = stage(tasks, given, **results())
-    best = proxy(tasks, given, found.outputs["optimum"])
-    stage(tasks, given, **results(), measured=best.made.evaluated.output)
+    best = _in_one_pod(tasks, given, found.outputs["optimum"], "Optimum")
+    stage(tasks, given, **results(), measured=best.outputs["evaluate"])
+
+
+def _in_one_pod(tasks: Tasks, given: Any, mixture: Any, title: str) -> Made:
+    pod = tasks.pod()
+    proxy(pod, given, mixture)
+    return pod.place(title)
 
 
 def build(placement: Placement, *, image: str = "", trainer_image: str = "", docs: str = "") -> Any:
@@ -199,6 +210,7 @@ def build(placement: Placement, *, image: str = "", trainer_image: str = "", doc
 class LocalConfig(Parameters):
     """Search the mixture of sources that loses least on held-out rows, by small trainings on this machine."""
 
+    max_runs: int = option(0, help="refuse more runs than this; 0 = any number")
     at_once: int = option(0, help="proxies that are trained at the same time; 0 = one for each core")
     samples_path: str = option(
         "", help=f"folder for the arrays of proxies, which are removed; empty = one in {MEMORY}, if it is there"

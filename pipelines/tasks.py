@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from kfp import dsl
+from kfp.dsl import pipeline_channel
 
 from pairmill.engine.options import default_of
-from pairmill.interface import kfp, launcher
+from pairmill.interface import chain, kfp, launcher
 from pipelines.placement import Placement
 from pipelines.runs import Made
 from pipelines.stages import EVERY
@@ -33,21 +34,27 @@ class Tasks:
     placement: Placement
     image: str = ""
     trainer_image: str = ""
-    _inside: list[Any] = field(default_factory=list)
-    """The loop that tasks are made in."""
-    _together: dict[str, Any] = field(default_factory=dict)
+    together: dict[str, Any] = field(default_factory=dict)
     """Parameters of the pipeline that tasks take as options of the first one, all at once, and that output itself."""
 
     def __call__(self, stage: str, /, **options: Any) -> Made:
-        known = EVERY[stage]
-        handed = {name: value for name, value in options.items() if value is self._together.get(name)}
-        unread = (self._together.keys() & {item.name for item in dataclasses.fields(known.config)}) - handed.keys()
-        # It would take one that it is not to have: it is passed each alone.
-        handed = {} if unread else handed
-        passed = {name: value for name, value in options.items() if name not in handed}
-        if handed:
-            passed[launcher.OPTIONS] = self._together[launcher.OPTIONS]
-        return self._made(stage, passed, {launcher.OPTIONS: dict}, {})
+        handed, passed = self.apart(stage, options)
+        more = {launcher.OPTIONS: self.together[launcher.OPTIONS]} if handed else {}
+        return self._made(stage, {**passed, **more}, {launcher.OPTIONS: dict}, {})
+
+    def apart(self, stage: str, options: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Whether a stage takes what the first task hands on, and what it is passed beside that."""
+        fields = {item.name: item for item in dataclasses.fields(EVERY[stage].config)}
+        handed = {name for name, value in options.items() if value is self.together.get(name)}
+        # If it would take one that it is not to have, it is passed each alone.
+        handed = set() if (self.together.keys() & fields.keys()) - handed else handed
+        # A stage has its own defaults, and only what else it is passed has to be in the workflow.
+        passed = {
+            name: value
+            for name, value in options.items()
+            if name not in handed and not (name in fields and _is(default_of(fields[name]), value))
+        }
+        return bool(handed), passed
 
     def first(self, stage: str, together: Mapping[str, type], given: Any, /, **options: Any) -> Made:
         """The first task of the pipeline, which hands on parameters to the tasks after it.
@@ -64,48 +71,100 @@ class Tasks:
         passed = {**values, **options, launcher.DEFAULTS: defaults}
         types = {**together, launcher.DEFAULTS: dict}
         made = self._made(stage, passed, types, {launcher.OPTIONS: dict})
-        self._together.update(values, **{launcher.OPTIONS: made.outputs[launcher.OPTIONS]})
+        self.together.update(values, **{launcher.OPTIONS: made.outputs[launcher.OPTIONS]})
         return made
 
     def _made(self, stage: str, passed: dict[str, Any], types: Mapping[str, type], outputs: Mapping[str, type]) -> Made:
         known = EVERY[stage]
-        fields = {item.name: item for item in dataclasses.fields(known.config)}
-        # A stage has its own defaults, and only what else it is passed has to be in the workflow.
-        passed = {
-            name: value
-            for name, value in passed.items()
-            if name not in fields or not _is(default_of(fields[name]), value)
-        }
+        fields = {item.name for item in dataclasses.fields(known.config)}
         component = kfp.task_component(
             known,
             self.trainer_image if known.image == "trainer" else self.image,
-            kfp.inputs_of(known, passed.keys() & fields.keys())
-            | {name: types[name] for name in passed if name not in fields},
+            kfp.inputs_of(known, passed.keys() & fields) | {name: types[name] for name in passed if name not in fields},
             # Rows and fingerprint are in the manifest; no other task reads them.
             {
                 "output": str,
                 **{name: kind for name, (kind, _) in known.outputs.items() if name != "rows_out"},
                 **outputs,
             },
-            # Of each run there is the report of its training and of its evaluation: its numbers are in the last task's.
-            artifacts=() if stage == "sample" else (launcher.REPORT,) if self._inside else kfp.SHOWN,
         )
         task = self.placement.apply(component(**passed), stage)
         task.set_display_name(stage.replace("_", " ").capitalize())
         return Made(task.outputs)
 
+    def pod(self) -> Pod:
+        """A pod of several stages, one after another: it executes them as this does, once they are placed."""
+        return Pod(self)
+
     @contextmanager
     def each(self, items: Any) -> Iterator[Any]:
         """A loop over a list of texts by name, an output of a task: ``with tasks.each(…) as run: … run.<name> …``."""
         with dsl.ParallelFor(items, parallelism=self.placement.parallelism) as item:
-            self._inside.append(item)
             yield item
-            self._inside.pop()
 
     @staticmethod
     def collected(output: Any) -> Any:
         """An output of a task in a loop, of all iterations, in the order of the items."""
         return dsl.Collected(output)
+
+
+@dataclass(frozen=True)
+class _Output:
+    """The folder of an earlier stage of the same pod."""
+
+    stage: str
+
+
+@dataclass(frozen=True)
+class Pod:
+    """Stages that are one task of the pipeline (:mod:`pairmill.interface.chain`)."""
+
+    tasks: Tasks
+    _steps: list[dict[str, Any]] = field(default_factory=list)
+    _inputs: dict[str, Any] = field(default_factory=dict)
+    _types: dict[str, type] = field(default_factory=dict)
+
+    def __call__(self, stage: str, /, **options: Any) -> Made:
+        known = EVERY[stage]
+        handed, passed = self.tasks.apart(stage, options)
+        self._steps.append(
+            {
+                "stage": stage,
+                "options": {name: self._given(known, name, value) for name, value in passed.items()},
+                **({"together": True} if handed else {}),
+            }
+        )
+        return Made({"output": _Output(stage)})
+
+    def _given(self, stage: launcher.Component, name: str, value: Any) -> Any:
+        """How a step names the value: an input of the task, a folder, or itself."""
+        if isinstance(value, _Output):
+            return f"={value.stage}.output"
+        if not isinstance(value, pipeline_channel.PipelineChannel):
+            return value
+        key = name if self._inputs.get(name, value) is value else f"{stage.name}_{name}"
+        self._inputs[key] = value
+        (self._types[key],) = kfp.inputs_of(stage, [name]).values()
+        return f"={key}"
+
+    def place(self, title: str) -> Made:
+        """Make the task; its outputs are the folders of its stages, by their names."""
+        tasks, last = self.tasks, EVERY[self._steps[-1]["stage"]]
+        inputs, types = {**self._inputs, chain.STEPS: self._steps}, {**self._types, chain.STEPS: list}
+        if any(step.get("together") for step in self._steps):
+            inputs[launcher.OPTIONS], types[launcher.OPTIONS] = tasks.together[launcher.OPTIONS], dict
+        component = kfp.task_component(
+            last,
+            tasks.trainer_image,
+            types,
+            {step["stage"]: str for step in self._steps},
+            artifacts=(launcher.REPORT,),
+            name=title.lower(),
+            program="pairmill.interface.chain",
+        )
+        task = tasks.placement.apply(component(**inputs), "train")
+        task.set_display_name(title)
+        return Made(task.outputs)
 
 
 def pipeline(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from pairmill.engine.options import RunConfig, option
+from pairmill.engine.options import RunConfig, option, too_many
 from pairmill.errors import UsageError
 
 BudgetOf = Literal["response", "all"]
@@ -28,7 +28,9 @@ class CompareConfig(RunConfig):
         help="held-out plan that all runs are evaluated on; of two tokenizers one for each, joined by commas",
         changes_bytes=False,
     )
-    seeds: int = option(4, help="runs of each plan: 4, 8, 16, …; a seed draws first weights, rows and their order")
+    seeds: int = option(
+        4, help="runs of each plan: 4, 8, 16 and so on; a seed draws first weights, rows and their order"
+    )
     first_seed: int = option(0, help="the first seed; others follow it")
     budget: int = option(0, help="tokens that every run reads; 0 = nine tenths of what the smallest plan has")
     budget_of: BudgetOf = option("response", help="which tokens the budget counts: response, or all")
@@ -46,6 +48,7 @@ class CompareConfig(RunConfig):
     evaluate_set: list[str] = option([], help="settings in place of that file's", changes_bytes=False)
     benchmarks: list[str] = option([], help="benchmarks of the evaluations, to check their names", changes_bytes=False)
     data: list[str] = option([], help="where data of benchmarks are, to check that they are there", changes_bytes=False)
+    max_runs: int = option(0, help="refuse more runs than this; 0 = any number", changes_bytes=False)
     trained: list[str] = option(
         [],
         help="finished runs of train, in the order of the output runs; empty = what differs alone",
@@ -60,6 +63,8 @@ class CompareConfig(RunConfig):
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
         if len(self.named) < 2:
             raise UsageError("takes two plans or more", where="plans", got=str(len(self.named)), expected="A=…,B=…")
+        if 0 < self.max_runs < len(self.named) * self.seeds:
+            raise too_many(len(self.named) * self.seeds, self.max_runs, "seeds")
         if len(self.trained) != len(self.evaluated):
             got = f"{len(self.trained)} trained, {len(self.evaluated)} evaluated"
             raise UsageError("each run has an evaluation", where="evaluated", got=got, expected="as many of both")

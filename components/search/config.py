@@ -47,6 +47,7 @@ class SearchConfig(RunConfig):
         [], help="settings in place of the file's, as runs=24,objective.measure=loss", changes_bytes=False
     )
     runs: int = option(0, help="proxies; 0 = as search_config says", changes_bytes=False)
+    max_runs: int = option(0, help="refuse more proxies than this; 0 = any number", changes_bytes=False)
     earlier: str = option(
         "",
         help="a finished search: sources that are as they were keep its shares among themselves, and only the others "

@@ -27,6 +27,7 @@ from components.search.space import Source, Space
 from components.train.settings import TrainSettings
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.options import too_many
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
@@ -292,6 +293,8 @@ def _drawn(config: SearchConfig, plan: SearchPlan, counted: Counted) -> Drawn:
     kept = {} if plan.earlier is None else results.kept(plan.earlier, sources, settings.again)
     space = Space.of(sources, budget, kept)
     count, least = settings.count(len(space.axes)), least_runs(len(space.axes))
+    if 0 < config.max_runs < count:
+        raise too_many(count, config.max_runs, "runs")
     if count < least:
         raise UsageError(
             "too few runs for the shares that are searched",

@@ -120,6 +120,23 @@ class StageConfig(RunConfig):
 C = TypeVar("C", bound=RunConfig)
 
 
+def too_many(runs: int, most: int, option: str) -> UsageError:
+    """The refusal of more runs than a pipeline has room for.
+
+    Args:
+        runs: how many are asked for.
+        most: how many there may be.
+        option: that says how many.
+    """
+    return UsageError(
+        "more runs than the workflow object of Kubeflow has room for",
+        where=option,
+        got=f"{runs} runs",
+        expected=f"{most} or fewer",
+        hint="max_runs=0 takes any number, but Kubeflow then shows no task of the run to its end",
+    )
+
+
 @dataclass(frozen=True)
 class WorkerSlice:
     """One machine's share of a round's shards: share ``number`` of ``count``, counted from 1."""

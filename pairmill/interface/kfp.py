@@ -77,6 +77,7 @@ def task_component(
     *,
     artifacts: Sequence[str] = SHOWN,
     name: str = "",
+    program: str = "",
 ) -> Any:
     """The component of a stage for one task: what the task passes and hands on, without a text or a default.
 
@@ -89,11 +90,12 @@ def task_component(
         outputs: the output parameters that other tasks read, by name.
         artifacts: what it puts out for people.
         name: of the component; empty = that of the stage.
+        program: module of another program than the stage's; empty = that.
     """
     given: dict[str, tuple[Any, Any]] = {key: (kind, inspect.Parameter.empty) for key, kind in inputs.items()}
     given |= {key: (dsl.OutputPath(kind), inspect.Parameter.empty) for key, kind in outputs.items()}
     given |= {key: (dsl.Output[_ARTIFACTS[key][0]], inspect.Parameter.empty) for key in artifacts}
-    return _component(stage, image, given, name)
+    return _component(stage, image, given, name, program)
 
 
 def inputs_of(stage: launcher.Component, names: Iterable[str]) -> dict[str, type]:
@@ -102,7 +104,9 @@ def inputs_of(stage: launcher.Component, names: Iterable[str]) -> dict[str, type
     return {name: list if name in stage.lists else _kind(hints[name]) for name in names}
 
 
-def _component(stage: launcher.Component, image: str, given: Mapping[str, tuple[Any, Any]], name: str = "") -> Any:
+def _component(
+    stage: launcher.Component, image: str, given: Mapping[str, tuple[Any, Any]], name: str = "", program: str = ""
+) -> Any:
     variable, placeholder = IMAGE_VARIABLE, PLACEHOLDER_IMAGE
     if stage.image != "pipeline":
         variable, placeholder = f"{IMAGE_VARIABLE}_{stage.image.upper()}", _PLACEHOLDER.format(stage.image)
@@ -110,7 +114,7 @@ def _component(stage: launcher.Component, image: str, given: Mapping[str, tuple[
     def container(*_: Any) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(
             image=image or os.environ.get(variable, placeholder),
-            command=["python", "-m", f"components.{stage.name}"],
+            command=["python", "-m", program or f"components.{stage.name}"],
             args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
         )
 

@@ -204,12 +204,16 @@ class ExecutorInput:
         brings metrics to the interface. Metadata has no null, on which the launcher fails, and no nesting, which it
         mangles.
         """
-        contents = {
+        contents: dict[str, tuple[bytes, Mapping[str, Any]]] = {
             MANIFEST: (manifest, dict(metadata)),
             METRICS: (json.dumps(dict(metrics), indent=1).encode(), dict(metrics)),
             # A task of a pipeline puts out no manifest, which is a file of its folder.
             REPORT: (report.html().encode(), dict(metadata)),
         }
+        self.put(parameters, contents)
+
+    def put(self, parameters: Mapping[str, Value], contents: Mapping[str, tuple[bytes, Mapping[str, Any]]]) -> None:
+        """Write every declared output: values of parameters, bytes and metadata of artifacts."""
         values: dict[str, Value] = {}
         for name, path in self.output_parameters.items():
             if name not in parameters:

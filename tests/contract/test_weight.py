@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pairmill.interface import launcher
+from pipelines import compare, parameters, search, weight
 from pipelines import compile as compiler
-from pipelines import parameters, weight
 from pipelines.compile import MAX_WORKERS, MAX_WORKERS_TRAINING, CompileConfig
 from pipelines.weight import MAX_BYTES, Run
 from tests.support.helpers import REPOSITORY
@@ -78,6 +78,29 @@ def test_the_most_workers_are_those_that_fit(train: bool, most: int, tmp_path: P
 
 def test_every_compiled_pipeline_fits_as_it_is() -> None:
     assert weight.of(documents(FOLDER / "pretraining-parallel.yaml"), run_of(GIVEN | HELD_OUT)) < MAX_BYTES
+
+
+RUNS = {
+    "compare": (
+        compare.MAX_RUNS,
+        {"plans": f"base={ROOT}/sample/{'0' * 16},change={ROOT}/sample/{'1' * 16}"},
+    ),
+    "search": (search.MAX_RUNS, {"tokenized": f"{ROOT}/tokenize/{'0' * 16}"}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_most_runs_are_those_that_fit(name: str) -> None:
+    most, own = RUNS[name]
+    plan = f"{ROOT}/sample/{'0' * 16}"
+    places = {"root": ROOT, "train_config": f"{ROOT}/train_config.yaml", "evaluate_config": f"{ROOT}/evaluate.yaml"}
+    given = {**places, **own, "held_out": plan}
+    outputs = {"item": plan, launcher.OPTIONS: places, **dict.fromkeys(("sample", "train", "evaluate"), plan)}
+
+    def size(runs: int) -> int:
+        return weight.of(documents(FOLDER / f"{name}.yaml"), Run(given, items=runs, outputs=outputs))
+
+    assert size(most) < MAX_BYTES < size(most + 2)
 
 
 def test_one_more_text_in_a_component_counts_eight_times() -> None:

@@ -29,7 +29,7 @@ def test_pods_compare_as_processes_do(project: tuple[Path, list[Path], Path], tm
     run = backend.run(load(ROOT / "pipelines/compiled/compare.yaml"), options)
     assert run.state == "SUCCEEDED", run.failures()
     tasks = [one.task for one in run.attempts]
-    assert sorted(tasks) == ["compare", "compare-2", *["evaluate"] * 2, *["sample"] * 2, *["train"] * 2]
+    assert sorted(tasks) == ["compare", "compare-2", "run", "run"]
     assert (tasks[0], tasks[-1]) == ("compare", "compare-2")
     (execution,) = (one for one in run.executions if one.task == "compare-2")
     folder = Path(execution.outputs.parameters["output"])

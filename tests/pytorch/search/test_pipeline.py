@@ -31,7 +31,7 @@ def test_the_compiled_pipeline_finds_the_same(tmp_path: Path) -> None:
     run = backend.run(load(compiled), {**given, "held_out": held_out_plan(project, Path(config.tokenized))})
     assert run.state == "SUCCEEDED", run.failures()
     stages = [one.task.rstrip("-23") for one in run.attempts]
-    assert {name: stages.count(name) for name in stages} == {"search": 3, "sample": 6, "train": 6, "evaluate": 6}
+    assert {name: stages.count(name) for name in stages} == {"search": 3, "proxy": 5, "optimum": 1}
     (last,) = (one for one in run.executions if one.task == "search-3")
     folder = Path(last.outputs.parameters["output"])
     assert json.loads((folder / "search.json").read_text())["measured"]
