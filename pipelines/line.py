@@ -17,15 +17,31 @@ from dataclasses import dataclass
 
 from pairmill import storage
 from pairmill.engine import manifest as manifests
+from pairmill.engine.made_by import INDEX, LINE
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.options import option
 from pairmill.errors import InputError
 from pairmill.interface import cli
 from pairmill.line import page, steps
-from pairmill.report.model import Report
+from pairmill.report.model import Link, Report, Table
 
-FOLDER = "line"
+FOLDER = LINE
 """Below the root: a page for each sample."""
+INDEXED = (
+    "fetch",
+    "clean",
+    "curate",
+    "select",
+    "tokenizer",
+    "tokenize",
+    "mix",
+    "sample",
+    "train",
+    "evaluate",
+    "compare",
+    "search",
+)
+"""Folders of finished results below the root."""
 
 
 @dataclass(kw_only=True)
@@ -47,17 +63,57 @@ def run(config: LineConfig) -> str:
     sample = _named(root, config.sample) if config.sample else steps.last(root)
     uri = storage.normalise(config.output, "output") if config.output else ""
     uri = uri or storage.join(root, FOLDER, f"{sample.fingerprint}.html")
-    content = report(root, sample).html().encode()
-    store = storage.store_for(uri)
-    # A page that is read right now is not replaced by the same one.
-    if not store.exists(uri) or store.read(uri) != content:
-        store.write(uri, content)
+    _write(uri, report(root, sample))
+    if not config.output:
+        _write(storage.join(root, FOLDER, INDEX), _index(root))
     return uri
 
 
 def report(root: str, sample: Manifest) -> Report:
     """The page of a sample."""
-    return page.report_of(steps.find(root, sample), steps.runs(root, sample))
+    found = steps.find(root, sample)
+    finished = {one.manifest.fingerprint: _finished(root, one.stage, one.manifest.fingerprint) for one in found}
+    return page.report_of(found, steps.runs(root, sample), finished)
+
+
+def _write(uri: str, made: Report) -> None:
+    content, store = made.html().encode(), storage.store_for(uri)
+    # A page that is read right now is not replaced by the same one.
+    if not store.exists(uri) or store.read(uri) != content:
+        store.write(uri, content)
+
+
+def _index(root: str) -> Report:
+    """The page that the reports of all stages lead to: what is finished below a root, and when it was."""
+    lines = [
+        (Link(stage, f"../{stage}/{name}/report.html"), name, _finished(root, stage, name))
+        for stage in INDEXED
+        for name in _finished_folders(storage.join(root, stage))
+    ]
+    top = storage.join(root, FOLDER)
+    samples = [one.path.removesuffix(".html") for one in storage.store_for(top).list(top) if one.path.endswith(".html")]
+    pages = [(Link(name, f"{name}.html"),) for name in sorted(samples) if manifests.is_fingerprint(name)]
+    return Report(
+        "the line",
+        {"Finished folders": len(lines), "Lines": len(pages)},
+        [
+            Table("Lines, from the first rows to a sample", ("Sample",), pages),
+            Table("Reports of all stages", ("Stage", "Fingerprint", "Finished"), lines),
+        ],
+        verdict="What is finished below this root. Each report says the command that makes it.",
+    )
+
+
+def _finished_folders(top: str) -> list[str]:
+    store = storage.store_for(top)
+    names = filter(manifests.is_fingerprint, store.folders(top))
+    return [name for name in names if store.exists(storage.join(top, name, manifests.MANIFEST))]
+
+
+def _finished(root: str, stage: str, fingerprint: str) -> str:
+    uri = storage.join(root, stage, fingerprint, manifests.MANIFEST)
+    when = storage.store_for(uri).modified(uri)
+    return when.strftime("%Y-%m-%d %H:%M UTC") if when is not None else "–"
 
 
 def _named(root: str, fingerprint: str) -> Manifest:

@@ -161,7 +161,8 @@ def _discover_one(
                     replace(file, stamp=stamps.get(file.uri, "")) if file.random_access else file for file in files
                 ]
         rows = manifest.ledger.rows_out + (manifest.held_out if held_out else 0)
-        return files, InputRef(role, manifest.fingerprint), rows, _brought(manifest.data, [one.task for one in chosen])
+        ref = InputRef(role, manifest.fingerprint, manifest.stage)
+        return files, ref, rows, _brought(manifest.data, [one.task for one in chosen])
     above, data = _files_above(uri)
     promises = {one: file.sha256 for one, file in above.items()}
     # What lies beside the rows of a finished folder, as attributes do, has no task.

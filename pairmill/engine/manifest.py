@@ -161,10 +161,17 @@ class Ledger:
 
 @dataclass(frozen=True)
 class InputRef:
-    """An input of a stage by content: the manifest fingerprint of a pairmill folder, else a digest of its files."""
+    """An input of a stage by content: the manifest fingerprint of a pairmill folder, else a digest of its files.
+
+    Args:
+        role: the option that names it, or what it is.
+        fingerprint: of its content.
+        stage: that finished the folder, for the links of reports; empty = not known. No identity follows from it.
+    """
 
     role: str
     fingerprint: str
+    stage: str = field(default="", compare=False)
 
 
 @dataclass
@@ -198,7 +205,10 @@ class Manifest:
 
     def dump(self) -> bytes:
         """The bytes of the file."""
-        raw = {**asdict(self), "format": FORMAT}
+        inputs = [
+            {name: value for name, value in asdict(one).items() if value or name != "stage"} for one in self.inputs
+        ]
+        raw = {**asdict(self), "inputs": inputs, "format": FORMAT}
         return seal(json.dumps(raw, sort_keys=True, indent=1, ensure_ascii=False).encode())
 
     @classmethod

@@ -288,7 +288,7 @@ def _finish(job: _Job[C, P]) -> Manifest:
     manifest = job.manifest(ledger, rounds)
     manifest.data = stage.finish(job.config, plan, rounds, out)
     manifest.shards = stage.parts(plan, rounds)
-    out.write_report(stage.report(manifest))
+    out.write_report(stage.whole_report(manifest))
     out.flush()
     manifest.files = sorted(out.files, key=lambda file: file.path)
     return manifests.finish(folder, manifest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -186,7 +186,7 @@ class Stage(ABC, Generic[C, P]):
 
         ``shards`` are those of the first round. Their names and order are included, because the manifest lists them.
         """
-        inputs = [asdict(item) for item in plan.inputs]
+        inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.inputs]
         named = [[shard.name, shard.key] for shard in shards]
         return content_key(self.name, self.version, plan.manifest_options(config), inputs, named, plan.says)[:16]
 
@@ -250,6 +250,15 @@ class Stage(ABC, Generic[C, P]):
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         """Numbers that Kubeflow compares between runs, besides rows and bytes: :mod:`pairmill.engine.metrics`."""
         return {}
+
+    def whole_report(self, manifest: Manifest) -> Report:
+        """The report, with how the folder was made."""
+        # Imported here: a sample on a node writes no report.
+        from pairmill.engine.made_by import command_of, links_of
+
+        report = self.report(manifest)
+        report.command, report.links = command_of(self, manifest), list(links_of(manifest))
+        return report
 
     @abstractmethod
     def report(self, manifest: Manifest) -> Report:

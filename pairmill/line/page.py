@@ -10,7 +10,7 @@ from pairmill.line.steps import Step, by_source
 from pairmill.mixture.realised import Realised
 from pairmill.mixture.shown import summary
 from pairmill.report.charts import Stacked
-from pairmill.report.model import Block, Cell, Percent, Report, Section, Table, describe_names
+from pairmill.report.model import Block, Cell, Link, Percent, Report, Section, Table, describe_names
 
 _PARTS: Final = 4
 """Sources with a colour of their own: a chart has five, and the last is all others'."""
@@ -37,10 +37,15 @@ def section_of(steps: Sequence[Step]) -> list[Block]:
     return [Section("The line, from its first rows to this sample", whole.sections, whole.verdict)] if steps[1:] else []
 
 
-def report_of(steps: Sequence[Step], runs: Sequence[Manifest] = ()) -> Report:
-    """The page; ``steps`` as :func:`pairmill.line.steps.find` gives them, of which the last is a sample.
+def report_of(
+    steps: Sequence[Step], runs: Sequence[Manifest] = (), finished: Mapping[str, str] | None = None
+) -> Report:
+    """The page.
 
-    ``runs`` are those of train on it.
+    Args:
+        steps: as :func:`pairmill.line.steps.find` gives them, of which the last is a sample.
+        runs: those of train on it.
+        finished: when each was, by fingerprint; the page is then below the root, and leads to their reports.
     """
     rows = {_DONE[stage]: counts for stage, counts in _stages(steps, "rows").items()}
     tokens = {_DONE[stage]: counts for stage, counts in _stages(steps, "tokens").items()}
@@ -79,13 +84,14 @@ def report_of(steps: Sequence[Step], runs: Sequence[Manifest] = ()) -> Report:
             ),
             Table(
                 "Stages",
-                ("Stage", "Fingerprint", "Rows in", "Rows out"),
+                ("Stage", "Fingerprint", "Rows in", "Rows out", *(["Finished"] if finished is not None else [])),
                 [
                     (
-                        step.stage,
+                        step.stage if finished is None else _linked(step),
                         step.manifest.fingerprint,
                         step.manifest.ledger.rows_in,
                         step.manifest.ledger.rows_out,
+                        *([finished[step.manifest.fingerprint]] if finished is not None else []),
                     )
                     for step in steps
                 ],
@@ -94,6 +100,10 @@ def report_of(steps: Sequence[Step], runs: Sequence[Manifest] = ()) -> Report:
         verdict=verdict,
         look_at=_vanished(first, last),
     )
+
+
+def _linked(step: Step) -> Link:
+    return Link(step.stage, f"../{step.stage}/{step.manifest.fingerprint}/report.html")
 
 
 def _stages(steps: Iterable[Step], what: str) -> dict[str, dict[str, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -229,6 +229,8 @@ class Report:
         sections: the most important first: what does not fit on the page is left out from the end.
         verdict: one sentence: what came in, what became of it.
         look_at: what is unusual, each a sentence; empty = nothing.
+        command: that makes it; empty = not known. For the page only.
+        links: the pages that it follows from. For the page only.
     """
 
     title: str
@@ -236,6 +238,8 @@ class Report:
     sections: Sequence[Block] = ()
     verdict: str = ""
     look_at: Sequence[str] = ()
+    command: str = ""
+    links: Sequence[Link] = ()
 
     def html(self) -> str:
         """A whole page, always below 1 MB."""
@@ -253,6 +257,8 @@ class Report:
                     for name, value in figures.items()
                 ),
             ),
+            tag("p", "Made by ", tag("code", self.command)) if self.command else "",
+            tag("p", "Follows from: ", *self._links()) if self.links else "",
         )
         page = (
             f'<!doctype html><html lang="en"><head><meta charset="utf-8">{tag("title", self.title)}'
@@ -260,6 +266,11 @@ class Report:
         )
         parts, rest = self._that_fit(lambda block: block.html(2), _MAX_PAGE - len(page.encode()))
         return page + "".join(parts) + (tag("p", rest) if rest else "") + "</main></body></html>\n"
+
+    def _links(self) -> Iterator[str]:
+        for at, link in enumerate(self.links):
+            yield from [" · "] if at else []
+            yield tag("a", link, href=link.to)
 
     def markdown(self) -> str:
         """The same as text, also below 1 MB, without the blocks that are for the page only."""

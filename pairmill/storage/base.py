@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from threading import Event
 from typing import BinaryIO, ClassVar, TypeVar
@@ -93,6 +94,10 @@ class Store(ABC):
 
         For a file: device, inode, size and time of the last change. In a bucket: size and ETag or generation.
         """
+
+    def modified(self, uri: str) -> datetime | None:
+        """When an object was written, for people; None if the store does not say."""
+        return None
 
     @abstractmethod
     def pinned(self, uri: str, stamp: str) -> AbstractContextManager[BinaryIO]:

@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -161,6 +162,10 @@ class LocalStore(Store):
                     # rename() does nothing if both names are links to one inode.
                     partials.remove(link)
             raise partials.removed(end)
+
+    def modified(self, uri: str) -> datetime | None:
+        with translated(uri):
+            return datetime.fromtimestamp(local_path(uri).stat().st_mtime, UTC)
 
     def delete(self, uri: str) -> None:
         with translated(uri):

@@ -1,0 +1,65 @@
+"""How a finished folder was made, for its report: the command, and the reports that it follows from.
+
+Both follow from the manifest alone, so the report has equal bytes wherever the work is done. When and where it was done
+is on the page of the line, which no manifest lists (docs/decisions/0047-links-of-reports.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pairmill.engine.manifest import InputRef, Manifest, is_fingerprint
+from pairmill.engine.options import default_of, list_item
+from pairmill.report.model import Link
+
+if TYPE_CHECKING:
+    from pairmill.engine.stage import Stage
+
+_STAGES: Final = {"tokenized": "tokenize", "sampled": "sample", "index": "curate"}
+"""The stage that finished the folders of some roles. Of others the input says it."""
+LINE: Final = "line"
+"""Folder below the root of the pages over the line."""
+INDEX: Final = "index.html"
+"""In that folder: the pages, with what was made when."""
+
+
+def command_of(stage: Stage[Any, Any], manifest: Manifest) -> str:
+    """The command that makes a folder: inputs by their places below the root, and options that are not the defaults.
+
+    Options that change no byte of the result are left out, and settings files are where the user has them: the settings
+    themselves are in the manifest.
+    """
+    fields = {item.name: item for item in dataclasses.fields(stage.config)}
+    given: dict[str, list[str]] = {}
+    for ref in manifest.inputs:
+        if ref.role in fields and is_fingerprint(ref.fingerprint):
+            place = f"<root>/{folder_of(ref)}" if folder_of(ref) else f"<{ref.role} {ref.fingerprint}>"
+            given.setdefault(ref.role, []).append(place)
+    said = [f"{name}={','.join(places)}" for name, places in given.items()]
+    for name, value in manifest.options.items():
+        if name in fields and name not in given and _text(value) != _text(default_of(fields[name])):
+            said.append(f"{name}={shlex.quote(_text(value))}")
+    return " ".join([f"python -m components.{stage.name}", *said, "root=<root>"])
+
+
+def links_of(manifest: Manifest) -> Iterator[Link]:
+    """The reports of the folders that were read, and the pages over the line, as they are below one root."""
+    for ref in dict.fromkeys((one.stage, one.role, one.fingerprint) for one in manifest.inputs):
+        if folder := folder_of(InputRef(ref[1], ref[2], ref[0])):
+            yield Link(folder, f"../../{folder}/report.html")
+    yield Link("the line", f"../../{LINE}/{INDEX}")
+
+
+def folder_of(ref: InputRef) -> str:
+    """The finished folder of an input below the root; empty if it is not a folder of a known stage."""
+    stage = ref.stage or _STAGES.get(ref.role, "")
+    return f"{stage}/{ref.fingerprint}" if stage and is_fingerprint(ref.fingerprint) else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(list_item(str(item)) for item in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
