@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from components.curate.report.page import report_of as curate_report
 from components.sample.preview import inspect
+from pairmill.engine.manifest import read
 from pairmill.report.charts import Bars, Curve, Grouped, Histogram, Stacked
 from pairmill.report.model import Report, Samples, Section, Table
-from tests.support import chromium, line
+from tests.support import chromium, curated_folder, line
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,10 @@ def test_every_cell_is_seen_at_400_pixels(
     reports: dict[str, Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chromium.resize(monkeypatch, 400)
-    pages = {name: report.html() for name, report in reports.items()}
+    _, curated = curated_folder.write(tmp_path)
+    manifest = read(str(curated))
+    assert manifest is not None
+    pages = {name: report.html() for name, report in {**reports, "curate": curate_report(manifest)}.items()}
     # What is folded is looked at too.
     seen = chromium.look({name: page.replace("<details>", "<details open>") for name, page in pages.items()}, tmp_path)
     assert seen.frames.keys() == pages.keys()
