@@ -1,6 +1,8 @@
 """The contract with Kubeflow's launcher: what it hands over, and what it finds afterwards."""
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,78 @@ def test_keys_that_kubeflow_itself_adds_are_no_options() -> None:
     values = {"raw": "r", "root": "x", "pipelinechannel--clean-output": "minio://bucket/clean"}
     task = ExecutorInput.parse([json.dumps({**RECORDED, "inputs": {"parameterValues": values}})])
     assert cli.build(CleanConfig, task.parameters).raw == "r"
+
+
+# --- options that are passed all at once ----------------------------------------------------------------------------
+
+
+def given(**values: Any) -> ExecutorInput:
+    return ExecutorInput.parse([json.dumps({**RECORDED, "inputs": {"parameterValues": values}})])
+
+
+def test_of_options_that_are_passed_together_a_stage_takes_those_that_it_knows() -> None:
+    together = {"root": "r", "limit": 3.0, "context_size": 4097}
+    task = given(options=together, raw="x", limit=5.0)
+    assert task.given({"root", "raw", "limit"}) == {"root": "r", "raw": "x", "limit": 5.0}, "what is alone counts more"
+    assert task.handed_on({"root", "raw", "limit"}) == {}
+    with pytest.raises(UsageError, match="unknown option"):
+        cli.build(CleanConfig, given(options={}, root="r", nope=1).given({"root"}))
+
+
+def test_the_first_task_hands_on_what_is_not_the_default() -> None:
+    known = {"root", "raw", "limit"}
+    task = given(
+        defaults={"limit": 0, "epochs": 10, "seed": 7},
+        root="r",
+        raw="x",
+        limit=4.0,
+        epochs=10.0,
+        seed=0.0,
+        turns="",
+        windows=False,
+        holdout="0.1",
+    )
+    assert task.given(known) == {"root": "r", "raw": "x", "limit": 4.0}
+    # A default of 7 that is set to 0 is handed on; what is empty and has no default named is not.
+    assert task.handed_on(known) == {"limit": 4.0, "seed": 0.0, "holdout": "0.1"}
+
+
+def test_what_is_handed_on_and_what_the_stage_itself_knows_are_an_output(tmp_path: Path) -> None:
+    outputs = {
+        "parameters": {"options": {"outputFile": str(tmp_path / "options")}},
+        "outputFile": str(tmp_path / "out"),
+    }
+    values = {"root": "r", "defaults": {"limit": 0}, "limit": 2.0, "epochs": 3.0}
+    text = json.dumps({"inputs": {"parameterValues": values}, "outputs": outputs})
+    assert run([FLAG, text], replace(OUTCOME, options={"root": "s3://b/r", "rows": "s3://b/rows"})) == 0
+    made = {"root": "s3://b/r", "rows": "s3://b/rows", "limit": 2.0, "epochs": 3.0}
+    assert json.loads((tmp_path / "options").read_text()) == made
+    assert json.loads((tmp_path / "out").read_text())["parameterValues"] == {"options": made}
+
+
+def test_variables_that_the_pod_lacks_are_read_from_mounted_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {
+        f"{launcher.SECRETS}/AWS_ACCESS_KEY_ID": "from the secret",
+        f"{launcher.SECRETS}/AWS_REGION": "from the secret",
+        f"{launcher.SECRETS}/PATH": "/nowhere",
+        f"{launcher.STORE_SECRETS}/accesskey": "of the store",
+    }
+    for name, text in files.items():
+        file = tmp_path / name.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    for name in ("AWS_ACCESS_KEY_ID", "MINIO_ACCESS_KEY", "MINIO_SECRET_KEY"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_REGION", "of the pod")
+    path = os.environ["PATH"]
+    launcher.adopt_secrets(tmp_path)
+    assert os.environ["AWS_ACCESS_KEY_ID"] == "from the secret"
+    assert os.environ["MINIO_ACCESS_KEY"] == "of the store"
+    assert (os.environ["AWS_REGION"], os.environ["PATH"]) == ("of the pod", path)
+    assert "MINIO_SECRET_KEY" not in os.environ
 
 
 def run(arguments: list[str], outcome: Outcome = OUTCOME) -> int:
