@@ -161,8 +161,6 @@ def discover(config: MixConfig, settings: MixSettings) -> Found:
     rules = Rules.load(config.prefix_config_path, "pairmill", "prefix_config_path")
     folder = tokens.open_folder(config.tokenized_path, "tokenized_path", tolerate_strays=True, verify=config.verify)
     where = f"tokenized_path={folder.uri}"
-    if not folder.tasks:
-        raise InputError("the tokenized folder has no tasks", where=where, hint="tokenize again")
     grouping = group(settings, [task.name for task in folder.tasks])
     bucketed = {*grouping.bucketed}
     beside, rows = _attributes(config, bucketed)

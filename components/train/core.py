@@ -129,7 +129,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
 
     def finish(self, config: TrainConfig, plan: TrainPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
-        storage.clear(storage.join(rounds[0][0].folder, LIVE))  # the finished folder has its files
+        storage.clear(storage.join(storage.parent_of(rounds[0][0].folder), LIVE))  # the finished folder has its files
         return rounds[0][0].data
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:

@@ -43,7 +43,11 @@ class TrainTokenizerConfig(StageConfig):
     )
     vocab_size: int = option(_VOCAB_SIZE, help="size of the vocabulary, special tokens and alphabet included")
     special_tokens: list[str] = option(SPECIAL_TOKENS, help="tokens with the ids 0, 1, …, joined by commas")
-    tokenizer_type: Literal["bpe", "unigram"] = option("bpe", help="the model; unigram uses the tokenizers library")
+    tokenizer_type: Literal["bpe", "unigram"] = option(
+        "bpe",
+        help="the model: bpe. unigram, which data_io has, is refused: its trainer gives other bytes each time",
+        changes_bytes=False,
+    )
     truncate_len: int = option(10000, help="characters to read of each text")
     prefix_config_path: str = option(
         prefixes.DEFAULT,
@@ -65,6 +69,15 @@ class TrainTokenizerConfig(StageConfig):
             least = 0 if name == "seed" else 1
             if not least <= getattr(self, name) < 2**63:
                 raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected=f"{least} or more")
+        if self.tokenizer_type == "unigram":
+            raise UsageError(
+                "is refused: the trainer of the tokenizers library gives another tokenizer each time, from the same "
+                "texts, so one name would have many contents",
+                where="tokenizer_type",
+                got="unigram",
+                expected="bpe",
+                hint="train it once with that library and give its tokenizer.json as tokenizer=",
+            )
         if self.tokenizer and self.vocab_size != _VOCAB_SIZE:
             # A form always sends a value, so the default may not be a wish.
             raise UsageError(
@@ -75,7 +88,7 @@ class TrainTokenizerConfig(StageConfig):
             )
         # One character may be a byte's symbol, which counts once.
         special = len({token for token in self.special_tokens if len(token) > 1})
-        if self.tokenizer_type == "bpe" and self.profile == "pairmill" and self.vocab_size < _BYTES + special:
+        if self.profile == "pairmill" and self.vocab_size < _BYTES + special:
             raise UsageError(
                 "is too small",
                 where="vocab_size",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import unicodedata
@@ -16,8 +15,7 @@ from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
 from components.train_tokenizer.count import HELD_OUT, HELD_OUT_OF, WORDS, CountWords, MergeRuns
 from components.train_tokenizer.report import report_of
-from pairmill.encoder import SPLIT
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
@@ -76,7 +74,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
             # The sample depends on the task's name only where there is a limit.
             sample = None if limit is None else [limit, config.seed, file.task]
-            identity = [config.profile, config.tokenizer_type, config.truncate_len, sample, file.kind, file.sha256]
+            identity = [config.profile, config.truncate_len, sample, file.kind, file.sha256]
             whole = FileSlice(
                 file.task,
                 file.uri,
@@ -142,13 +140,6 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
                 task[key] += value
             held_out_of.setdefault(name, []).extend(runs.uris(HELD_OUT, [record]))
         data = {"asked": config.vocab_size, "tasks": tasks}
-        if config.tokenizer_type == "unigram":
-            text, vocab = _unigram(config, plan.shards)
-            out.write("tokenizer.json", text.encode())
-            longest = learn.longest(vocab, config.special_tokens)
-            _say_size(config, len(vocab))
-            return data | {"vocab_size": len(vocab), "longest": longest, "metrics": {"vocab_size": len(vocab)}}
-
         words, held_out = (runs.uris(name, merged) or runs.uris(name, counted) for name in (WORDS, HELD_OUT))
         learned = learn.learn(config, [*words, *held_out], full_alphabet=config.profile == "pairmill")
         with out.create("tokenizer.json") as local, local.open("w", encoding="utf-8", newline="") as file:
@@ -195,31 +186,3 @@ def _say_size(config: TrainTokenizerConfig, size: int) -> None:
         return
     what = f"the rows give {size:,} tokens only" if size < config.vocab_size else f"the alphabet alone makes {size:,}"
     event(f"train_tokenizer: {what}, vocab_size={config.vocab_size} was asked for", level=logging.WARNING)
-
-
-def _unigram(config: TrainTokenizerConfig, shards: Sequence[CountWords]) -> tuple[str, dict[str, int]]:
-    """The tokenizer.json of the library, and its vocabulary."""
-    # The library holds all texts in memory while it trains; the BPE path does not.
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-
-    def texts() -> Iterator[str]:
-        for shard in shards:
-            for batch, chosen in shard.sampled(config, Ledger()):
-                for column, read in zip((batch.instruction, batch.response), chosen.T, strict=True):
-                    for row in np.flatnonzero(read).tolist():
-                        if (text := column[row].as_py()) is not None:
-                            yield text[: config.truncate_len]
-
-    tokenizer = Tokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.NFC()
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(SPLIT), "isolated"), byte_level])
-    tokenizer.post_processor = processors.ByteLevel(**learn.BYTE_LEVEL)
-    trainer = trainers.UnigramTrainer(
-        vocab_size=config.vocab_size, special_tokens=config.special_tokens, show_progress=False
-    )
-    tokenizer.train_from_iterator(texts(), trainer)
-    # The library's Python decoder takes no settings, the reference's has these.
-    raw = json.loads(tokenizer.to_str())
-    raw["decoder"] = {"type": "ByteLevel", **learn.BYTE_LEVEL}
-    return json.dumps(raw, indent=2, ensure_ascii=False), tokenizer.get_vocab()

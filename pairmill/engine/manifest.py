@@ -249,6 +249,11 @@ def is_fingerprint(text: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{16}", text) is not None
 
 
+def exists(folder: str) -> bool:
+    """Whether a folder has a manifest."""
+    return storage.store_for(folder).exists(storage.join(folder, MANIFEST))
+
+
 def read(folder: str) -> Manifest | None:
     """Read the manifest of a finished pairmill folder; return None for a folder that others made.
 

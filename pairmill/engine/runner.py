@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -16,10 +17,10 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
 from pairmill.engine.shards import RECORD as RECORD
-from pairmill.engine.shards import Todo, discard
+from pairmill.engine.shards import Todo, commit_finish, discard, forget
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.workers import WorkerPool
-from pairmill.engine.writer import Writer
+from pairmill.engine.writer import FinishWriter, Writer
 from pairmill.errors import InputError, InternalError, PairmillError, StageFailure
 
 # Look at the version of this many finished folders at most: each takes a request or two to an object store.
@@ -72,6 +73,9 @@ def run(stage: Stage[C, P], config: C, together: Together | None = None) -> Resu
     """
     start = time.monotonic()
     job = _Job(stage, config)
+    if manifests.exists(job.home):
+        # What a run that was killed at its very end has left.
+        forget(job.ending)
     finished = manifests.load_or_discard(job.home, job.is_wanted, verify=config.verify)
     if finished is not None:
         log.event(
@@ -139,6 +143,11 @@ class _Job(Generic[C, P]):
     def home(self) -> str:
         """URI of the finished folder."""
         return storage.join(self.base, self.fingerprint)
+
+    @property
+    def ending(self) -> str:
+        """URI of the folder that has what the stage itself adds to the finished folder, until that is finished."""
+        return storage.join(self.cache, f"end-{self.fingerprint}")
 
     def is_wanted(self, finished: Manifest) -> bool:
         """Whether this manifest of the finished folder stays, so that there is nothing to do."""
@@ -284,11 +293,24 @@ def _finish(job: _Job[C, P]) -> Manifest:
             hint="the input folder was changed after it was finished; run the previous stage again",
         )
     manifests.begin(folder, stage.name, job.fingerprint)
-    out = Writer(folder)
     manifest = job.manifest(ledger, rounds)
-    manifest.data = stage.finish(job.config, plan, rounds, out)
-    manifest.shards = stage.parts(plan, rounds)
-    out.write_report(stage.whole_report(manifest))
-    out.flush()
-    manifest.files = sorted(out.files, key=lambda file: file.path)
-    return manifests.finish(folder, manifest)
+    with closing(FinishWriter(folder, job.ending)) as out:
+        manifest.data = stage.finish(job.config, plan, rounds, out)
+        manifest.shards = stage.parts(plan, rounds)
+        out.write_report(stage.whole_report(manifest))
+        linked = [file for _, file in out.links]
+        manifest.files = sorted([*out.files, *linked], key=lambda file: file.path)
+        try:
+            manifest, added = commit_finish(stage.name, out, manifest)
+            # A run that has finished removes the record of its end: then this one may be of other bytes.
+            if not manifests.exists(folder):
+                final = Writer(folder)
+                for source, file in [*out.links, *((added.uri(file.path), file) for file in added.files)]:
+                    final.put(source, file)
+                final.flush()
+        except PairmillError:
+            if not manifests.exists(folder):
+                raise
+    manifest = manifests.finish(folder, manifest)
+    forget(job.ending)
+    return manifest

@@ -1,14 +1,15 @@
-"""The cache of shards: ``<root>/<stage>/shards/<key>/…``, with ``_RECORD.json`` written last.
+"""The cache of shards: ``<root>/<stage>/shards/<key>/<attempt>/…``, and ``<key>/_RECORD.json`` written last.
 
-An object appears whole or not at all, and its bytes follow from its name. So a run can be killed at any instant, and
-two runs can do the same work at once.
+An object appears whole or not at all, and each writer has a folder of its own, which the record names. So a run can be
+killed at any instant, and two runs can do the same work at once, even if they make other bytes.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -18,12 +19,13 @@ from pairmill import log, storage
 from pairmill.cpu import available_cores
 from pairmill.engine import manifest as manifests
 from pairmill.engine.content import broken
-from pairmill.engine.manifest import File, Ledger
+from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.engine.stage import Shard, ShardRecord, X
-from pairmill.engine.writer import Writer
-from pairmill.errors import InternalError, PairmillError, from_os_error
+from pairmill.engine.writer import ATTEMPT, AttemptWriter, FinishWriter
+from pairmill.errors import InputError, InternalError, PairmillError, from_os_error
 
 RECORD = "_RECORD.json"
+_ATTEMPT = re.compile(f"[0-9a-f]{{{ATTEMPT}}}")
 # Records looked for at once in an object store.
 _AT_ONCE = 32
 
@@ -113,16 +115,17 @@ class _Loaded:
 def _load_all(planned: Sequence[Shard[Any]], folder: str, verify: bool) -> list[_Loaded]:
     # Of a bucket three requests each, of 10 ms and more; of a disk perhaps bytes to digest.
     with ThreadPoolExecutor(available_cores() if storage.scheme(folder) == "file" else _AT_ONCE) as pool:
-        return list(pool.map(lambda shard: _load(shard, folder, verify), planned))
+        return list(pool.map(lambda shard: _load(shard.name, shard.key, folder, verify=verify), planned))
 
 
-def _load(shard: Shard[Any], cache: str, verify: bool) -> _Loaded:
-    folder = storage.join(cache, shard.key)
+def _load(name: str, key: str, cache: str, *, verify: bool) -> _Loaded:
+    folder = storage.join(cache, key)
     store, uri = storage.store_for(folder), storage.join(folder, RECORD)
     if not store.exists(uri):
         return _Loaded()
     data = store.read(uri)
-    record = _parse(data, shard, folder)
+    record = _parse(data, name, key, folder)
+    folder = folder if record is None else record.folder
     if record is None:
         found = _Loaded(old=_is_old(data))
         wrong = [] if found.old else [f"{RECORD} was changed after it was written"]
@@ -138,19 +141,20 @@ def _load(shard: Shard[Any], cache: str, verify: bool) -> _Loaded:
     if wrong:
         # Files that are missing were often removed on purpose.
         level = logging.WARNING if verify or found.changed or record is None else logging.INFO
-        log.event(f"{shard.name}: run again, {wrong[0]} in {folder}", level=level, uri=folder)
+        log.event(f"{name}: run again, {wrong[0]} in {folder}", level=level, uri=folder)
     # commit() never overwrites, so a stale record must be deleted before the shard is redone.
     store.delete(uri)
     return found
 
 
-def _parse(data: bytes, shard: Shard[Any], folder: str) -> ShardRecord | None:
+def _parse(data: bytes, name: str, key: str, home: str) -> ShardRecord | None:
     """Read a record; None unless it is as it was written."""
     if not manifests.is_sealed(data):
         return None
     raw = json.loads(data)
     files = [File(**item) for item in raw["files"]]
-    return ShardRecord(shard.name, shard.key, folder, Ledger(**raw["ledger"]), files, raw["data"], raw["scratch"])
+    folder = storage.join(home, raw["folder"]) if raw["folder"] else home
+    return ShardRecord(name, key, folder, Ledger(**raw["ledger"]), files, raw["data"], raw["scratch"])
 
 
 def _is_old(data: bytes) -> bool:
@@ -173,7 +177,7 @@ def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[
         PairmillError: it failed. Exceptions of other kinds become one that names the shard.
     """
     home = storage.join(folder, shard.key)
-    out = Writer(home)
+    out = AttemptWriter(home)
     where = f"{stage}: {shard.name}"
     with _translated(where, out):
         result = shard.run(context, out)
@@ -181,31 +185,77 @@ def run_shard(stage: str, shard: Shard[X], context: X, folder: str) -> Callable[
 
     def commit() -> ShardRecord:
         with _translated(where, out):
-            out.flush()
             # Runs that share a shard may call it by different names: the record holds content only.
-            raw = {
-                "ledger": asdict(result.ledger),
-                "files": [asdict(file) for file in out.files],
-                "data": result.data,
-                "scratch": out.scratch,
-            }
-            ours = manifests.seal(manifests.canonical(raw))
-            stored = storage.store_for(home).commit(storage.join(home, RECORD), ours)
-            # Another run may have been faster, with other data in its record: everybody goes on with that one.
-            record = _parse(stored, shard, home) or _parse(ours, shard, home)
-            assert record is not None
-            return record
+            data = commit_record(out, {"ledger": asdict(result.ledger), "data": result.data})
+        record = _parse(data, shard.name, shard.key, home)
+        assert record is not None
+        return record
 
     return commit
 
 
+def commit_record(out: AttemptWriter, says: Mapping[str, object]) -> bytes:
+    """Settle the files, and write the record that names them and has what else it ``says``.
+
+    Returns:
+        The bytes of the record. Of several writers the first wins, everybody goes on with what it made, and what the
+        others made is removed.
+    """
+    home, mine = out.home, out.settle()
+    files = [asdict(file) for file in out.files]
+    ours = manifests.seal(manifests.canonical({**says, "files": files, "scratch": out.scratch, "folder": mine}))
+    store = storage.store_for(home)
+    stored = store.commit(storage.join(home, RECORD), ours)
+    out.close()
+    if not manifests.is_sealed(stored):  # damaged meanwhile; the next run makes it again
+        return ours
+    winner = json.loads(stored)["folder"]
+    _clear(home, [name for name in store.folders(home) if name != winner] if stored == ours else {mine} - {"", winner})
+    return stored
+
+
+def forget(home: str) -> None:
+    """Remove a record, its files, and what killed writers left beside them."""
+    store = storage.store_for(home)
+    store.delete(storage.join(home, RECORD))
+    store.forget_attempts(home)
+    _clear(home, store.folders(home))
+    if storage.scheme(home) == "file":
+        with suppress(OSError):  # somebody writes there
+            storage.local_path(home).rmdir()
+
+
+def _clear(home: str, names: Iterable[str]) -> None:
+    for name in names:
+        if _ATTEMPT.fullmatch(name):
+            with suppress(InputError):  # its writer removes it too
+                storage.clear(storage.join(home, name))
+
+
+def commit_finish(stage: str, out: FinishWriter, manifest: Manifest) -> tuple[Manifest, ShardRecord]:
+    """As :func:`commit_record`, for a manifest and the files that a stage itself adds to its finished folder.
+
+    Returns:
+        The manifest that all runs finish the folder with, and the record of those files.
+    """
+    cache, key = storage.parent_of(out.home), storage.name_of(out.home)
+    # A run that was killed may have left one. One that ends now removes its own.
+    with suppress(InputError):
+        _load(f"{stage}: its end", key, cache, verify=True)
+    ours = manifest.dump().decode()
+    data = commit_record(out, {"ledger": asdict(Ledger()), "data": {"manifest": ours}})
+    record = _parse(data, stage, key, out.home)
+    assert record is not None
+    theirs = record.data["manifest"]
+    return manifest if theirs == ours else Manifest.load(theirs.encode(), storage.join(out.home, RECORD)), record
+
+
 @contextmanager
-def _translated(where: str, out: Writer) -> Iterator[None]:
+def _translated(where: str, out: AttemptWriter) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        with suppress(PairmillError):  # uploads that were pending when something else failed
-            out.flush()
+        out.close()
         if isinstance(error, PairmillError | KeyboardInterrupt | SystemExit | GeneratorExit):
             raise
         if isinstance(error, OSError):

@@ -5,20 +5,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pairmill import storage
-from pairmill.engine.manifest import File
+from pairmill.engine.manifest import File, content_key
+from pairmill.errors import PairmillError
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
 
 # Concurrent copies and uploads: an object store answers one in 10 to 100 ms, and many as fast as one.
 _AT_ONCE = 32
+ATTEMPT = 16
+"""Characters of the name of the folder that has a shard's files."""
 
 
 class Writer:
@@ -50,7 +53,7 @@ class Writer:
             scratch: only a later round of shards reads the file, and no finished folder links it. It is not synced to
                 disk: if the machine goes down, its size and digest show what was lost.
         """
-        uri = storage.join(self.folder, path)
+        uri = storage.join(self._place(), path)
         with ExitStack() as stack:
             local = stack.enter_context(storage.store_for(uri).create(uri, durable=not scratch, final=True))
             yield local
@@ -81,10 +84,14 @@ class Writer:
         With ``task`` it goes into a folder of that name and belongs to that task; with ``path`` it goes there.
         """
         mine = replace(file, path=f"{task}/{file.path}", task=task) if task else replace(file, path=path or file.path)
-        source, target = storage.join(source_folder, file.path), storage.join(self.folder, mine.path)
+        self.put(storage.join(source_folder, file.path), mine)
+
+    def put(self, source: str, file: File) -> None:
+        """Add a file that has the bytes of the object at this URI."""
+        target = storage.join(self._place(), file.path)
         copy = partial(storage.store_for(target).copy, source, target)
         self._later(copy) if self._remote else copy()
-        self.files.append(mine)
+        self.files.append(file)
 
     def flush(self) -> None:
         """Wait until everything that was written or linked is stored.
@@ -98,7 +105,64 @@ class Writer:
         for one in done:
             one.result()
 
+    def _place(self) -> str:
+        """URI of the folder that files are written to."""
+        return self.folder
+
     def _later(self, work: Callable[[], None]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._pending.append(self._pool.submit(work))
+
+
+class AttemptWriter(Writer):
+    """Writes where no other process writes: two writers of one shard never mix their files, whatever bytes they make.
+
+    Once all is written, :meth:`settle` gives the files a folder of their own below ``home``; a record in ``home`` then
+    says whose files are the shard's.
+    """
+
+    def __init__(self, home: str) -> None:
+        super().__init__(home)
+        self.home = home
+        self._stack = ExitStack()
+        self._attempt = ""
+
+    def settle(self) -> str:
+        """Wait until the files are stored; return the name of their folder below ``home``, or "" without files."""
+        self.flush()
+        if not self.files:
+            return ""
+        content = content_key(sorted([file.path, file.sha256] for file in self.files))
+        return storage.name_of(storage.store_for(self.home).settle(self._place(), content[:ATTEMPT]))
+
+    def close(self) -> None:
+        """Remove what is not settled."""
+        with suppress(PairmillError):  # uploads that were pending when something else failed
+            self.flush()
+        self._stack.close()
+
+    def _place(self) -> str:
+        if not self._attempt:
+            self._attempt = self._stack.enter_context(storage.store_for(self.home).attempt(self.home))
+        return self._attempt
+
+
+class FinishWriter(AttemptWriter):
+    """Writes what a stage itself adds to its finished folder; what it links is noted, and linked by the runner.
+
+    Args:
+        folder: URI of the finished folder.
+        home: URI of the folder that the files are written to until the runner links them.
+
+    Attributes:
+        links: the linked files, and the URI of the source of each.
+    """
+
+    def __init__(self, folder: str, home: str) -> None:
+        super().__init__(home)
+        self.folder = folder
+        self.links: list[tuple[str, File]] = []
+
+    def put(self, source: str, file: File) -> None:
+        self.links.append((source, file))

@@ -16,6 +16,7 @@ from pairmill import storage
 from pairmill.engine.manifest import content_key
 from pairmill.engine.options import Profile
 from pairmill.errors import UsageError, did_you_mean
+from pairmill.formats.settings_file import refuse_unusable
 from pairmill.log import event
 
 DEFAULT = "prefix_config.yaml"
@@ -93,8 +94,10 @@ class Rules:
                 hint="the published mix is prefix_config.yaml in the repository",
             )
         try:
-            raw = yaml.safe_load(store.read(uri))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            data = store.read(uri)
+            refuse_unusable(yaml.compose(data, yaml.SafeLoader), uri)
+            raw = yaml.safe_load(data)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UsageError("not valid YAML", where=uri, got=" ".join(str(error).split())) from error
         if raw is None:
             raw = []
@@ -197,7 +200,8 @@ class Rules:
             value = item[key] if self._profile == "pairmill" else _coerced(item[key])
             if value is None and key != "repeat":
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or (value < 0 and self._profile == "pairmill"):
+            count = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+            if not count or (value < 0 and self._profile == "pairmill"):
                 raise UsageError(
                     f"{key} is not a count", where=where, got=repr(item[key]), expected="an integer of 0 or more"
                 )
@@ -218,7 +222,7 @@ def _coerced(value: Any) -> Any:
     # The reference accepts integral floats and numeric texts as integers.
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value):
         return int(value)
     return value
 

@@ -26,6 +26,9 @@ from pairmill.errors import UsageError, did_you_mean
 T = TypeVar("T")
 
 _MAX_BYTES = 1 << 20
+# Integers that fit have fewer digits, in any base; of a wrong value as many characters are shown.
+_DIGITS = 80
+_SHOWN = 40
 _COMMENT_COLUMN = 44
 _WIDTH = 120
 _TEXT = "tag:yaml.org,2002:str"
@@ -48,6 +51,45 @@ def helps(kind: type[Any]) -> dict[str, str]:
         elif line.strip():
             break
     return found
+
+
+def refuse_unusable(node: Any, uri: str) -> None:
+    """Refuse what YAML can write and nothing can hold: half of a surrogate pair, or an integer of 80 digits.
+
+    Args:
+        node: the composed file, or a part of it.
+        uri: of the file, for messages.
+
+    Raises:
+        UsageError: there is one, in a key or a value.
+    """
+    import yaml
+
+    seen, left = set[int](), [node]
+    while left:
+        node = left.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            left += [one for pair in reversed(node.value) for one in reversed(pair)]
+        elif isinstance(node, yaml.SequenceNode):
+            left += reversed(node.value)
+        else:
+            wrong = _unusable(node)
+            if wrong:
+                mark = node.start_mark
+                where = mark.name if "=" in mark.name else f"{uri} line {mark.line + 1}"
+                got = repr(node.value[:_SHOWN]) + ("…" if len(node.value) > _SHOWN else "")
+                raise UsageError("not a valid value", where=where, got=got, expected=wrong)
+
+
+def _unusable(node: Any) -> str:
+    """What is expected in place of a scalar; empty if it is a text or number like any other."""
+    if re.search("[\ud800-\udfff]", node.value):
+        return r"text in Unicode: \ud800 to \udfff are halves of characters"
+    number = node.tag == "tag:yaml.org,2002:int" and len(node.value) > _DIGITS
+    return "an integer below 2^63" if number else ""
 
 
 class SettingsFile:
@@ -73,6 +115,7 @@ class SettingsFile:
             place = f" line {mark.line + 1}" if mark else ""
             reason = getattr(error, "problem", None) or " ".join(str(error).split())
             raise UsageError("not valid YAML", where=f"{uri}{place}", got=reason) from error
+        refuse_unusable(top, uri)
         self.top = Part(self, top, ()) if top is not None else None
         if self.top is not None:
             self.top.entries()
@@ -116,6 +159,7 @@ class SettingsFile:
                 node = loader.get_single_node()
             except yaml.YAMLError as error:
                 raise UsageError("not valid YAML", where=where, got=getattr(error, "problem", None) or "") from error
+            refuse_unusable(node, where)
             mark = yaml.Mark(where, 0, 0, 0, None, 0)
             if node is None:
                 node = yaml.ScalarNode("tag:yaml.org,2002:null", "", mark, mark)
@@ -346,6 +390,8 @@ class Part:
         }
         if kind not in right:
             raise TypeError(f"settings cannot be of type {kind}")
+        if kind is int and right[int] and abs(value) >= 1 << 63:
+            raise self.wrong("out of range", expected="an integer below 2^63")
         if not right[kind]:
             hint = "put it in quotes" if kind is str and not self.is_null() else ""
             raise self.wrong("not a valid value", expected=describe(kind), hint=hint)

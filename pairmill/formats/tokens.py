@@ -290,6 +290,8 @@ def open_folder(
         tasks = [one for one in _promised(uri, manifest, verify) if one.name.startswith(HELD_OUT) == held_out]
         if held_out and not tasks:
             raise _nothing_held_out(option, uri)
+        if not tasks:
+            raise _no_task(option, uri)
         tokenizer = next((ref.fingerprint for ref in manifest.inputs if ref.role == "tokenizer"), "")
         rows = manifest.held_out if held_out else manifest.ledger.rows_out
         return Folder(uri, tasks, info, manifest.fingerprint, rows, tokenizer)
@@ -301,6 +303,8 @@ def open_folder(
         return replace(inner, uri=uri, tasks=[replace(one, name=HELD_OUT + one.name) for one in inner.tasks])
     _tell_of_links(uri)
     names = names_in(uri, paths, tolerate_strays=tolerate_strays)
+    if not names:
+        raise _no_task(option, uri)
     tasks = [Dataset(name, storage.join(uri, name)) for name in names]
     read = [INFO, *(f"{name}/{array}.npy" for name in names for array in ARRAYS)]
     read += [path for name in names if (path := f"{name}/{BYTES}.npy") in paths]
@@ -344,6 +348,15 @@ def names_in(uri: str, paths: Collection[str], *, tolerate_strays: bool) -> list
             )
         names.append(name)
     return names
+
+
+def _no_task(option: str, uri: str) -> InputError:
+    return InputError(
+        "no data set in the tokenized folder",
+        where=f"{option}={uri}",
+        expected=f"folders with the arrays {', '.join(ARRAYS)}; links are not followed",
+        hint="check the path, or tokenize again",
+    )
 
 
 def _nothing_held_out(option: str, uri: str) -> InputError:

@@ -238,11 +238,14 @@ def _converted(key: str, kind: Any, value: Any) -> Any:
     else:
         node = LiteralNode(ref_type=kind, value=get_args(kind)[0], is_optional=False)
     try:
-        return node.validate_and_convert(value)
-    except OmegaConfBaseException as error:
+        converted = node.validate_and_convert(value)
+    except (OmegaConfBaseException, OverflowError) as error:
         raise UsageError(
             "not a valid value", where=key, got=repr(value)[:200], expected=type_name(kind), hint="see --help"
         ) from error
+    if kind in {int, float} and not abs(converted) < 1 << 63:
+        raise UsageError("out of range", where=key, got=repr(value)[:200], expected=f"{type_name(kind)} below 2^63")
+    return converted
 
 
 def _plain(name: str, kind: Any, value: Any) -> Any:
@@ -251,12 +254,14 @@ def _plain(name: str, kind: Any, value: Any) -> Any:
         raise UsageError(
             "larger than 2^53",
             where=name,
-            got=f"{value:.17g}",
+            got=repr(value)[:40],
             hint="Kubeflow passes numbers as doubles, which round it",
         )
     integral = re.fullmatch(r"([+-]?\d{1,20})\.0*", str(value).strip()) if kind is int else None
     if integral:
         return int(integral.group(1))
+    if re.search("[\ud800-\udfff]", str(value)):
+        raise UsageError("not text in UTF-8", where=name, got=ascii(value)[:200], expected=type_name(kind))
     if kind == list[str]:
         items = value if isinstance(value, list) else split_list(str(value))
         return [str(item).strip() for item in items if str(item).strip()]

@@ -135,6 +135,25 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def attempt(self, folder: str) -> AbstractContextManager[str]:
+        """Yield the URI of a folder below this one, in which no other process writes.
+
+        What is left there when the block ends is removed; what a killed process left, by :meth:`forget_attempts`.
+        """
+
+    @abstractmethod
+    def forget_attempts(self, folder: str) -> None:
+        """Remove the attempts below this folder that no process works on, where the store tells them from others."""
+
+    @abstractmethod
+    def settle(self, attempt: str, name: str) -> str:
+        """Give the objects of an attempt their lasting place, and return its URI.
+
+        On a file system it is the folder ``name`` beside the attempt; objects that are there already are replaced, so
+        equal names must mean equal bytes. A store that cannot rename leaves them where they are.
+        """
+
+    @abstractmethod
     def delete(self, uri: str) -> None:
         """Remove the object if it exists."""
 

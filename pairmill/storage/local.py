@@ -17,9 +17,10 @@ from pairmill.errors import Changed, InputError
 from pairmill.log import event
 from pairmill.storage import partials
 from pairmill.storage.base import Entry, Store, translated
-from pairmill.storage.uris import local_path
+from pairmill.storage.uris import join, local_path, parent_of
 
 _PARTIAL = re.compile(r"\..+\.[^.]+\.partial", re.DOTALL)
+_ATTEMPT = ".attempt."
 _TICK = 20_000_000
 """Nanoseconds: more than a tick of the kernel's clock (1 to 10 ms)."""
 _UNLINKABLE = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
@@ -57,9 +58,11 @@ class LocalStore(Store):
                         # A link can lead anywhere, and object stores have none. The reference skips them silently.
                         if entry.is_symlink():
                             links += 1
+                        elif _PARTIAL.fullmatch(entry.name):
+                            continue
                         elif entry.is_dir():
                             stack.append(Path(entry.path))
-                        elif entry.is_file() and not _PARTIAL.fullmatch(entry.name):
+                        elif entry.is_file():
                             path = os.path.relpath(entry.path, top).replace(os.sep, "/")
                             facts = entry.stat()
                             found.append(Entry(path, facts.st_size, _stamp(facts)))
@@ -73,7 +76,9 @@ class LocalStore(Store):
             return []
         with translated(prefix), os.scandir(top) as entries:
             return sorted(
-                entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and _holds_any(entry.path)
+                entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not _PARTIAL.fullmatch(entry.name) and _holds_any(entry.path)
             )
 
     def linked_folders(self, prefix: str) -> Sequence[str]:
@@ -167,9 +172,48 @@ class LocalStore(Store):
         with translated(uri):
             return datetime.fromtimestamp(local_path(uri).stat().st_mtime, UTC)
 
+    @contextmanager
+    def attempt(self, folder: str) -> Iterator[str]:
+        home = local_path(folder)
+        self.forget_attempts(folder)
+        with translated(folder):
+            handle, path = partials.make_folder(home, _ATTEMPT)
+        try:
+            yield join(folder, path.name)
+        finally:
+            os.close(handle)
+            shutil.rmtree(path, ignore_errors=True)
+
+    def forget_attempts(self, folder: str) -> None:
+        partials.sweep_folder(local_path(folder), _ATTEMPT)
+
+    def settle(self, attempt: str, name: str) -> str:
+        source = local_path(attempt)
+        target = source.with_name(name)
+        with translated(attempt):
+            source.chmod(0o777 & ~_umask())
+            try:
+                source.rename(target)
+            except FileNotFoundError:
+                raise partials.removed(source) from None
+            except OSError:
+                # It exists: another writer, perhaps a killed one, made the same bytes.
+                for folder, _, files in os.walk(source):
+                    into = target / Path(folder).relative_to(source)
+                    into.mkdir(parents=True, exist_ok=True)
+                    for file in files:
+                        os.replace(Path(folder, file), into / file)
+        return join(parent_of(attempt), name)
+
     def delete(self, uri: str) -> None:
         with translated(uri):
             local_path(uri).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _stamp(facts: os.stat_result) -> str:
@@ -238,9 +282,7 @@ class _Creation:
 
     def _commit(self) -> None:
         # mkstemp makes files private; a committed file follows the umask like any other.
-        mask = os.umask(0)
-        os.umask(mask)
-        self._path.chmod(self._mode & ~mask)
+        self._path.chmod(self._mode & ~_umask())
         if self._durable:
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())

@@ -33,7 +33,8 @@ TRIED = 16
 _MARKED = re.compile(r"[.-](?P<machine>[0-9a-f]{8})-(?P<process>[0-9a-f]+)-[^.-]+\.partial$")
 _LONGEST = 80  # bytes of the target's name in a partial's name, so that it fits every file system's limit
 _END = ".partial"
-_LOCKLESS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK}
+_LOCKLESS = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EBADF}
+"""The last one is of a folder on NFS, which locks only what is open for writing."""
 
 
 def hold(make: Callable[[], tuple[int, Path]]) -> tuple[int, Path]:
@@ -66,6 +67,21 @@ def make(folder: Path, head: str) -> tuple[int, Path]:
     def once() -> tuple[int, Path]:
         handle, name = tempfile.mkstemp(dir=folder, prefix=f"{head}{mark()}-", suffix=_END)
         return handle, Path(name)
+
+    return hold(once)
+
+
+def make_folder(folder: Path, head: str) -> tuple[int, Path]:
+    """As :func:`make`, an empty folder; makes the folder above it too."""
+
+    def once() -> tuple[int, Path]:
+        for _ in range(TRIED):
+            # Other processes remove empty folders, and take one that is not locked yet for a leftover.
+            with suppress(FileNotFoundError):
+                folder.mkdir(parents=True, exist_ok=True)
+                path = Path(tempfile.mkdtemp(dir=folder, prefix=f"{head}{mark()}-", suffix=_END))
+                return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path
+        raise removed(folder)
 
     return hold(once)
 

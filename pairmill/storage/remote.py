@@ -10,6 +10,7 @@ import hashlib
 import io
 import logging
 import os
+import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,7 +24,7 @@ from pairmill.errors import SPACE, Changed, InputError, PairmillError, StorageEr
 from pairmill.retry import TRANSIENT, Again, asked_pause, raced, retried
 from pairmill.storage import partials
 from pairmill.storage.base import Digest, Entry, Store
-from pairmill.storage.uris import bucket_and_key, local_path, scheme
+from pairmill.storage.uris import bucket_and_key, join, local_path, scheme
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -313,6 +314,17 @@ class RemoteStore(Store):
             self._head(source)
         else:
             self._copy_whole(start, end)
+
+    @contextmanager
+    def attempt(self, folder: str) -> Iterator[str]:
+        # Nothing tells a dead writer from a slow one.
+        yield join(folder, secrets.token_hex(8))
+
+    def forget_attempts(self, folder: str) -> None:
+        pass
+
+    def settle(self, attempt: str, name: str) -> str:
+        return attempt
 
     def delete(self, uri: str) -> None:
         place = Place.of(uri)

@@ -54,8 +54,6 @@ def other(config: RunConfig, name: str) -> Any:
     value = getattr(config, name)
     if name == "profile":
         return "pairmill" if value == "data_io" else "data_io"
-    if name == "tokenizer_type":
-        return "unigram" if value == "bpe" else "bpe"
     return (
         [*value, value[-1]]
         if isinstance(value, list)
@@ -118,7 +116,6 @@ CASES = [
     (of_clean, {"profile": "data_io"}),
     (of_train, {}),
     (of_train, {"profile": "data_io"}),
-    (of_train, {"tokenizer_type": "unigram"}),
     (of_tokenize, {}),
     (of_tokenize, {"profile": "data_io"}),
     (of_fetch, {}),

@@ -176,11 +176,11 @@ def test_a_damaged_segment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     flan(tmp_path, [("a", "1")], [("a", "2")])
     clean(tmp_path, tmp_path / "root", sources=["flan"])
     shards = tmp_path / "root/clean/shards"
-    segments = list(shards.glob("*/_segments"))
+    segments = list(shards.glob("*/*/_segments"))
     assert len(segments) == 2
     segments[0].write_bytes(segments[0].read_bytes()[:-1])
     for folder in [*shards.iterdir()]:  # the second round is to be done again
-        if not (folder / "_segments").exists():
+        if not list(folder.glob("*/_segments")):
             (folder / "_RECORD.json").unlink()
     (made,) = [path for path in (tmp_path / "root/clean").iterdir() if path.name != "shards"]
     (made / "_MANIFEST.json").unlink()

@@ -98,7 +98,7 @@ def meaning(one: Shard[Any]) -> str:
     """A shard without what changes no byte: its size, which of some shards of equal bytes is read, where the rows are
     that exact deduplication finds (which rows those are is in a key), and of the settings of near deduplication what
     decides later."""
-    said = re.sub(r"/shards/[0-9a-f]+", "/shards/", repr(dataclasses.replace(one, size=0)))
+    said = re.sub(r"/shards/[0-9a-f]+(/[0-9a-f]{16})?", "/shards/", repr(dataclasses.replace(one, size=0)))
     said = re.sub(r"(?<=decisions=)Stored\(.*?\)(?=, rules=)", "", said)
     settings = r"(?<=NearSettings\()mode='\w+'"
     said = re.sub(settings, "", said)

@@ -276,6 +276,6 @@ def test_too_large_a_budget_is_refused_before_anything_is_scored(tmp_path: Path)
     refused(tmp_path, done, USAGE, "more is asked for than there is")
     kept = [path.parent for path in (tmp_path / "root").rglob("shards/*/_RECORD.json")]
     assert kept, "the rows were read"
-    assert not any(list(folder.glob("*.npy")) for folder in kept), "rows were scored"
+    assert not any(list(folder.glob("*/*.npy")) for folder in kept), "rows were scored"
     assert run(tmp_path, by() | {"rows": 21}).code == 0
-    assert list((tmp_path / "root").rglob("shards/*/*.npy"))
+    assert list((tmp_path / "root").rglob("shards/*/*/*.npy"))

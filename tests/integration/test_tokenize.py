@@ -199,10 +199,11 @@ def test_a_worker_builds_the_native_encoder_alone(world: World, tmp_path: Path) 
     tokenize(world, tmp_path / "rows", tmp_path / "root", workers=1)
     for shard in shards:
         for name in ARRAYS:
-            file = f"{shard.key}/{name}.npy"
-            assert (tmp_path / "shards" / file).read_bytes() == (
-                tmp_path / "root" / "tokenize" / "shards" / file
-            ).read_bytes()
+            alone, whole = (
+                tools.shard_files(top / "shards" / shard.key) / f"{name}.npy"
+                for top in (tmp_path, tmp_path / "root" / "tokenize")
+            )
+            assert alone.read_bytes() == whole.read_bytes()
 
 
 _REUSE = """

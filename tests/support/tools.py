@@ -199,6 +199,11 @@ def records(root: Path, name: str) -> dict[str, int]:
     return {path.parent.name: path.stat().st_mtime_ns for path in shards.glob(f"*/{RECORD}")}
 
 
+def shard_files(shard: Path) -> Path:
+    """The folder with the files of a shard, which its record names."""
+    return shard / str(read_json(shard / RECORD)["folder"])
+
+
 def partials(top: Path) -> list[str]:
     """Files and folders left by writers that were interrupted."""
     return sorted(str(path.relative_to(top)) for path in top.rglob(".*.partial"))

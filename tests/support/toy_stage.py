@@ -41,6 +41,7 @@ class ToyConfig(StageConfig):
     suffix: str = option("!", help="put after every line")
     refuse: str = option("", help="what is raised after the first round; empty = nothing", changes_bytes=False)
     prepared: str = option("", help="a text that misbehaves when the context is built", changes_bytes=False)
+    chance: bool = option(False, help="whether other bytes are written each time", changes_bytes=False)
     expect: int = option(-1, help="rows that the stage before wrote; -1 = unknown", changes_bytes=False)
 
 
@@ -51,6 +52,7 @@ class Upper(Shard[str]):
     uri: str
     suffix: str
     marks: str
+    chance: bool = False
 
     def run(self, context: str, out: Writer) -> ShardResult:
         mark(self.marks, self.name)
@@ -66,9 +68,12 @@ class Upper(Shard[str]):
             ledger.rows_kept -= 1
         upper = "".join(line.upper() + self.suffix + "\n" for line in lines)
         out.write(f"upper/{self.name}", upper.encode(), task=self.name)
+        drawn = secrets.token_hex(8) if self.chance else ""
+        for place in ("one", "two") if drawn else ():
+            out.write(f"{place}/{self.name}", drawn.encode())
         if text.startswith("later: "):
             _misbehave(text.removeprefix("later: "))
-        return ShardResult(ledger, {"greeting": context, "lines": len(lines)})
+        return ShardResult(ledger, {"greeting": context, "lines": len(lines), "drawn": drawn})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ class Toy(Stage[ToyConfig, ToyPlan]):
             uri = storage.join(folder, entry.path)
             digests.append([entry.path, store.digest(uri)])
             key = content_key(self.name, self.version, config.suffix, digests[-1])
-            shards.append(Upper(entry.path, key, entry.size, uri, config.suffix, config.marks))
+            shards.append(Upper(entry.path, key, entry.size, uri, config.suffix, config.marks, config.chance))
         return ToyPlan(
             inputs=[InputRef("source", content_key(digests)[:16])],
             rows_expected=None if config.expect < 0 else config.expect,
@@ -114,7 +119,12 @@ class Toy(Stage[ToyConfig, ToyPlan]):
 
     def finish(self, config: ToyConfig, plan: ToyPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)
-        return {"lines": [record.data["lines"] for record in rounds[0]]}
+        lines = [record.data["lines"] for record in rounds[0]]
+        if not config.chance:
+            return {"lines": lines}
+        drawn = secrets.token_hex(8)
+        out.write("end", drawn.encode())
+        return {"lines": lines, "drawn": [record.data["drawn"] for record in rounds[0]], "end": drawn}
 
     def report(self, manifest: Manifest) -> Report:
         return Report("toy", {"Rows": manifest.ledger.rows_out})

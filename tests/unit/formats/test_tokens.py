@@ -282,3 +282,22 @@ def test_a_folder_of_ours_is_read_by_its_manifest(tmp_path: Path) -> None:
     (tmp_path / "a" / "resp_len.npy").unlink()
     with pytest.raises(InputError, match=r"a/resp_len.npy: missing; run the stage that made it again"):
         open_folder(str(tmp_path), "p", tolerate_strays=True)
+
+
+@pytest.mark.parametrize("how", ["empty", "links", "finished"])
+def test_a_folder_without_a_data_set_is_refused(how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "tokenized"
+    folder.mkdir()
+    (folder / INFO).write_text("{}")
+    if how == "links":
+        (tmp_path / "elsewhere").mkdir()
+        (folder / "a").symlink_to(tmp_path / "elsewhere")
+    if how == "finished":
+        digest = hashlib.sha256(b"{}").hexdigest()
+        files = [File(INFO, 2, digest)]
+        made = Manifest("tokenize", 1, "f" * 16, {}, [], Ledger(), files)
+        (folder / manifests.MANIFEST).write_bytes(made.dump())
+    with pytest.raises(InputError, match="no data set in the tokenized folder") as caught:
+        open_folder(str(folder), "tokenized_path", tolerate_strays=True)
+    assert caught.value.exit_code == 3
+    assert str(folder) in str(caught.value)
