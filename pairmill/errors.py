@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterable
 
 
@@ -89,7 +90,7 @@ class StageFailure(PairmillError):
 
 SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The errno values of a full disk, quota or file system."""
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR}
 
 
 def from_os_error(error: OSError, where: str) -> PairmillError:
@@ -102,6 +103,10 @@ def from_os_error(error: OSError, where: str) -> PairmillError:
         )
     if error.errno == errno.ENOENT:
         return InputError("does not exist", where=path, hint="check the path")
+    if error.errno == errno.ENAMETOOLONG:
+        longest = max(path.split("/"), key=lambda name: len(os.fsencode(name)))
+        got = f"{len(os.fsencode(longest))} bytes, {longest!r}"
+        return InputError("a name is too long for this file system", where=path, got=got, hint="choose a shorter one")
     if error.errno in _REFUSED:
         return StorageError("storage refused", where=path, got=text, hint="check permissions and the path")
     return StorageError("storage failed", where=path, got=text)

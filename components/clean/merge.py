@@ -35,6 +35,8 @@ _SHARD_OUTPUTS = 256
 # Parquet segments below this share a row group: readers pay for each one.
 _SMALL = 1 << 20
 _LONGEST_NAME = 160
+# In UTF-8. With the data set's name before it and an ending after it, no name has more than the 255 that are allowed.
+_LONGEST_BYTES = 200
 
 
 class _Part(NamedTuple):
@@ -213,8 +215,9 @@ def _outputs(source: Source, template: str, labels: Mapping[str, list[_Part]], p
 
 def _usable(name: str, label: str) -> str:
     """A file name that is neither hidden nor too long for a file system, and no other label's."""
-    if len(name) > _LONGEST_NAME or name.startswith("."):
-        return f"{name[:_LONGEST_NAME].lstrip('.')}-{_digest(label)}"
+    data = name.encode()
+    if len(name) > _LONGEST_NAME or len(data) > _LONGEST_BYTES or name.startswith("."):
+        return f"{data[:_LONGEST_NAME].decode(errors='ignore').lstrip('.')}-{_digest(label)}"
     return name
 
 

@@ -6,6 +6,7 @@ taken, as in the reference: hidden files too, and links are not followed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -25,6 +26,9 @@ HELD_OUT = "holdout/"
 """How the tasks of held-out rows begin, and the paths of their files in a finished folder."""
 
 _Brought = tuple[dict[str, Tag], dict[str, WrittenTexts]]
+LONGEST_TASK = 255 - len(".parquet")
+"""Bytes of a task's name: file systems hold names of 255, and files of a task are called ``<task>.parquet``."""
+
 # How far a finished folder can be above one of its files: holdout/data_clustered/<set>/<file>.
 _DEPTH = 4
 
@@ -121,6 +125,7 @@ def discover(
         refs.append(ref)
         written.append(texts)
         rows = None if rows is None or count is None else rows + count
+    _refuse_long_names(files, option)
     _refuse_collisions(files, option)
     return Inputs(files, refs, rows, conditions.joined(own, option), written_texts.joined(written))
 
@@ -212,6 +217,20 @@ def _files_above(uri: str) -> tuple[dict[str, File], Mapping[str, Any]]:
             files = {storage.join(folder, file.path): file for file in manifest.files}
             return files, manifest.data
     return {}, {}
+
+
+def _refuse_long_names(files: Sequence[InputFile], option: str) -> None:
+    for file in files:
+        longest = max(file.task.split("/"), key=lambda name: len(os.fsencode(name)))
+        size = len(os.fsencode(longest))
+        if size > LONGEST_TASK:
+            raise InputError(
+                f"the task name {file.task!r} is too long for files",
+                where=f"{option}: {file.uri}",
+                got=f"{size} bytes",
+                expected=f"at most {LONGEST_TASK}",
+                hint="rename the file, or the folders above it, which are part of the name",
+            )
 
 
 def _refuse_collisions(files: Sequence[InputFile], option: str) -> None:

@@ -70,6 +70,21 @@ def test_a_file_counts_by_its_extension_alone_and_hidden_ones_count(tmp_path: Pa
     assert tasks(discover(tmp_path)) == [".b.jsonl", ".c__d.parquet", "a.jsonl"]
 
 
+@pytest.mark.parametrize("path", [f"{'x' * 244}.jsonl", f"{'あ' * 81}.jsonl", f"{'d' * 200}/{'x' * 60}.jsonl"])
+def test_a_task_whose_files_could_not_be_named_is_refused(path: str, tmp_path: Path) -> None:
+    put(tmp_path, path)
+    with pytest.raises(InputError, match="is too long for files") as caught:
+        discover(tmp_path)
+    assert caught.value.exit_code == 3
+    assert inputs.task_name(path) in str(caught.value)
+    assert f"at most {255 - len('.parquet')}" in str(caught.value)
+    (tmp_path / path).unlink()
+    put(tmp_path, f"{'x' * 241}.jsonl")
+    (task,) = tasks(discover(tmp_path))
+    # Such a task's files can be written.
+    put(tmp_path, f"{task}.parquet")
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
     put(tmp_path / "in", "a.jsonl")
     put(tmp_path / "out", "b.jsonl")
