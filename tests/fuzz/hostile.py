@@ -346,18 +346,19 @@ class World:
         self._questions = tools.write_lines(base / "gsm8k.jsonl", rows)
 
     def require_settings(self, what: str, text: str) -> None:
-        """Have a file read by the stage that it is for."""
+        """Have a file read by the stages that read it."""
         path = self.play.scene.given / f"hostile {what}.yaml"
         path.write_bytes(text.encode(errors="surrogatepass"))
-        stage, option = {
-            "curate": ("curate", "curate_config"),
-            "select": ("select", "select_config"),
-            "mix": ("mix", "mix_config"),
-            "rules": ("sample", "prefix_config_path"),
-            "quiz": ("clean", "sources"),
-            "chats": ("clean", "sources"),
-        }.get(what, (what, "path"))
-        self.require(stage, {option: str(path)})
+        stages, option = {
+            "curate": (("curate",), "curate_config"),
+            "select": (("fetch", "select"), "select_config"),
+            "mix": (("mix",), "mix_config"),
+            "rules": (("train_tokenizer", "sample"), "prefix_config_path"),
+            "quiz": (("clean",), "sources"),
+            "chats": (("clean",), "sources"),
+        }.get(what, ((what,), "path"))
+        for stage in stages:
+            self.require(stage, {option: str(path)})
 
     def require_records(self, source: str, lines: Sequence[bytes]) -> None:
         """Clean records of a source, whatever share of them is malformed."""
