@@ -125,7 +125,7 @@ OPTIONS = {
 TEXTS = (
     "", "0", "-1", "1e400", "9" * 400, str(2**53), str(2**63), "nan", "inf", "\udcff", "\ud800", "x\0y", "a" * 300,
     "/", "/dev/zero", "../..", "a,b", "\\,", "=", "${x}", "[" * 900, "true", "null", "0/0", "1/1", "2/1", "quiz.x=1",
-    "s3://", "~",
+    "s3://", "~", "unigram",
 )  # fmt: skip
 """Values of options."""
 TEMPLATES = (

@@ -7,6 +7,7 @@ in. No run ends with a code of its own defects, and none hangs.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -154,7 +155,7 @@ class Play:
                 raise Wrong("one key has one content", f"{place} has another content than before")
 
     def _contents_of(self, root: Path) -> Iterator[tuple[str, str]]:
-        """The finished folders and shards below a root that are not damaged, each with a digest of its files."""
+        """The finished folders and shards below a root that are not damaged, each with a digest of its content."""
         gone = [self.root / path for path in self.gone]
         for last in (MANIFEST, RECORD):
             for path in root.rglob(last):
@@ -164,10 +165,11 @@ class Play:
                     one.is_relative_to(folder) for one in gone
                 ):
                     continue
-                # The time at which raw data was fetched.
                 top = folder.relative_to(root).parts[0]
+                content = _shard(path) if last == RECORD else visible(folder)
+                # The time at which raw data was fetched.
                 timed = {"fetch": RECORD, "raw": MANIFEST}.get(top, "")
-                found = sorted(one for one in visible(folder) if one[0] != timed)
+                found = sorted(one for one in content if one[0] != timed)
                 # Arrays of any plan have the same place.
                 arrays = last == MANIFEST and folder.parent == root
                 name = f"arrays of {read_json(path)['fingerprint']}" if arrays else str(folder.relative_to(root))
@@ -206,3 +208,11 @@ def visible(top: Path) -> Iterator[tuple[str, str]]:
             if name not in (STARTED, PLACES) and not name.endswith(".partial"):
                 path = Path(folder, name)
                 yield str(path.relative_to(top)), hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _shard(record: Path) -> list[tuple[str, str]]:
+    """What a record says, and its files; not in which folder of its own their writer has put them."""
+    said = read_json(record)
+    folder = record.parent / said.pop("folder")
+    del said["sha256"]
+    return [(RECORD, json.dumps(said)), *visible(folder)]

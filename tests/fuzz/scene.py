@@ -79,7 +79,6 @@ CHOICES: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {
     (("clean",), "turns"): ("", "last"),
     (("curate",), "write_index"): ("false", "true"),
     (("select",), "seed"): ("0", "1"),
-    (("train_tokenizer",), "tokenizer_type"): ("bpe", "unigram"),
     (("train_tokenizer",), "vocab_size"): ("300", "330"),
     (("train_tokenizer",), "truncate_len"): ("10000", "12"),
     (("train_tokenizer",), "evaluate"): ("true", "false"),
