@@ -14,7 +14,7 @@ from pairmill.engine.manifest import File, InputRef, Manifest, content_key
 from pairmill.engine.stage import ShardRecord
 from pairmill.errors import InputError
 from sources.extracts import described
-from sources.origin import Git, Hub, HubRows, Manual, Web
+from sources.origin import Git, Given, Hub, HubRows, Manual, Web
 from sources.raw import RawFolder
 from sources.source import Source
 
@@ -144,7 +144,8 @@ def declared(source: Source) -> list[object]:
     if isinstance(source.origin, HubRows):
         # Columns of mixed types are refused if they are read, and let pass if not.
         return [asdict(source.origin), sorted({*source.fields, *source.optional})]
-    return [asdict(source.origin)]
+    # Where given files are is no part of what they are, and which of them are read is in their revision.
+    return [] if isinstance(source.origin, Given) else [asdict(source.origin)]
 
 
 def of_extract(source: Source, limit: int) -> list[object]:

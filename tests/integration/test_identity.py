@@ -292,6 +292,15 @@ def test_no_place_is_in_the_manifest_of_what_is_made_of_given_files(tmp_path: Pa
     assert places(raw.uri) == {"mine": str(tmp_path / "two" / "rows")}
 
 
+def test_an_extract_of_given_files_has_one_name_wherever_they_are(tmp_path: Path) -> None:
+    give(tmp_path / "one", {"rows/a.jsonl": lines(3)})
+    describe(tmp_path / "one" / "mine.yaml", "files: rows/*.jsonl")
+    first = fetch(tmp_path / "first", str(tmp_path / "one" / "mine.yaml"), limit=2)
+    (tmp_path / "one").rename(tmp_path / "two")
+    second = fetch(tmp_path / "second", str(tmp_path / "two" / "mine.yaml"), limit=2)
+    assert same(first, second)
+
+
 def test_what_fetch_says_does_not_depend_on_what_was_there_before(hub: Hub, tmp_path: Path) -> None:
     hub.add("o/n", {"a.jsonl": lines(15)})
     hub.add("o/m", {"b.jsonl": lines(4)})
