@@ -13,7 +13,7 @@ from components.curate.scores.heuristics import HeuristicsSettings
 from components.curate.scores.language import LanguageScorer
 from components.curate.scores.perplexity import PerplexityScorer
 from components.curate.settings import Settings
-from tests.support.tools import REPOSITORY
+from tests.support.helpers import REPOSITORY
 
 _NAMED = re.compile(r"(?:attribute|group_by): ?[\"']?(\w+\.[\w-]+)|`(\w+\.[irpj]_\w+)`")
 _OPEN = ("source", "sidecar")

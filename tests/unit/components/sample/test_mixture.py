@@ -372,3 +372,16 @@ def test_a_plan_whose_cap_is_exceeded_is_said_so(bench: Bench) -> None:
 def test_options_say_what_they_do() -> None:
     with pytest.raises(UsageError, match="the reference has no mixtures"):
         SampleConfig(tokenized_path="x", mixture="m", profile="data_io")
+
+
+def test_only_rows_that_the_mixture_draws_count_as_cut(bench: Bench) -> None:
+    over = bench.context + 7
+    bench.put("a__drawn", [over] * 3 + [20] * 3)
+    bench.put("b__not_drawn", [over] * 9)
+    bench.plan(recipe=Recipe.of("weights", weights={"a__drawn": 1.0, "b__not_drawn": 0.0}), epochs=1)
+    outcome = bench.run(root=str(bench.folder / "root"))
+    manifest = manifests.read(str(bench.target))
+    assert manifest is not None
+    assert outcome.metrics["truncated_rows"] == manifest.shards["a__drawn"].notes["truncated"] <= 3
+    assert "truncated" not in manifest.shards["b__not_drawn"].notes
+    assert "| b__not_drawn | truncated |" not in outcome.report().markdown()
