@@ -81,7 +81,7 @@ def write_prompts(where: str, made: Iterable[Question], limit: int, out: Writer)
     digests: list[str] = []
     groups: set[str] = set()
     try:
-        with out.create(QUESTIONS) as local, local.open("w", encoding="utf-8") as file:
+        with out.create(QUESTIONS, scratch=True) as local, local.open("w", encoding="utf-8") as file:
             for question in made:
                 ledger.rows_in += 1
                 if limit and len(digests) == limit:

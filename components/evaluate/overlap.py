@@ -61,7 +61,7 @@ class BuildIndex(Shard[object]):
         builder = LeakIndexBuilder()
         for name, uri in self.files:
             leaks.add(builder, name, _items(uri))
-        with out.create(_FILE) as local:
+        with out.create(_FILE, scratch=True) as local:
             builder.finish().tofile(local)
         return ShardResult(Ledger())
 
