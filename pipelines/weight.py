@@ -27,6 +27,7 @@ MAX_BYTES = 1 << 20
 _FIXED = 13_900
 """Bytes of the workflow that do not follow from the pipeline: metadata, Argo's templates, conditions."""
 
+_ARTIFACTS = "//".join(("minio:", "mlpipeline/v2/artifacts"))  # as long as Kubeflow's own; nothing is read there
 _ID = "0" * 10
 _UUID = "00000000-0000-0000-0000-000000000000"
 _TIME = "2026-01-01T00:00:00Z"
@@ -68,7 +69,7 @@ class Run:
     values: Mapping[str, Any] = field(default_factory=dict)
     items: int = 1
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    artifacts: str = "minio://mlpipeline/v2/artifacts"
+    artifacts: str = _ARTIFACTS
 
 
 def of(documents: list[Spec], run: Run) -> int:

@@ -110,7 +110,7 @@ class UploadConfig(ImageConfig, ServerConfig, _Details):
                     "is a folder of one pod, which no other pod sees and which ends with it",
                     where=name,
                     got=place,
-                    expected="the URI of a folder in a bucket, as s3://bucket/folder",
+                    expected="the URI of a folder in a bucket",
                     hint="volume=<claim>=<path> mounts a volume in every pod; root= may be below that path",
                 )
 
