@@ -28,8 +28,8 @@ Check = Callable[["Task"], Iterable[str]]
 
 # Argo puts a pod's template into one variable of 131,072 bytes. It can hold a value three times, escaped twice.
 MAX_TEXT = 4096
-# The workflow object may have 1 MiB, and an iteration of one task takes 10 to 15 kB of it.
-MAX_ITERATIONS = 64
+# The workflow object may have 1 MiB, and an iteration of one small task takes 40 kB of it: pipelines.weight.
+MAX_ITERATIONS = 20
 
 _EXPANDED = re.compile(r"\{\{|\$\(|\$\$")
 # Kubeflow fills these in where they are the whole value of an input.
@@ -118,7 +118,7 @@ def artifact(task: Task) -> Iterator[str]:
 
 
 def loop(task: Task) -> Iterator[str]:
-    """The workflow object has 1 MiB, and an iteration takes 10 kB and three pods: loop once, over workers and not over
+    """The workflow object has 1 MiB, and an iteration takes 40 kB and three pods: loop once, over workers and not over
     items, and give parallelism=, without which all start at once.
     """
     if task.items and not task.spec.get("iteratorPolicy", {}).get("parallelismLimit"):

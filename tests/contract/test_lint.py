@@ -294,11 +294,11 @@ def loop_without_limit():
     return one
 
 
-@case("loop", "more than 64 iterations")
+@case("loop", "more than 20 iterations")
 def loop_too_long():
     @pipeline
     def one():
-        with dsl.ParallelFor(list(range(65)), parallelism=8) as index:
+        with dsl.ParallelFor(list(range(21)), parallelism=8) as index:
             settled(work(index=index))
 
     return one
