@@ -942,3 +942,36 @@ def test_files_descriptors_are_closed(tmp_path: Path) -> None:
 
 def test_a_backend_says_what_reading_elsewhere_costs(store: Store) -> None:
     assert 4096 <= store.seek_cost <= 64 << 20
+
+
+# --- attempts -------------------------------------------------------------------------------------------------------
+
+
+def test_attempts_are_apart_and_what_is_settled_stays(place: str, store: Store) -> None:
+    with store.attempt(place) as one, store.attempt(place) as two:
+        for uri, data in ((one, b"one"), (two, b"two")):
+            store.write(storage.join(uri, "folder", "object"), data)
+        settled = store.settle(one, "0" * 16)
+        assert storage.parent_of(settled) == place.rstrip("/")
+        assert store.read(storage.join(two, "folder", "object")) == b"two"
+    assert store.read(storage.join(settled, "folder", "object")) == b"one"
+    with store.attempt(place) as again:
+        store.write(storage.join(again, "folder", "object"), b"one")
+        settled = store.settle(again, "0" * 16)
+    assert store.read(storage.join(settled, "folder", "object")) == b"one"
+
+
+@of_files
+def test_of_a_folder_nothing_is_left_but_what_was_settled(place: str, store: Store) -> None:
+    with store.attempt(place) as lost, store.attempt(place) as kept:
+        for uri in (lost, kept):
+            store.write(storage.join(uri, "object"), b"bytes")
+        assert store.list(place) == []
+        store.forget_attempts(place)  # somebody works on both
+        store.settle(kept, "0" * 16)
+    assert [path.name for path in storage.local_path(place).iterdir()] == ["0" * 16]
+    left = storage.local_path(place) / ".attempt.00000000-1-killed.partial"
+    shutil.copytree(storage.local_path(place) / ("0" * 16), left)
+    os.utime(left, (0, 0))
+    store.forget_attempts(place)
+    assert not left.exists()
