@@ -48,8 +48,8 @@ def test_a_copy_goes_and_the_first_stays_whatever_the_format(tmp_path: Path) -> 
     ledger = manifest(folder).ledger
     assert (ledger.rows_in, ledger.rows_kept, ledger.dropped) == (5, 3, {"dup_exact": 2})
     assert manifest(folder).data["sources"] == {
-        "a": {"rows": 3, "kept": 2, "dropped": {"dup_exact": 1}},
-        "b": {"rows": 2, "kept": 1, "dropped": {"dup_exact": 1}},
+        "a": {"rows": 3, "kept": 2, "would_go": 0, "dropped": {"dup_exact": 1}},
+        "b": {"rows": 2, "kept": 1, "would_go": 0, "dropped": {"dup_exact": 1}},
     }
 
 
