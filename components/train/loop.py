@@ -288,7 +288,9 @@ class _Run:
             watcher.begin(0, {})
         else:
             run = storage.parent_of(storage.parent_of(found.folder))
-            earlier = [storage.join(run, LIVE, METRICS), storage.join(run, METRICS)]
+            # A finished run has them with its files, in a folder that its record names.
+            names = [LIVE, *(name for name in storage.store_for(run).folders(run) if name != LIVE)]
+            earlier = [*(storage.join(run, name, METRICS) for name in names), storage.join(run, METRICS)]
             watcher.begin(found.step, dict(found.says["watch"]), earlier)
         return watcher
 

@@ -134,7 +134,8 @@ def test_other_data_are_another_run(root: Path, whole: Result, tmp_path: Path) -
 
 def checkpoint(root: Path, of: Result) -> Path:
     """The last checkpoint of a finished run: other runs below the root have theirs."""
-    run = next(one.parent for one in root.glob(f"train/shards/*/{WEIGHTS}") if one.samefile(Path(of.uri) / WEIGHTS))
+    files = root.glob(f"train/shards/*/*/{WEIGHTS}")
+    run = next(one.parent.parent for one in files if one.samefile(Path(of.uri) / WEIGHTS))
     return [one for one in tiny.checkpoints(root) if one.is_relative_to(run)][-1]
 
 
