@@ -61,11 +61,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
         3: "one was kept when a data set's card gave its files to other splits, in another order or at another "
         "revision, when CSV was read otherwise, and when a raw file changed while it was read",
+        4: "damage of records and files of shards could go unseen; what chat templates write, and what chats leave "
+        "out, is recorded",
     }
     config = CleanConfig
 

@@ -77,9 +77,11 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
 
     name: ClassVar[str] = FETCH
     counts_rows: ClassVar[bool] = False
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     history: ClassVar[dict[int, str]] = {
         2: "one was kept when a source read through datasets had other columns to read, or another licence or citation",
+        3: "damage of records and files of shards could go unseen; the index said where given files are, so equal "
+        "files at two places had other bytes",
     }
     config = FetchConfig
 

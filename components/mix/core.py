@@ -49,7 +49,10 @@ class Mix(Stage[MixConfig, MixPlan]):
     """Count, plan."""
 
     name: ClassVar[str] = "mix"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "damage of records and files of shards could go unseen",
+    }
     config = MixConfig
 
     def given(self, config: MixConfig) -> GivenResult | None:

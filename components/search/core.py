@@ -93,7 +93,10 @@ class Search(Stage[SearchConfig, SearchPlan]):
     """Count; draw; and with results: fit, and find the optimum."""
 
     name: ClassVar[str] = "search"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "damage of records and files of shards could go unseen",
+    }
     config = SearchConfig
 
     def plan(self, config: SearchConfig) -> SearchPlan:

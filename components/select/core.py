@@ -106,7 +106,10 @@ class Select(Stage[SelectConfig, SelectPlan]):
 
     name: ClassVar[str] = "select"
     output_in_list: ClassVar[bool] = True
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "damage of records and files of shards could go unseen",
+    }
     config = SelectConfig
 
     def given(self, config: SelectConfig) -> GivenResult | None:

@@ -100,7 +100,11 @@ class Train(Stage[TrainConfig, TrainPlan]):
     """One round of one shard."""
 
     name: ClassVar[str] = "train"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
+    history: ClassVar[dict[int, str]] = {
+        2: "damage of records and files of shards could go unseen; the rows of a batch followed from the number of "
+        "processes",
+    }
     config = TrainConfig
 
     def __init__(self, group: launch.Group | None = None) -> None:

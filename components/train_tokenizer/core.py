@@ -45,11 +45,12 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
 
     name: ClassVar[str] = "train_tokenizer"
     folder: ClassVar[str] = "tokenizer"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     history: ClassVar[dict[int, str]] = {
         2: "words are counted in sorted runs now",
         3: "counts of a data_io run, which takes nulls for empty texts, were used by others, and those of a row file "
         "that changed while it was read",
+        4: "damage of records and files of shards could go unseen; unigram gave other bytes each time",
     }
     config = TrainTokenizerConfig
 
