@@ -34,7 +34,7 @@ help: ## list the targets
 
 $(VENV)/.installed: requirements/dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pairmill needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": set PYTHON=")'
-	@command -v cargo >/dev/null || { echo "cargo is needed to build pairmill's Rust module: https://rustup.rs installs it" >&2; exit 1; }
+	@command -v cargo >/dev/null || { echo "cargo is needed to build pairmill's Rust module; rustup installs it" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
