@@ -272,7 +272,7 @@ def test_tokenized_folder_of_other_rows_than_its_manifest_counts(world: World, t
     shutil.copytree(world.tokenized, folder, copy_function=shutil.copyfile)
     manifest = tools.read_manifest(folder)
     manifest["ledger"]["rows_out"] += 1
-    tools.write_text(folder / tools.MANIFEST, json.dumps(manifest))
+    tools.write_manifest(folder, manifest)
     given = {"root": tmp_path / "root" if root else "", "output_path": tmp_path / "out", "tokenized_path": folder}
     done = try_(world, "sample", tmp_path, **given)
     refused(done, INPUT, folder, "does not have the rows that its manifest counts")

@@ -224,12 +224,11 @@ def test_archives_are_unpacked_on_the_way(tmp_path: Path) -> None:
 def test_later_stage_fails_the_run(tmp_path: Path) -> None:
     raw, root, out = tmp_path / "raw", tmp_path / "root", tmp_path / "out"
     tools.raw_data(raw, size=60)
-    tools.write_text(out / "precious.txt", "mine")
-    done = tools.ended(pipeline(raw, root, out, tools.rules(tmp_path / "rules.yaml")), 2)
+    done = tools.ended(pipeline(raw, root, out, tools.rules(tmp_path / "rules.yaml"), min_resp_length=4000), 3)
     assert done.out == ""
     assert "Traceback" not in done.err
-    assert "task sample failed; got exit code 2" in messages(done)[-1]
-    assert tools.digests(out).keys() == {"precious.txt"}
+    assert "task sample failed; got exit code 3" in messages(done)[-1]
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from pairmill.formats.tokens import BYTES, INDEX
 if TYPE_CHECKING:
     from pairmill.engine.writer import Writer
 
-VERSION = 3
+VERSION = 4
 """Of the plans that this program carries out: that of the stage (components/sample/core.py)."""
 
 
