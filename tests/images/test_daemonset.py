@@ -35,6 +35,19 @@ from tests.support.helpers import PATIENCE, REPOSITORY, contents, mount, python
 
 NODE_FOLDER = "/dev/shm/pairmill"
 CONFINED = ("sample", "report")
+# A container runs before its program listens.
+ASK = """
+import time, urllib.request
+def ask(page, tries=100):
+    try:
+        return urllib.request.urlopen(f"http://127.0.0.1:9464/{page}").read().decode()
+    except urllib.error.URLError:
+        if not tries:
+            raise
+        time.sleep(0.1)
+        return ask(page, tries - 1)
+print(*map(ask, ["ready", "plan", "metrics"]))
+"""
 KEEP_INIT_CONTAINERS = {"io.podman.annotations.init.container.type": "always"}
 PLANNED = Path("sample")
 """Where plans are, below the project folder."""
@@ -192,8 +205,7 @@ def test_a_pod_writes_the_sample_and_a_second_one_reuses_it(node: Node, plan: st
         assert found["HostConfig"]["ReadonlyRootfs"]
         assert (found["EffectiveCaps"] or []) == (found["BoundingCaps"] or []) == capabilities
         assert "no-new-privileges" in found["HostConfig"]["SecurityOpt"]
-    ask = "import urllib.request as u; print(*(u.urlopen(f'http://127.0.0.1:9464/{p}').read().decode() for p in %r))"
-    report = podman("exec", f"{node.name}-report", "python", "-c", ask % (["ready", "plan", "metrics"],)).stdout
+    report = podman("exec", f"{node.name}-report", "python", "-c", ASK).stdout
     assert report.split()[:2] == ["ready", plan]
     assert "\npairmill_sample_ready 1\n" in report
 

@@ -43,7 +43,7 @@ def test_the_last_task_makes_its_arrays_and_trains(tmp_path: Path) -> None:
     trained = {"train_config": str(project / "train.yaml"), "set": "training.seed=7"}
     run = backend.run(load(tmp_path / "pipeline.yaml"), {**options, **trained})
     assert run.state == "SUCCEEDED", run.failures()
-    assert [one.task for one in run.attempts] == ["fetch", "sample", "sample-2", "train"]
+    assert [one.task for one in run.attempts] == ["fetch", "sample", "held-out-sample", "train"]
     (execution,) = (one for one in run.executions if one.task == "train")
     folder = Path(execution.outputs.parameters["output"])
     assert folder.parent == project / "train"
