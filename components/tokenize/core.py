@@ -29,7 +29,7 @@ from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import row_files, tokens, window_files
 from pairmill.formats.given import tokenized_at
-from pairmill.formats.slices import FileSlice, Slicing
+from pairmill.formats.slices import Slicing
 from pairmill.formats.tokenizer_file import NAME, locate, read
 from pairmill.log import event
 from pairmill.report.model import Report
@@ -190,18 +190,11 @@ def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, i
 
 
 def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
-    whole = FileSlice(
-        file.task,
-        file.uri,
-        size=file.size,
-        content=file.content,
-        longest=config.max_record_bytes,
-        expansion=config.max_expansion,
-    )
+    whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
     slices = [whole]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
-        slices = SLICING.cut(slices[0])
+        slices = SLICING.cut(whole)
     held_out = file.task.startswith(HELD_OUT)
     identity = [*identity, file.sha256, file.kind, *(["held out"] if held_out else [])]
     if len(slices) == 1:

@@ -23,7 +23,7 @@ from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
-from pairmill.formats import limits, token_files, tokens
+from pairmill.formats import limits, row_files, token_files, tokens
 from pairmill.formats.slices import FileSlice, Slicing
 from pairmill.formats.token_files import Index, Ints, Samples
 
@@ -252,14 +252,7 @@ def shards_of(
     for file in found.files:
         if file.kind == "idx":
             continue
-        whole = FileSlice(
-            file.task,
-            file.uri,
-            size=file.size,
-            content=file.content,
-            longest=config.max_record_bytes,
-            expansion=config.max_expansion,
-        )
+        whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
         index = None
         digests = [file.sha256, file.kind]
         if file.kind == "bin":

@@ -22,7 +22,7 @@ from pairmill.errors import InputError
 from pairmill.formats import row_files
 from pairmill.formats.given import tokenizer_at
 from pairmill.formats.prefixes import Rules
-from pairmill.formats.slices import FileSlice, Slicing
+from pairmill.formats.slices import Slicing
 from pairmill.log import event
 from pairmill.report.model import Report
 
@@ -76,14 +76,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
             # The sample depends on the task's name only where there is a limit.
             sample = None if limit is None else [limit, config.seed, file.task]
             identity = [config.profile, config.truncate_len, sample, file.kind, file.sha256]
-            whole = FileSlice(
-                file.task,
-                file.uri,
-                size=file.size,
-                content=file.content,
-                longest=config.max_record_bytes,
-                expansion=config.max_expansion,
-            )
+            whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
             slices = SLICING.cut(whole)
             one_in = HELD_OUT_OF * -(-file.size // SLICING.size)
             for index, part in enumerate(slices):

@@ -162,6 +162,11 @@ def _columns(uri: str) -> list[str] | None:
     return list(first) if isinstance(first, dict) else None
 
 
+def slice_whole(file: InputFile, longest: int, expansion: int = EXPANSION) -> FileSlice:
+    """Make the slice that is all of a file; ``longest`` and ``expansion`` as for :func:`cut`."""
+    return FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest, expansion=expansion)
+
+
 def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple[FileSlice, tuple[Any, ...], str]]:
     """The slices of a row file, each with what its rows follow from (JSON-like) and a name that is unique.
 
@@ -170,7 +175,7 @@ def cut(file: InputFile, longest: int, expansion: int = EXPANSION) -> list[tuple
         longest: bytes of the longest row.
         expansion: the most bytes of rows for each byte of the file.
     """
-    whole = FileSlice(file.task, file.uri, size=file.size, content=file.content, longest=longest, expansion=expansion)
+    whole = slice_whole(file, longest, expansion)
     slices = [whole]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
