@@ -9,6 +9,7 @@ from __future__ import annotations
 
 # Not `signal`: building its enumerations takes a tenth of the start, in which Ctrl-C would print a traceback.
 import _signal  # type: ignore[import-not-found]
+import atexit
 import os
 import sys
 from typing import Any
@@ -27,6 +28,8 @@ def quiet() -> None:
     global _program
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _end)
+        # Registered first, so called last: the interpreter then resets handlers, and Ctrl-C would kill it instead.
+        atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
         _program = True
     if os.getpid() == 1:
         _signal.signal(_signal.SIGTERM, lambda *_: os._exit(TERMINATED))
