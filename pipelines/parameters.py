@@ -87,8 +87,8 @@ def of(train: bool = False) -> type[Parameters]:
     return TrainingParameters if train else Parameters
 
 
-def _options(stage: str, *, training: bool = False) -> list[str]:
-    """The parameters that are options of a stage and not the result of another one.
+def options_of(stage: str, *, training: bool = False) -> list[str]:
+    """Return the parameters that are options of a stage and not the result of another one.
 
     Args:
         stage: its name.
@@ -108,7 +108,7 @@ def handed_on() -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for stage in STAGES:
-        for name in _options(stage) if stage != "fetch" else ():
+        for name in options_of(stage) if stage != "fetch" else ():
             if name in ("root", *KINDS):
                 continue
             (item,) = (item for item in dataclasses.fields(STAGES[stage].config) if item.name == name)
@@ -126,10 +126,10 @@ def defaults() -> dict[str, Any]:
 def taken(stage: str, *, training: bool = False) -> list[str]:
     """The parameters that a task is passed one by one: by fetch, which hands them on, all; by what trains its own."""
     if stage == "fetch":
-        own = _options(stage, training=training)
+        own = options_of(stage, training=training)
         names = [item.name for item in dataclasses.fields(Parameters)]
         return [*names, *(name for name in own if name not in names)]
-    return _options(stage) if stage in LAST else []
+    return options_of(stage) if stage in LAST else []
 
 
 PLACES = (
@@ -199,7 +199,7 @@ def stage_configs(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, stage in {**STAGES, **last}.items():
         # Results of other stages do not exist yet: any place below the root will do.
         results = dict.fromkeys(set(stage.reads) - _NOT_ALWAYS, f"{given['root']}/{name}")
-        options = {item: given[item] for item in _options(name, training="train_config" in given)}
+        options = {item: given[item] for item in options_of(name, training="train_config" in given)}
         made[name] = cli.build(stage.config, {**options, **results})
     if not given["tokenizer"] and not given["tokenized"]:
         _refuse_untrained(given["template"], made["tokenize"], made["train_tokenizer"])

@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TextIO, TypeVar
 
 from pairmill.cpu import available_cores
 from pairmill.engine.manifest import content_key
@@ -168,11 +168,13 @@ class Here:
 
     Args:
         at_once: tasks side by side; 0 = one for each core.
-        show: told of every task that ended.
+        show: gets every task that ended.
+        output: where tasks write their results for people; None = nowhere.
     """
 
     at_once: int = 0
     show: Callable[[Ended], None] = lambda _: None
+    output: TextIO | None = None
     ended: list[Ended] = field(default_factory=list)
     """Every task that ended, in that order."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -212,7 +214,7 @@ class Here:
         begun = time.monotonic()
         outputs = {"output", "fingerprint", *EVERY[stage].outputs}
         with tempfile.TemporaryDirectory(prefix="pairmill-") as folder:
-            done = chain.run_stage(stage, options, outputs, Path(folder), self._environment())
+            done = chain.run_stage(stage, options, outputs, Path(folder), self._environment(), self.output)
         ended = Ended(stage, done.code, time.monotonic() - begun)
         if not done.code:
             made = done.artifact(launcher.MANIFEST)
@@ -228,6 +230,8 @@ class Here:
         return Made(done.output["parameterValues"])
 
     def _environment(self) -> dict[str, str]:
+        if self.processes == 1:
+            return dict(os.environ)
         # Tasks side by side that each take every core wait for one another.
         threads = str(max(1, available_cores() // self.processes))
         return {"OMP_NUM_THREADS": threads, **os.environ}

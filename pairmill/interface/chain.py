@@ -23,12 +23,15 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
+from pairmill import log
 from pairmill.errors import PairmillError
 from pairmill.interface import cli, launcher
 
 STEPS: Final = "steps"
+PROGRAM = "components.{}"
+"""The module of a stage's program."""
 
 
 @dataclass(kw_only=True)
@@ -58,9 +61,14 @@ class Ended:
 
 
 def run_stage(
-    stage: str, options: Mapping[str, Any], outputs: Collection[str], folder: Path, environment: Mapping[str, str]
+    stage: str,
+    options: Mapping[str, Any],
+    outputs: Collection[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stdout: TextIO | None = None,
 ) -> Ended:
-    """Run a stage's program as Kubeflow's launcher would.
+    """Run a stage's program as Kubeflow's launcher would. One that does not write an output has failed, as there.
 
     Args:
         stage: its name.
@@ -68,6 +76,7 @@ def run_stage(
         outputs: output parameters that are asked for.
         folder: for its outputs; each artifact is a file there.
         environment: of the program.
+        stdout: where it prints its result for people; None = nowhere.
     """
     artifacts = (launcher.MANIFEST, launcher.METRICS, launcher.REPORT)
     given = {
@@ -78,10 +87,18 @@ def run_stage(
             "outputFile": str(folder / "output.json"),
         },
     }
-    command = [sys.executable, "-m", f"components.{stage}", launcher.FLAG, json.dumps(given)]
+    command = [sys.executable, "-m", PROGRAM.format(stage), launcher.FLAG, json.dumps(given)]
     # stdout has the result of the whole; that of a stage is in its outputs.
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, env=environment)
-    return Ended(done.returncode, json.loads((folder / "output.json").read_text()) if not done.returncode else {})
+    to = subprocess.DEVNULL if stdout is None else stdout.fileno()
+    code = subprocess.run(command, stdout=to, check=False, env=environment).returncode
+    if code:
+        return Ended(code, {})
+    written = folder / "output.json"
+    missing = [name for name in sorted(outputs) if not (folder / "parameters" / name).exists()]
+    if missing or not written.exists():
+        log.logger().error("task %s did not write %s", stage, ", ".join(missing) or "executor output")
+        return Ended(5, {})
+    return Ended(code, json.loads(written.read_text()))
 
 
 def run(task: launcher.ExecutorInput) -> None:

@@ -1,25 +1,22 @@
-"""The local runner: container components as processes, and what a cluster would refuse is refused.
-
-It leans on private names of kfp 2.17: the first tests notice when they move.
-"""
+"""The line on this machine: stages as processes, and what a cluster would refuse is refused."""
 
 import dataclasses
-import importlib.metadata
-import inspect
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kfp import dsl
 
 from pairmill import log
 from pairmill.errors import UsageError
-from pairmill.interface import launcher
+from pairmill.interface import chain
 from pipelines import local
-from pipelines.local import PipelineFailure, TaskRun
+from pipelines.runs import Here, Made, RunFailure
+from pipelines.stages import EVERY
+from pipelines.table import LINE
 from tests.support import nursery
 from tests.support.helpers import environment, python
 
@@ -43,21 +40,17 @@ def put(path, text):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(text)
 
-result = {"output": values.get("text", "") + "!", "rows": 7}
+result = {"output": values.get("text", "") + "!", "fingerprint": "f", "rows_out": 7}
 if values.get("mode") == "forget":
-    del result["rows"]
+    del result["rows_out"]
 for name, value in result.items():
     put(outputs["parameters"][name]["outputFile"], str(value))
+fields = {"data": os.environ.get("TOY", "somewhere"), "reused": "false"}
 artifacts = {}
-all_fields = {"manifest": {"data": "somewhere", "environment": os.environ.get("TOY", "")}, "metrics": {"rows": 7}}
-for name, fields in all_fields.items():
+for name in ("manifest", "metrics", "report"):
     uri = outputs["artifacts"][name]["artifacts"][0]["uri"]
-    put(uri, name + " of " + values.get("text", ""))
+    put(uri, name)
     artifacts[name] = {"artifacts": [{"name": name, "uri": uri, "metadata": fields}]}
-read = {
-    name: Path(item["artifacts"][0]["uri"]).read_text() for name, item in given["inputs"].get("artifacts", {}).items()
-}
-artifacts["metrics"]["artifacts"][0]["metadata"].update(read)
 if values.get("mode") != "silent":
     put(outputs["outputFile"], json.dumps({"parameterValues": result, "artifacts": artifacts}))
 """
@@ -65,117 +58,41 @@ if values.get("mode") != "silent":
 
 @pytest.fixture(autouse=True)
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program as module ``toys.toy``, found by child processes."""
+    """The program as module ``toys.clean``, found by child processes."""
     (tmp_path / "code" / "toys").mkdir(parents=True)
-    (tmp_path / "code" / "toys" / "toy.py").write_text(PROGRAM)
+    (tmp_path / "code" / "toys" / "clean.py").write_text(PROGRAM)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'code'}{os.pathsep}{environment()['PYTHONPATH']}")
 
 
-def _container() -> dsl.ContainerSpec:
-    return dsl.ContainerSpec(
-        image="registry.invalid/toy",
-        command=["python", "-m", "toys.toy"],
-        args=[launcher.FLAG, dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER],
-    )
+def toy(here: Here | None = None, **options: Any) -> Made:
+    """Run the program as the stage clean."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "PROGRAM", "toys.{}")
+        return (here or Here(1, output=sys.stderr))("clean", **options)
 
 
-@dsl.container_component
-def toy(
-    output: dsl.OutputPath(str),  # type: ignore[valid-type]
-    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
-    manifest: dsl.Output[dsl.Dataset],
-    metrics: dsl.Output[dsl.Metrics],
-    text: str = "default",
-    mode: str = "",
-    exit_code: int = 0,
-) -> dsl.ContainerSpec:
-    return _container()
+# --- values and results ---------------------------------------------------------------------------------------------
 
 
-@dsl.container_component
-def consumer(
-    text: str,
-    count: int,
-    toy_manifest: dsl.Input[dsl.Dataset],
-    output: dsl.OutputPath(str),  # type: ignore[valid-type]
-    rows: dsl.OutputPath(int),  # type: ignore[valid-type]
-    manifest: dsl.Output[dsl.Dataset],
-    metrics: dsl.Output[dsl.Metrics],
-) -> dsl.ContainerSpec:
-    return _container()
+def test_options_and_results_come_through() -> None:
+    here = Here(1)
+    made = toy(here, text="é $(x) ${HOME} 'q' \"d\"")
+    assert made.outputs == {"output": "é $(x) ${HOME} 'q' \"d\"!", "fingerprint": "f", "rows_out": 7}
+    (ended,) = here.ended
+    assert (ended.stage, ended.exit_code, ended.reused, ended.folder) == ("clean", 0, False, "somewhere")
+    assert ended.seconds > 0
 
 
-@dsl.pipeline(name="chain")
-def chain(text: str = "a", mode: str = "", exit_code: int = 0) -> None:
-    first = toy(text=text, mode=mode, exit_code=exit_code)
-    consumer(text=first.outputs["output"], count=first.outputs["rows"], toy_manifest=first.outputs["manifest"])
-
-
-@dsl.pipeline(name="defaulted")
-def defaulted() -> None:
-    toy()
-
-
-def run(tmp_path: Path, pipeline: Any = chain, **arguments: Any) -> list[TaskRun]:
-    return local.run(pipeline, arguments, tmp_path / "artifacts")
-
-
-# --- what it leans on -----------------------------------------------------------------------------------------------
-
-
-def test_the_private_names_of_kfp_are_where_they_were() -> None:
-    from kfp.local import status, subprocess_task_handler
-
-    assert importlib.metadata.version("kfp").startswith("2.17.")
-    handler = subprocess_task_handler.SubprocessTaskHandler
-    assert list(inspect.signature(handler.validate_image).parameters) == ["self", "image"]
-    assert list(inspect.signature(handler.validate_not_container_component).parameters) == ["self", "full_command"]
-    assert list(inspect.signature(handler.run).parameters) == ["self"]
-    assert {"SUCCESS", "FAILURE"} <= set(status.Status.__members__)
-    text = inspect.getsource(handler)
-    assert "self.full_command" in text or "full_command" in inspect.getsource(handler.__mro__[1])
-
-
-def test_kfps_own_handler_stands_again_after_a_run_that_worked_and_one_that_failed(tmp_path: Path) -> None:
-    from kfp.local import subprocess_task_handler
-
-    before = subprocess_task_handler.SubprocessTaskHandler
-    run(tmp_path)
-    assert subprocess_task_handler.SubprocessTaskHandler is before
-    with pytest.raises(PipelineFailure):
-        run(tmp_path, exit_code=3)
-    assert subprocess_task_handler.SubprocessTaskHandler is before
-
-
-# --- values, artifacts and metrics ----------------------------------------------------------------------------------
-
-
-def test_parameters_artifacts_and_metrics_come_through(tmp_path: Path) -> None:
-    first, second = run(tmp_path, text="é $(x) ${HOME} 'q' \"d\"")
-    assert (first.stage, first.exit_code) == ("toy", 0)
-    assert first.output["parameterValues"] == {"output": "é $(x) ${HOME} 'q' \"d\"!", "rows": 7}
-    assert second.output["parameterValues"]["output"] == "é $(x) ${HOME} 'q' \"d\"!!"
-    assert first.artifact("metrics")["metadata"] == {"rows": 7}
-    assert first.artifact("manifest")["metadata"]["data"] == "somewhere"
-    assert Path(first.artifact("manifest")["uri"]).read_text() == "manifest of é $(x) ${HOME} 'q' \"d\""
-    assert second.artifact("metrics")["metadata"]["toy_manifest"] == Path(first.artifact("manifest")["uri"]).read_text()
-    assert first.seconds > 0
-    assert Path(first.artifact("manifest")["uri"]).is_relative_to(tmp_path / "artifacts")
-
-
-def test_defaults_of_a_component_reach_its_program(tmp_path: Path) -> None:
-    (only,) = run(tmp_path, defaulted)
-    assert only.output["parameterValues"]["output"] == "default!"
-
-
-def test_programs_see_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_see_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOY", "seen")
-    (only,) = run(tmp_path, defaulted)
-    assert only.artifact("manifest")["metadata"]["environment"] == "seen"
+    here = Here(1)
+    toy(here)
+    assert here.ended[0].folder == "seen"
 
 
-def test_what_programs_print_goes_to_stderr(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, defaulted)
+def test_what_programs_print_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    with os.fdopen(os.dup(2), "w") as stderr:
+        toy(Here(1, output=stderr))
     captured = capfd.readouterr()
     assert captured.out == ""
     assert "chatter of the program" in captured.err
@@ -185,41 +102,107 @@ def test_what_programs_print_goes_to_stderr(tmp_path: Path, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 4, 5])
-def test_a_failing_task_fails_the_run_with_its_exit_code_and_no_later_task_runs(tmp_path: Path, code: int) -> None:
-    with pytest.raises(PipelineFailure, match=f"task toy failed; got exit code {code}") as caught:
-        run(tmp_path, exit_code=code)
+def test_a_failing_task_fails_the_run_with_its_exit_code(code: int) -> None:
+    with pytest.raises(RunFailure, match=f"task clean failed; got exit code {code}") as caught:
+        toy(Here(1), exit_code=code)
     assert caught.value.exit_code == code
 
 
-def test_a_killed_task_fails_the_run(tmp_path: Path) -> None:
-    with pytest.raises(PipelineFailure) as caught:
-        run(tmp_path, mode="killed")
+def test_a_killed_task_fails_the_run() -> None:
+    with pytest.raises(RunFailure) as caught:
+        toy(Here(1), mode="killed")
     assert caught.value.exit_code == 5
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"), [("forget", "task toy did not write rows"), ("silent", "task toy did not write executor output")]
+    ("mode", "message"),
+    [("forget", "task clean did not write rows_out"), ("silent", "task clean did not write executor output")],
 )
 def test_a_task_that_forgets_a_declared_output_fails_the_run(
-    tmp_path: Path, mode: str, said: str, capfd: pytest.CaptureFixture[str]
+    mode: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # A cluster fails it; kfp's local runner would let it pass.
+    # A cluster fails it too.
     log.setup()
-    with pytest.raises(PipelineFailure) as caught:
-        run(tmp_path, mode=mode)
+    with pytest.raises(RunFailure) as caught:
+        toy(Here(1), mode=mode)
     assert caught.value.exit_code == 5
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err
 
 
-def test_a_failure_after_a_success_names_the_task_that_failed(tmp_path: Path) -> None:
-    @dsl.pipeline(name="second-fails")
-    def second_fails() -> None:
-        first = toy()
-        toy(exit_code=4).after(first)
+# --- the table ------------------------------------------------------------------------------------------------------
 
-    with pytest.raises(PipelineFailure) as caught:
-        run(tmp_path, second_fails)
-    assert caught.value.exit_code == 4
+
+class Recorded(Here):
+    """Runs nothing; keeps which stage was asked for with which options."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    def __call__(self, stage: str, /, **options: Any) -> Made:
+        self.asked.append((stage, options))
+        self.ended.append(local.Ended(stage, 0, 0.0))
+        given = {f"given_{name}": f"/given/{name}" if options.get(name) else "" for name in local.KINDS}
+        return Made({"output": f"<{stage}>", "fingerprint": "f", **(given if stage == "fetch" else {})})
+
+
+def values_of(**given: Any) -> dict[str, Any]:
+    kind = local.parameters.of("train_config" in given)
+    return dataclasses.asdict(local.cli.build(kind, {"root": "/root", **given}))
+
+
+def test_each_task_reads_an_earlier_one_by_an_option_of_its_stage() -> None:
+    names: set[str] = set()
+    for task in LINE:
+        options = {item.name for item in dataclasses.fields(EVERY[task.stage].config)}
+        assert set(task.reads) | set(task.options) <= options, task
+        assert set(task.reads.values()) <= names, task
+        names.add(task.name)
+    assert len(names) == len(LINE)
+
+
+def test_a_task_gets_its_options_and_the_results_that_it_reads() -> None:
+    here = Recorded()
+    local.run(values_of(holdout="0.1", seed=3, train_config="net.yaml", output_path="/arrays"), (), here)
+    assert [stage for stage, _ in here.asked] == [task.stage for task in LINE]
+    asked = dict(here.asked)  # of sample the held-out rows'
+    assert asked["curate"].items() >= {"rows": "<clean>", "raw": "<fetch>"}.items()
+    assert asked["tokenize"].items() >= {"rows": "<select>", "tokenizer": "<train_tokenizer>"}.items()
+    assert asked["sample"].items() >= {"held_out": True, "tokenized_path": "<tokenize>", "seed": 3}.items()
+    assert "mixture" not in asked["sample"]
+    assert here.asked[7][1]["mixture"] == "<mix>"
+    assert "held_out" not in here.asked[7][1]
+    wanted = {"sampled": "<sample>", "held_out": "<sample>", "samples_path": "/arrays", "root": "/root"}
+    assert asked["train"] == {**wanted, "train_config": "net.yaml", "set": ""}
+
+
+def test_what_is_given_stands_for_the_results_of_tasks_that_are_left_out() -> None:
+    here = Recorded()
+    values = values_of(rows="hf://datasets/a/b", tokenizer="hf://a/t")
+    local.run(values, ("clean", "train_tokenizer", "select", "mix"), here)
+    asked = dict(here.asked)
+    assert list(asked) == ["fetch", "curate", "tokenize", "sample"]
+    assert asked["fetch"]["rows"] == "hf://datasets/a/b"
+    assert asked["curate"]["rows"] == "/given/rows"
+    assert asked["tokenize"].items() >= {"rows": "<curate>", "tokenizer": "/given/tokenizer"}.items()
+    assert "mixture" not in asked["sample"]
+
+    here = Recorded()
+    local.run(values_of(tokenized="/t"), ("clean", "curate", "select", "train_tokenizer", "tokenize"), here)
+    assert [stage for stage, _ in here.asked] == ["fetch", "mix", "sample"]
+    assert here.asked[1][1]["tokenized_path"] == here.asked[2][1]["tokenized_path"] == "/given/tokenized"
+    assert "rows" not in here.asked[1][1]
+
+
+def test_the_line_needs_no_kfp(tmp_path: Path) -> None:
+    code = (
+        "import runpy, sys\n"
+        "sys.modules.update(dict.fromkeys(('kfp', 'kubernetes')))\n"
+        "runpy.run_module('pipelines.local', run_name='__main__', alter_sys=True)"
+    )
+    done = python("-c", code, f"raw={tmp_path}/none", f"root={tmp_path}/root")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "task fetch failed; got exit code 3" in done.stderr
 
 
 # --- the real pipeline ----------------------------------------------------------------------------------------------
@@ -291,8 +274,8 @@ def test_rules_are_absolute_where_they_are_given_and_the_default_stays_one(
     """The stages start in the same folder; only of a default do they take it that it is absent."""
     seen: list[str] = []
 
-    def run(pipeline: Any, arguments: dict[str, Any], _: Path) -> list[TaskRun]:
-        seen.append(arguments["prefix_config_path"])
+    def run(values: dict[str, Any], *_: Any) -> None:
+        seen.append(values["prefix_config_path"])
         raise UsageError("enough")
 
     monkeypatch.setattr(local, "run", run)

@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -116,14 +116,17 @@ def _end(module: str, arguments: Sequence[str]) -> NoReturn:
     os._exit(code)
 
 
-def _run(command: Sequence[str], stdout: int, check: bool) -> "subprocess.CompletedProcess[bytes]":
-    """``subprocess.run`` of a pipeline on this machine: its tasks are forked too."""
+def _run(
+    command: Sequence[str], stdout: int, check: bool, env: Mapping[str, str]
+) -> "subprocess.CompletedProcess[bytes]":
+    """``subprocess.run`` of the line on this machine: its tasks are forked too."""
     sys.stderr.flush()
     child = os.fork()
     if not child:
-        # Folders that go with the pipeline are not the task's to remove.
+        # Folders that go with the line are not the task's to remove.
         weakref.finalize._registry.clear()  # type: ignore[attr-defined]
-        os.dup2(stdout, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY) if stdout == subprocess.DEVNULL else stdout, 1)
+        os.environ.update(env)
         sys.stdout = sys.__stdout__
         _end(command[2], command[3:])
     _, status = os.waitpid(child, 0)

@@ -60,7 +60,6 @@ PIPELINES = (
     *STORES,
     "kfp.compiler",
     "kfp.kubernetes",
-    "kfp.local",
     "kfp_server_api",
     "pipelines.parameters",
     "pipelines.placement",
