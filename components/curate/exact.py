@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from components.curate import exact_by_rank
 from components.curate.exact_by_rank import DecideByRank, Links, links_of
+from components.curate.exact_settings import ExactSettings
 from components.curate.found import DROP, SplitShard, Stored, stored
 from components.curate.inputs import Slice
 from components.curate.near.stored import Range
-from components.curate.settings import ExactSettings, Settings
+from components.curate.settings import Settings
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key

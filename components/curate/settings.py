@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Final, Literal, TypeAlias, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
 from components.curate.decontaminate.settings import Decontaminate
+from components.curate.exact_settings import ExactSettings
+from components.curate.filters import FilterSettings
 from components.curate.near.settings import NearSettings
-from components.curate.rules import OPERATIONS, Mode, Rule
+from components.curate.rules import OPERATIONS, Mode
 from components.curate.scores.classifiers import ClassifierSettings
 from components.curate.scores.heuristics import HeuristicsSettings
 from components.curate.scores.language import LanguageSettings
@@ -32,100 +34,6 @@ perplexity, classifiers, filter, pii. The first that drops a row owns it.
 Made by: python -m components.curate settings"""
 
 Prefer: TypeAlias = Literal["rank", "longest_response"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExactSettings:
-    """Rows with equal texts.
-
-    Args:
-        mode: drop, report or off; off beats the three below.
-        form: compare with white space and Unicode made equal, or raw.
-        pair: rows with equal instruction and response: the best-ranked one stays.
-        instruction: rows with an equal instruction.
-        response: rows with an equal response: refusals, boilerplate.
-        max_responses_per_instruction: keep this many rows of one instruction, in place of instruction: above; null = no
-            limit.
-        max_instructions_per_response: keep this many rows of one response, in place of response: above; null = no
-            limit.
-    """
-
-    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "pair", "instruction", "response")
-
-    mode: Mode = "drop"
-    form: Literal["light", "raw"] = "light"
-    pair: Mode = "drop"
-    instruction: Mode = "report"
-    response: Mode = "report"
-    max_responses_per_instruction: int | None = None
-    max_instructions_per_response: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_responses_per_instruction", "max_instructions_per_response"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError("out of range", where=name, got=str(value), expected="1 or more, or null")
-
-    def cap(self, name: str) -> int | None:
-        """How many rows of one text of a field are kept; None = no limit."""
-        return self.max_responses_per_instruction if name == "instruction" else self.max_instructions_per_response
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilterRule:
-    """Bounds of any attribute.
-
-    Args:
-        name: of the rule, in decisions and in the ledger.
-        attribute: <operation>.<column>, such as heuristics.r_url_ratio or source.date.
-        min: least value that is kept.
-        max: greatest value that is kept.
-        in_: values that are kept.
-        mode: of this rule; null = the filter's.
-    """
-
-    name: str
-    attribute: str
-    min: float | None = None
-    max: float | None = None
-    in_: list[str] | None = None
-    mode: Mode | None = None
-
-    def __post_init__(self) -> None:
-        if not self.name or not all(one.isalnum() or one in "_-." for one in self.name):
-            raise UsageError("not a name", where="name", got=repr(self.name), expected="letters, digits, _, - and .")
-        operation, dot, column = self.attribute.partition(".")
-        if not (operation and dot and column):
-            raise UsageError(
-                "not an attribute", where="attribute", got=repr(self.attribute), expected="<operation>.<column>"
-            )
-        if self.min is None and self.max is None and self.in_ is None:
-            raise UsageError("the rule has no bound", where="", expected="min, max or in")
-
-    def rule(self) -> Rule:
-        """The same as a rule."""
-        return Rule(self.name, self.attribute, self.min, self.max, None if self.in_ is None else tuple(self.in_))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilterSettings:
-    """Bounds of attributes of any operation.
-
-    Args:
-        mode: drop, report or off.
-        rules: items {name, attribute: <operation>.<column>, min, max, in, mode}.
-    """
-
-    PER_TASK: ClassVar[tuple[str, ...]] = ("mode", "rules")
-
-    mode: Mode = "report"
-    rules: list[FilterRule] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        names = [one.name for one in self.rules]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError("two rules have one name", where="rules", got=name, expected="a name of its own")
 
 
 @dataclass(frozen=True)
