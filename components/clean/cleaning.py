@@ -16,7 +16,7 @@ from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments
 from components.clean.tally import AttributesTally
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
 from pairmill.formats.rows import Row
@@ -100,7 +100,7 @@ class Cleaned:
 
 
 @dataclass(frozen=True)
-class CleanPieces(Shard[Sources]):
+class CleanPieces(HandKeyed[Sources]):
     """Cleans pieces of one unit, in order; those ``withheld`` are counted and dropped."""
 
     source: str

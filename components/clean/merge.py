@@ -22,7 +22,7 @@ from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segment, task_of
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.options import Profile
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS
@@ -115,7 +115,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class MergeSegments(Shard[object]):
+class MergeSegments(HandKeyed[object]):
     """Puts outputs together from the segments of several shards."""
 
     outputs: tuple[_Output, ...]

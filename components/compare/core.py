@@ -20,7 +20,7 @@ from components.compare.table import table_of
 from components.evaluate import before
 from components.train.settings import TrainSettings
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Judge(Shard[Context]):
+class Judge(HandKeyed[Context]):
     """The whole comparison: sums of small numbers."""
 
     def run(self, context: Context, out: Writer) -> ShardResult:

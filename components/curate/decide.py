@@ -25,7 +25,7 @@ from components.curate.tallies import Tally
 from pairmill import storage
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import decisions
@@ -135,7 +135,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Decide(Shard[object]):
+class Decide(HandKeyed[object]):
     """The decisions on the rows of one task.
 
     Args:

@@ -32,7 +32,7 @@ from components.curate.settings import Settings
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.formats.rows import Batch
@@ -132,7 +132,7 @@ class KeysRead:
 
 
 @dataclass(frozen=True)
-class ReadKeys(Shard[object]):
+class ReadKeys(HandKeyed[object]):
     """The keys of the rows of a slice. Without a kind of key it counts the rows."""
 
     part: FileSlice
@@ -298,7 +298,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class FindEqual(Shard[object]):
+class FindEqual(HandKeyed[object]):
     """Which rows repeat which, in one range of keys.
 
     Args:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from components.curate.found import DROP, Place, Stored, arrow_of, by_task, rows_by_rule
 from components.curate.near.stored import Range
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.storage.base import translated
 from pairmill.storage.partials import scratch
@@ -73,7 +73,7 @@ class DecidedByRank:
 
 
 @dataclass(frozen=True)
-class DecideByRank(Shard["Sequence[Place]"]):
+class DecideByRank(HandKeyed["Sequence[Place]"]):
     """Decides about all rows that share a key with another row.
 
     Memory: a block of each file, and 12 bytes for each group of equal keys; of more than 32 million groups these are in

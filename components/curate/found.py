@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions
 
@@ -96,7 +96,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class SplitShard(Shard["Sequence[Place]"]):
+class SplitShard(HandKeyed["Sequence[Place]"]):
     """The decisions on the rows of some tasks.
 
     Args:

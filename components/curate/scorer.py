@@ -15,7 +15,7 @@ import pyarrow as pa
 from components.curate import histograms
 from components.curate.histograms import Histogram
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import decisions, rows
 from pairmill.formats.attributes import AttributesWriter, schema_of
@@ -81,7 +81,7 @@ _COUNTED: Final = ("number", "integer", "boolean")
 
 
 @dataclass(frozen=True)
-class Score(Shard[object]):
+class Score(HandKeyed[object]):
     """What one operation says of the rows of a slice, whatever other operations say of them."""
 
     part: FileSlice

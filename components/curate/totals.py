@@ -17,7 +17,7 @@ from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import some_rows
@@ -34,7 +34,7 @@ _PRIVATE: Final = "pii."
 
 
 @dataclass(frozen=True)
-class AddUp(Shard[object]):
+class AddUp(HandKeyed[object]):
     """The tallies and histograms of some tasks.
 
     Args:
@@ -74,7 +74,7 @@ def groups(
 
 
 @dataclass(frozen=True)
-class Summarise(Shard[object]):
+class Summarise(HandKeyed[object]):
     """The totals of all tasks, with the texts of samples.
 
     Args:

@@ -22,7 +22,7 @@ from pairmill import _native
 from pairmill.engine.content import Content, whole
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, joined_parts, kept_rows, rows
 from pairmill.formats.kept_rows import Attributes, Gone, Texts
@@ -57,7 +57,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class WriteRows(Shard[object]):
+class WriteRows(HandKeyed[object]):
     """Writes the kept rows of a task, or of a part of it that JoinParts needs.
 
     Args:
@@ -153,7 +153,7 @@ class WriteRows(Shard[object]):
 
 
 @dataclass(frozen=True)
-class CutAttributes(Shard[object]):
+class CutAttributes(HandKeyed[object]):
     """Writes the attributes of the kept rows of a task or a part of it, of all operations that made some.
 
     Args:

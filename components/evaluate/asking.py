@@ -17,7 +17,7 @@ from components.evaluate.models.model import Asked, Model, Text
 from components.evaluate.settings import EvaluateSettings, Generation
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 
@@ -37,7 +37,7 @@ class Prompted:
 
 
 @dataclass(frozen=True)
-class MakePrompts(Shard[object]):
+class MakePrompts(HandKeyed[object]):
     """Makes the prompts of a benchmark."""
 
     given: Given
@@ -110,7 +110,7 @@ def questions(uri: str, start: int = 0, stop: int | None = None) -> Iterator[Que
 
 
 @dataclass(frozen=True)
-class Ask(Shard[object]):
+class Ask(HandKeyed[object]):
     """Asks a model the questions of a piece."""
 
     model: Model

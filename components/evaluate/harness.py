@@ -27,7 +27,7 @@ from components.evaluate.scoring import totals
 from components.evaluate.settings import EvaluateSettings, Generation, Harness
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError, UsageError
 
@@ -78,7 +78,7 @@ def given(name: str, settings: Harness) -> Given:
 
 
 @dataclass(frozen=True)
-class WriteRequests(Shard[object]):
+class WriteRequests(HandKeyed[object]):
     """Writes down what a task asks."""
 
     task: str
@@ -113,7 +113,7 @@ class WriteRequests(Shard[object]):
 
 
 @dataclass(frozen=True)
-class ScoreAnswers(Shard[object]):
+class ScoreAnswers(HandKeyed[object]):
     """Has the harness score the answers of a task."""
 
     task: str

@@ -25,7 +25,7 @@ from components.train.data.sources import RowSources
 from components.train.trained import TOKENIZER
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters
@@ -65,7 +65,7 @@ class HeldOutResult:
 
 
 @dataclass(frozen=True)
-class HeldOutLoss(Shard[object]):
+class HeldOutLoss(HandKeyed[object]):
     """The loss of each held-out row."""
 
     model: TrainedModel

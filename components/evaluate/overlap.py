@@ -25,7 +25,7 @@ from pairmill._native import LeakIndexBuilder
 from pairmill.engine.inputs import HELD_OUT, Inputs
 from pairmill.engine.manifest import Ledger, content_key
 from pairmill.engine.options import RECORD_BYTES
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import row_files
 
@@ -45,7 +45,7 @@ def training_rows(given: Sequence[str], *, verify: bool) -> Inputs:
 
 
 @dataclass(frozen=True)
-class BuildIndex(Shard[object]):
+class BuildIndex(HandKeyed[object]):
     """Makes an index of the questions of all benchmarks."""
 
     files: tuple[tuple[str, str], ...]

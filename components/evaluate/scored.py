@@ -14,7 +14,7 @@ from components.evaluate.overlap import Overlap
 from components.evaluate.settings import ProfileName
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 
@@ -40,7 +40,7 @@ class ScoredBenchmark:
 
 
 @dataclass(frozen=True)
-class Score(Shard[object]):
+class Score(HandKeyed[object]):
     """Scores the texts of a benchmark."""
 
     profile: ProfileName

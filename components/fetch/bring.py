@@ -21,7 +21,7 @@ from pairmill import storage
 from pairmill.engine.content import Content, whole
 from pairmill.engine.manifest import MANIFEST, STARTED, File, Ledger
 from pairmill.engine.shards import RECORD
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError
 from pairmill.log import event
@@ -55,7 +55,7 @@ class Brought:
 
 
 @dataclass(frozen=True)
-class FetchFiles(Shard[FetchConfig]):
+class FetchFiles(HandKeyed[FetchConfig]):
     """Brings some files of one source."""
 
     source: str

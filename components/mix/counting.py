@@ -15,7 +15,7 @@ from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import rows_of
@@ -93,7 +93,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class CountTasks(Shard[Counting]):
+class CountTasks(HandKeyed[Counting]):
     """Counts a few tasks: with 100,000 of them, records of single ones would take longer than counting."""
 
     tasks: tuple[CountedTask, ...]

@@ -26,7 +26,7 @@ from pairmill import log, storage
 from pairmill.engine import inputs
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import byte_options
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
@@ -85,7 +85,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
 
 @dataclass(frozen=True)
-class DrawPlan(Shard["Draft"]):
+class DrawPlan(HandKeyed["Draft"]):
     """Draws the plan, and digests its arrays; if the options name a folder for them, writes them too."""
 
     def run(self, context: Draft, out: Writer) -> ShardResult:

@@ -23,7 +23,7 @@ from components.select.shapes import OUTSIDE, Budget, ByGroup, Chosen, Groups, K
 from components.select.table import Table
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 
@@ -38,7 +38,7 @@ _COMPARED: Final = 20
 
 
 @dataclass(frozen=True)
-class Choose(Shard[object]):
+class Choose(HandKeyed[object]):
     """Takes rows.
 
     Args:

@@ -24,7 +24,7 @@ from components.select.settings import DsirSettings, Settings
 from pairmill import _native
 from pairmill.engine.content import Content, whole
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import jsonstream, rows
@@ -88,7 +88,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class FitRows(Shard[object]):
+class FitRows(HandKeyed[object]):
     """Bucket counts and moments of a block.
 
     Args:
@@ -199,7 +199,7 @@ def candidates_pass(method: str) -> bool:
 
 
 @dataclass(frozen=True)
-class FitTarget(Shard[object]):
+class FitTarget(HandKeyed[object]):
     """Bucket counts of rows of a target; they need only the fields that count, and may have others."""
 
     block: Block

@@ -25,7 +25,7 @@ from components.select.shapes import Ranking
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats.row_files import ORIGIN
 
@@ -84,7 +84,7 @@ class Keyed:
 
 
 @dataclass(frozen=True)
-class MakeKeys(Shard[object]):
+class MakeKeys(HandKeyed[object]):
     """The keys of a block.
 
     Args:

@@ -21,7 +21,7 @@ from components.select.shapes import Chosen
 from pairmill import _native
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 
 VERSION: Final = 1
@@ -48,7 +48,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class CountChosen(Shard[object]):
+class CountChosen(HandKeyed[object]):
     """Bucket counts of chosen rows and of uniform samples, of a block: int64 [2 · targets, buckets].
 
     Args:

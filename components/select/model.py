@@ -18,7 +18,7 @@ from components.select.settings import OWN_TARGET, Settings
 from components.select.shapes import MAX_GROUPS, Groups, Scale
 from pairmill import _native, storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 
@@ -52,7 +52,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class AddUp(Shard[object]):
+class AddUp(HandKeyed[object]):
     """Adds up what all blocks counted.
 
     Its files are ``counts.npy`` (int64 [1 + targets, buckets], raw first), ``weights.npy`` (float64 [targets, buckets])

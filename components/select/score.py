@@ -24,7 +24,7 @@ from components.select.shapes import Groups, Looked, Scale
 from pairmill import _native, storage
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 
 VERSION: Final = 1
@@ -68,7 +68,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class ScoreRows(Shard[object]):
+class ScoreRows(HandKeyed[object]):
     """Log weights, score, group and tokens of the rows of a block.
 
     Args:
@@ -224,7 +224,7 @@ def _codes(looked: Looked, codes: dict[str, int]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class ScaleWeights(Shard[object]):
+class ScaleWeights(HandKeyed[object]):
     """Mean and deviation of the log weights of candidates, by group.
 
     Args:

@@ -18,7 +18,7 @@ from components.select.write import Written
 from pairmill import storage
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import some_rows
 from pairmill.formats.row_files import RowFile
@@ -35,7 +35,7 @@ _GROUPS = 1000
 
 
 @dataclass(frozen=True)
-class Summarise(Shard[object]):
+class Summarise(HandKeyed[object]):
     """The best and worst rows with their texts, and the divergences of targets.
 
     Args:

@@ -20,7 +20,7 @@ from components.select.sidecar import SIDECAR
 from pairmill.engine.content import Content, whole
 from pairmill.engine.inputs import HELD_OUT, InputFile
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, decisions, joined_parts, kept_rows, rows
 from pairmill.formats.kept_rows import Attributes
@@ -70,7 +70,7 @@ def _within(spans: Sequence[Span], first: int, end: int | None) -> Iterator[Span
 
 
 @dataclass(frozen=True)
-class WriteRows(Shard[object]):
+class WriteRows(HandKeyed[object]):
     """Writes the chosen rows of a task, or of a part of it that JoinParts needs; of mode report all of them.
 
     Args:

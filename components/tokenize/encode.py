@@ -14,7 +14,7 @@ from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats import rows, templates, tokens, window_files
@@ -127,7 +127,7 @@ def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
 
 
 @dataclass(frozen=True)
-class EncodeRows(Shard[Vocabulary]):
+class EncodeRows(HandKeyed[Vocabulary]):
     """Makes the arrays of a row file, or of some of its row groups."""
 
     part: FileSlice

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import tokens, window_files
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MergeArrays(Shard[object]):
+class MergeArrays(HandKeyed[object]):
     """Makes the arrays of a task from those of its pieces, in order: (URI of the folder, tokens) of each piece.
 
     ``window_tokens`` are those of the pieces' flat files; None if there are none. ``has_bytes`` says whether the pieces

@@ -20,7 +20,7 @@ from components.tokenize.encode import Vocabulary, flat_file
 from pairmill import storage
 from pairmill.engine import inputs
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import limits, row_files, token_files, tokens
@@ -38,7 +38,7 @@ _BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class TakeTokens(Shard[Vocabulary]):
+class TakeTokens(HandKeyed[Vocabulary]):
     """Makes the arrays of a token file, or of some of its row groups or documents.
 
     Args:

@@ -24,7 +24,7 @@ from components.train.watch.records import LIVE
 from pairmill import storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats import window_files
@@ -65,7 +65,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class TrainNet(Shard[Context]):
+class TrainNet(HandKeyed[Context]):
     """The whole run."""
 
     def run(self, context: Context, out: Writer) -> ShardResult:

@@ -14,7 +14,7 @@ from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.formats.slices import FileSlice
@@ -25,7 +25,7 @@ HELD_OUT_OF = 100
 
 
 @dataclass(frozen=True)
-class CountWords(Shard[TrainTokenizerConfig]):
+class CountWords(HandKeyed[TrainTokenizerConfig]):
     """Counts the words of one row file, or of some row groups of a large one.
 
     Args:
@@ -87,7 +87,7 @@ class CountWords(Shard[TrainTokenizerConfig]):
 
 
 @dataclass(frozen=True)
-class MergeRuns(Shard[object]):
+class MergeRuns(HandKeyed[object]):
     """Makes one run, ``path``, of several."""
 
     path: str

@@ -18,6 +18,7 @@ from pairmill.engine import conditions, written_texts
 from pairmill.engine import manifest as manifests
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, InputRef
 from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError
@@ -46,12 +47,16 @@ class InputFile:
         promised: whether the digest is from a manifest and has not been compared.
     """
 
-    uri: str
+    uri: str = field(metadata=unkeyed("a place"))
     task: str
-    size: int
+    size: int = field(metadata=unkeyed("follows from the digest"))
     sha256: str
-    stamp: str = ""
-    promised: bool = False
+    stamp: str = field(default="", metadata=unkeyed("of the object that has the bytes"))
+    promised: bool = field(default=False, metadata=unkeyed("who digested the bytes"))
+
+    def identify(self) -> object:
+        """Return what a shard that reads the file is keyed by."""
+        return [self.task, self.kind, self.sha256]
 
     @property
     def kind(self) -> str:

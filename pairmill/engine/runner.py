@@ -16,6 +16,7 @@ from pairmill import log, storage
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import Ledger, Manifest
 from pairmill.engine.options import RunConfig, RunOptions, WorkerSlice
+from pairmill.engine.rounds import rounds_of
 from pairmill.engine.shards import RECORD as RECORD
 from pairmill.engine.shards import Todo, commit_finish, discard, forget
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -131,7 +132,7 @@ class _Job(Generic[C, P]):
         self.rounds: list[list[ShardRecord]] = []
         self.shards: Sequence[Shard[Any]] | None = None
         self._changed = False
-        self._generator = stage.rounds(config, self.plan)
+        self._generator = rounds_of(stage, config, self.plan)
         self._advance(None)
         self._first: Sequence[Shard[Any]] = self.shards or []
 
@@ -236,7 +237,7 @@ def _with_others(job: _Job[C, P], pool: WorkerPool, together: Together, done: li
 
 def first_round(stage: Stage[C, P], config: C) -> Sequence[Shard[Any]]:
     """The shards that a run would begin with."""
-    return next(stage.rounds(config, stage.plan(config)), [])
+    return next(rounds_of(stage, config, stage.plan(config)), [])
 
 
 def say_why_made_again(name: str, version: int, history: Mapping[int, str], base: str) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pairmill import storage
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import RunOptions, byte_options, list_item
 from pairmill.engine.writer import Writer
@@ -42,16 +43,32 @@ class ShardResult:
 class Shard(ABC, Generic[X_contra]):
     """One unit of work: picklable, so that any process of any machine can run it, any number of times.
 
+    Its key is a digest of the stage's name and version, the class, and all fields but those declared ``unkeyed``
+    (:mod:`pairmill.engine.keys`); of a stage that is not part of pairmill, or has no version, also of its code. Equal
+    keys mean equal bytes, in any run and any root. The options that change bytes and what the plan ``says`` count too,
+    unless the class names the options that its shards read of the context::
+
+        class LongRows(Shard[LongerConfig], reads=("least",)):
+
+    What else a context has must be in a field, as a digest: contexts are made only if there is work.
+
     Args:
         name: what a person calls it; unique within its round.
-        key: sha256 of the digests of what it reads, the options that change its bytes, and the stage's version. Equal
-            keys mean equal bytes, in any run and any root.
+        key: given by the engine.
         size: bytes to read; larger shards start first.
     """
 
-    name: str
-    key: str
-    size: int
+    options_read: ClassVar[tuple[str, ...] | None] = None
+    """Names of the options that count; None = all that change bytes, and what the plan says."""
+
+    name: str = field(kw_only=True, metadata=unkeyed("only people read it: while a shard runs, its name is its key"))
+    key: str = field(default="", kw_only=True, metadata=unkeyed("it is made of all others"))
+    size: int = field(default=0, kw_only=True, metadata=unkeyed("it decides only what starts first"))
+
+    def __init_subclass__(cls, *, reads: tuple[str, ...] | None = None, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if reads is not None:
+            cls.options_read = reads
 
     @abstractmethod
     def run(self, context: X_contra, out: Writer) -> ShardResult:
@@ -60,6 +77,25 @@ class Shard(ABC, Generic[X_contra]):
     def random_access(self) -> Mapping[str, Content]:
         """The files that it reads with random access, by URI; others are digested while they are read."""
         return {}
+
+
+@dataclass(frozen=True)
+class HandKeyed(Shard[X_contra]):
+    """A shard whose key is written by hand. No new one: the last of them are being converted."""
+
+    name: str = field()
+    key: str = field()
+    size: int = field()
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """A file that a shard made, for a shard of a later round; see :meth:`ShardRecord.file`."""
+
+    uri: str = field(metadata=unkeyed("a place"))
+    path: str
+    size: int = field(metadata=unkeyed("follows from the digest"))
+    sha256: str
 
 
 @dataclass
@@ -79,6 +115,16 @@ class ShardRecord:
     def read(self, kind: type[D]) -> D:
         """The data, as the dataclass that the shard made it of."""
         return kind(**self.data)
+
+    def identify(self) -> object:
+        """Return what a shard that reads the record is keyed by: all of it but places."""
+        files = [[file.path, file.sha256, file.task] for file in self.files]
+        return [self.name, asdict(self.ledger), files, self.data]
+
+    def file(self, path: str) -> ShardFile:
+        """Return one of its files, for a shard that reads no other."""
+        (file,) = (file for file in self.files if file.path == path)
+        return ShardFile(self.uri(path), path, file.size, file.sha256)
 
     def lasting(self) -> list[File]:
         """The files that are not scratch."""
@@ -156,8 +202,9 @@ class Stage(ABC, Generic[C, P]):
     """Whether the next stages take its folder as an item of a list option, in which commas are escaped."""
     counts_rows: ClassVar[bool] = True
     """Whether its ledger counts rows; false for raw files."""
-    version: ClassVar[int]
-    """Format version: raise it when the same input and options give other bytes than before."""
+    version: ClassVar[int] = 0
+    """Format version: raise it when the same input and options give other bytes than before. 0 = none is kept: the
+    stage's code is in the keys of its shards, as it always is of a stage that is not part of pairmill."""
     history: ClassVar[dict[int, str]] = {}
     """For each version from 2 on, why results of the previous version are not used again: one clause, for the log."""
     config: type[C]
@@ -177,8 +224,8 @@ class Stage(ABC, Generic[C, P]):
         though each shard is right (too many malformed rows, no row at all), raise between two rounds or after the last.
         A stage that learns from its shards what it has read returns the corrected plan; others return None.
 
-        The key of a later round's shard is made from the digests of what it really reads, so that one changed input
-        redoes its own shards only.
+        A shard of a later round has the files that it really reads as fields, so that one changed input redoes its own
+        shards only.
         """
 
     def fingerprint(self, config: C, plan: P, shards: Sequence[Shard[Any]]) -> str:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import parquet_join
 from pairmill.formats.parquet import number_row_groups
@@ -19,7 +19,7 @@ PARTS_FROM: Final = 1 << 30
 
 
 @dataclass(frozen=True)
-class JoinParts(Shard[object]):
+class JoinParts(HandKeyed[object]):
     """Puts together the files of a task that shards wrote in parts.
 
     Args:

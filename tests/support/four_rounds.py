@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pairmill import storage
-from pairmill.engine.manifest import File, InputRef, Ledger, Manifest, content_key
+from pairmill.engine.keys import unkeyed
+from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import RunConfig, option
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardFile, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.report.model import Report
 from tests.support.toy_stage import mark
@@ -45,10 +46,12 @@ class Marks:
 class Cut(Shard[Marks]):
     """Round 1: the lines of a file, and a slice of them for each letter that they begin with."""
 
-    uri: str
+    path: str = field(metadata=unkeyed("of the mark alone"))
+    uri: str = field(metadata=unkeyed("a place"))
+    sha256: str
 
     def run(self, context: Marks, out: Writer) -> ShardResult:
-        mark(context.folder, f"cut {self.name}")
+        mark(context.folder, f"cut {self.path}")
         lines = lines_of(self.uri)
         kept = [line for line in lines if line.strip()]
         ledger = Ledger(len(lines), len(kept), len(kept))
@@ -67,13 +70,14 @@ class Cut(Shard[Marks]):
 class FindRepeated(Shard[Marks]):
     """Round 2: the lines of one letter that an earlier file has, by file."""
 
-    slices: tuple[tuple[str, str], ...]
+    letter: str = field(metadata=unkeyed("of the mark alone"))
+    slices: tuple[tuple[str, ShardFile], ...]
 
     def run(self, context: Marks, out: Writer) -> ShardResult:
-        mark(context.folder, f"find {self.name}")
+        mark(context.folder, f"find {self.letter}")
         seen: set[str] = set()
-        for name, uri in self.slices:
-            lines = lines_of(uri)
+        for name, file in self.slices:
+            lines = lines_of(file.uri)
             repeated = [line for line in lines if line in seen]
             seen |= set(lines)
             if repeated:
@@ -86,12 +90,12 @@ class Decide(Shard[Marks]):
     """Round 3: what each file is to be written without."""
 
     files: tuple[str, ...]
-    repeated: tuple[tuple[str, str], ...]
+    repeated: tuple[ShardFile, ...]
 
     def run(self, context: Marks, out: Writer) -> ShardResult:
         mark(context.folder, "decide")
         for name in self.files:
-            lines = {line for of, uri in self.repeated if of == name for line in lines_of(uri)}
+            lines = {line for file in self.repeated if file.path == name for line in lines_of(file.uri)}
             out.write(name, "".join(sorted(lines)).encode())
         return ShardResult(Ledger())
 
@@ -100,14 +104,15 @@ class Decide(Shard[Marks]):
 class Write(Shard[Marks]):
     """Round 4: a file without the lines that were decided."""
 
-    lines: str
-    without: str
+    task: str
+    lines: ShardFile
+    without: ShardFile
 
     def run(self, context: Marks, out: Writer) -> ShardResult:
-        mark(context.folder, f"write {self.name}")
-        lines, without = lines_of(self.lines), set(lines_of(self.without))
+        mark(context.folder, f"write {self.task}")
+        lines, without = lines_of(self.lines.uri), set(lines_of(self.without.uri))
         kept = [line for line in lines if line not in without]
-        out.write(self.name, "".join(kept).encode(), task=self.name)
+        out.write(self.task, "".join(kept).encode(), task=self.task)
         ledger = Ledger(len(lines), len(kept), len(kept))
         ledger.drop("repeated", len(lines) - len(kept))
         return ShardResult(ledger)
@@ -134,7 +139,7 @@ class Unique(Stage[UniqueConfig, UniquePlan]):
         for entry in store.list(folder):
             uri = storage.join(folder, entry.path)
             digests.append([entry.path, store.digest(uri)])
-            shards.append(Cut(entry.path, content_key("cut", digests[-1][1]), entry.size, uri))
+            shards.append(Cut(entry.path, uri, digests[-1][1], name=entry.path, size=entry.size))
         return UniquePlan(
             inputs=[InputRef("source", content_key(digests)[:16])],
             build_context=lambda: Marks(config.marks),
@@ -146,25 +151,18 @@ class Unique(Stage[UniqueConfig, UniquePlan]):
     ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
         cut = yield plan.shards
         letters = sorted({letter for record in cut for letter in record.data["letters"]})
-        found = yield [self._find(letter, cut) for letter in letters]
-        names = [record.name for record in cut]
-        repeated = [(file, record) for record in found for file in record.files]
-        key = content_key("decide", names, [[file.path, file.sha256] for file, _ in repeated])
-        uris = tuple((file.path, record.uri(file.path)) for file, record in repeated)
-        (decided,) = yield [Decide("decide", key, len(uris), tuple(names), uris)]
-        without = {file.path: file for file in decided.files}
-        yield [self._write(record, decided, without[record.name]) for record in cut]
+        repeated = yield [self._find(letter, cut) for letter in letters]
+        names = tuple(record.name for record in cut)
+        files = tuple(record.file(file.path) for record in repeated for file in record.files)
+        (decided,) = yield [Decide(names, files, name="decide", size=len(files))]
+        yield [Write(record.name, record.file("lines"), decided.file(record.name), name=record.name) for record in cut]
 
     def _find(self, letter: str, cut: list[ShardRecord]) -> FindRepeated:
-        slices = [(one, file) for one in cut for file in one.files if file.path == f"letters/{letter}"]
-        key = content_key("find", [[one.name, file.sha256] for one, file in slices])
-        uris = tuple((one.name, one.uri(file.path)) for one, file in slices)
-        return FindRepeated(letter, key, sum(file.size for _, file in slices), uris)
-
-    def _write(self, record: ShardRecord, decided: ShardRecord, without: File) -> Write:
-        (lines,) = (file for file in record.files if file.path == "lines")
-        key = content_key("write", record.name, lines.sha256, without.sha256)
-        return Write(record.name, key, lines.size, record.uri("lines"), decided.uri(without.path))
+        path = f"letters/{letter}"
+        slices = tuple(
+            (record.name, record.file(path)) for record in cut if any(file.path == path for file in record.files)
+        )
+        return FindRepeated(letter, slices, name=letter, size=sum(file.size for _, file in slices))
 
     def ledger(self, plan: UniquePlan, rounds: Rounds) -> Ledger:
         cut, *_, written = (Ledger.sum(record.ledger for record in records) for records in rounds)

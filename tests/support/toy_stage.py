@@ -11,11 +11,12 @@ import secrets
 import signal
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pairmill import storage
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import StageConfig, option
 from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
@@ -46,16 +47,18 @@ class ToyConfig(StageConfig):
 
 
 @dataclass(frozen=True)
-class Upper(Shard[str]):
+class Upper(Shard[str], reads=()):
     """The lines of one file. The context is a greeting."""
 
-    uri: str
+    path: str
+    sha256: str
+    uri: str = field(metadata=unkeyed("a place"))
     suffix: str
-    marks: str
-    chance: bool = False
+    marks: str = field(metadata=unkeyed("a place beside the project"))
+    chance: bool = field(metadata=unkeyed("for tests of shards that make other bytes each time"))
 
     def run(self, context: str, out: Writer) -> ShardResult:
-        mark(self.marks, self.name)
+        mark(self.marks, self.path)
         text = storage.store_for(self.uri).read(self.uri).decode()
         if text.startswith("together"):
             _wait_for_another(Path(self.marks))
@@ -67,10 +70,10 @@ class Upper(Shard[str]):
         if "lose a row" in text:
             ledger.rows_kept -= 1
         upper = "".join(line.upper() + self.suffix + "\n" for line in lines)
-        out.write(f"upper/{self.name}", upper.encode(), task=self.name)
+        out.write(f"upper/{self.path}", upper.encode(), task=self.path)
         drawn = secrets.token_hex(8) if self.chance else ""
         for place in ("one", "two") if drawn else ():
-            out.write(f"{place}/{self.name}", drawn.encode())
+            out.write(f"{place}/{self.path}", drawn.encode())
         if text.startswith("later: "):
             _misbehave(text.removeprefix("later: "))
         return ShardResult(ledger, {"greeting": context, "lines": len(lines), "drawn": drawn})
@@ -96,9 +99,19 @@ class Toy(Stage[ToyConfig, ToyPlan]):
         shards, digests = [], []
         for entry in store.list(folder):
             uri = storage.join(folder, entry.path)
-            digests.append([entry.path, store.digest(uri)])
-            key = content_key(self.name, self.version, config.suffix, digests[-1])
-            shards.append(Upper(entry.path, key, entry.size, uri, config.suffix, config.marks, config.chance))
+            digests.append((entry.path, store.digest(uri)))
+            shards.append(
+                Upper(
+                    entry.path,
+                    digests[-1][1],
+                    uri,
+                    config.suffix,
+                    config.marks,
+                    config.chance,
+                    name=entry.path,
+                    size=entry.size,
+                )
+            )
         return ToyPlan(
             inputs=[InputRef("source", content_key(digests)[:16])],
             rows_expected=None if config.expect < 0 else config.expect,

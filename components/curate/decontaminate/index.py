@@ -17,7 +17,7 @@ from components.curate.decontaminate.settings import Decontaminate
 from pairmill._native import LeakIndexBuilder
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import InputRef, Ledger, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.slices import grouped
@@ -95,7 +95,7 @@ def items(records: Sequence[ShardRecord]) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class BuildIndex(Shard[object]):
+class BuildIndex(HandKeyed[object]):
     """Builds the index of some benchmarks."""
 
     found: tuple[Found, ...]

@@ -12,7 +12,7 @@ from components.curate.near import ranks
 from components.curate.near.sign import KEY, KEY_OF_LONGEST
 from components.curate.near.stored import Runs
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 
 EDGES, FAMILIES = "edges.bin", "families.bin"
@@ -29,7 +29,7 @@ class Paired:
 
 
 @dataclass(frozen=True)
-class Buckets(Shard[object]):
+class Buckets(HandKeyed[object]):
     """Finds the candidates of a partition.
 
     Args:

@@ -16,7 +16,7 @@ from components.curate.near.sign import ROW
 from components.curate.near.stored import Range, RunWriter
 from components.curate.near.union import Components, Marked
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 
 MEMBERS, EDGES, FAMILIES = "members.bin", "edges.bin", "families.bin"
@@ -57,7 +57,7 @@ class Grouped:
 
 
 @dataclass(frozen=True)
-class Join(Shard[object]):
+class Join(HandKeyed[object]):
     """Finds the components, and deals them into groups.
 
     Memory: two bits for every row, and some 40 bytes for each row that has an edge, but 2 GiB at most. Of more such

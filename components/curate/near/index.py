@@ -20,7 +20,7 @@ from components.curate.near.sign import KEY, KEY_OF_LONGEST, KEYS, ROW, partitio
 from components.curate.near.stored import Range, RunWriter, read_all, segments
 from pairmill import storage
 from pairmill.engine.manifest import File, Ledger, canonical, content_key
-from pairmill.engine.stage import Shard, ShardRecord, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 
@@ -205,7 +205,7 @@ class Retained:
 
 
 @dataclass(frozen=True)
-class Retain(Shard[object]):
+class Retain(HandKeyed[object]):
     """Makes the file of a slice of the index.
 
     Args:
@@ -264,7 +264,7 @@ class Retain(Shard[object]):
 
 
 @dataclass(frozen=True)
-class Deal(Shard[object]):
+class Deal(HandKeyed[object]):
     """Puts the keys of a slice of an index into the partitions of this run: KEYS, as ``sign.Sign`` writes them.
 
     Args:

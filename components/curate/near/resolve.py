@@ -21,7 +21,7 @@ from components.curate.near.sign import ROW, native
 from components.curate.near.stored import Range, Runs, RunWriter, distinct, read_all, segments
 from pairmill import storage
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.storage.partials import scratch
 
@@ -59,7 +59,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Gather(Shard[object]):
+class Gather(HandKeyed[object]):
     """Brings the sketches of a slice's members of groups.
 
     Args:
@@ -171,7 +171,7 @@ class Resolved:
 
 
 @dataclass(frozen=True)
-class Resolve(Shard[object]):
+class Resolve(HandKeyed[object]):
     """Refines the families of a group, and decides in rank order.
 
     Args:
@@ -328,7 +328,7 @@ class BySlice:
 
 
 @dataclass(frozen=True)
-class Split(Shard[object]):
+class Split(HandKeyed[object]):
     """Brings together what all groups found on a range of slices.
 
     Without it the records of groups would have an entry for each slice and group, which are too many to plan with.

@@ -14,7 +14,7 @@ from components.curate.near.settings import NearSettings
 from components.curate.near.stored import RunWriter
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import Shard, ShardResult
+from pairmill.engine.stage import HandKeyed, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 
@@ -54,7 +54,7 @@ class Signed:
 
 
 @dataclass(frozen=True)
-class Sign(Shard[object]):
+class Sign(HandKeyed[object]):
     """Signs the rows of a slice, except those that an earlier operation drops.
 
     Args:

@@ -13,6 +13,7 @@ import pytest
 from pairmill.engine import runner
 from pairmill.engine.manifest import MANIFEST, Ledger
 from pairmill.engine.options import WorkerSlice
+from pairmill.engine.rounds import rounds_of
 from pairmill.engine.runner import Result, Together
 from pairmill.engine.shards import Todo
 from pairmill.engine.stage import Rounds, Shard, Stage
@@ -255,7 +256,7 @@ def test_what_is_lost_of_an_earlier_round_is_done_again_by_a_share(kitchen: Kitc
 def _replayed(kitchen: Kitchen, rounds: int) -> Sequence[Shard[Any]]:
     """The shards of the round after this many, all of which are done."""
     stage, config = Unique(), kitchen.config()
-    generator = stage.rounds(config, stage.plan(config))
+    generator = rounds_of(stage, config, stage.plan(config))
     shards = next(generator)
     for _ in range(rounds):
         shards = generator.send(Todo.of(shards, str(kitchen.root / "unique" / "shards"), verify=False).records())

@@ -72,7 +72,7 @@ class Bench:
 
 
 def upper(name: str, key: str = "0" * 64, size: int = 1) -> Upper:
-    return Upper(name, key, size, "uri", "!", "marks")
+    return Upper(name, "", "uri", "!", "marks", False, name=name, key=key, size=size)
 
 
 def planned(*shards: Upper, **given: Any) -> ToyPlan:
@@ -200,7 +200,7 @@ def test_what_other_shares_leave_undone_is_done_here_from_the_smallest_on(
     run_shard = Upper.run
 
     def noted(shard: Upper, context: Any, out: Any) -> Any:
-        order.append(shard.name)
+        order.append(shard.path)
         return run_shard(shard, context, out)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -267,7 +267,7 @@ def test_of_two_records_of_a_shard_the_first_is_everybodys(bench: Bench, monkeyp
 
     def slower(self: Upper, context: str, out: Writer) -> ShardResult:
         made = run(self, context, out)
-        if self.name == "a.txt":
+        if self.path == "a.txt":
             record.write_bytes(
                 manifests.seal(manifests.canonical(other))
             )  # while this run was at work, another one has committed

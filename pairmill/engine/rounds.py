@@ -1,0 +1,65 @@
+"""The rounds of a stage, each shard with its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, TypeVar
+
+from pairmill.engine import keys
+from pairmill.engine.manifest import content_key
+from pairmill.engine.options import RunOptions
+from pairmill.engine.stage import Shard, ShardRecord, Stage, StagePlan
+from pairmill.errors import InternalError
+
+C = TypeVar("C", bound=RunOptions)
+P = TypeVar("P", bound=StagePlan[Any])
+T = TypeVar("T")
+
+
+def rounds_of(stage: Stage[C, P], config: C, plan: P) -> Generator[Sequence[Shard[Any]], list[ShardRecord], P | None]:
+    """Yield the shards of each round with their keys, and send the stage the records of each."""
+    return with_keys(stage.rounds(config, plan), key_maker(stage, config, plan))
+
+
+def with_keys(
+    rounds: Generator[Sequence[Shard[Any]], list[ShardRecord], T], key_of: Callable[[Shard[Any]], str]
+) -> Generator[Sequence[Shard[Any]], list[ShardRecord], T]:
+    """Give each shard of these rounds its key."""
+    records: list[ShardRecord] | None = None
+    while True:
+        try:
+            shards = next(rounds) if records is None else rounds.send(records)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        records = yield [shard if shard.key else replace(shard, key=key_of(shard)) for shard in shards]
+
+
+def key_maker(stage: Stage[C, P], config: C, plan: P) -> Callable[[Shard[Any]], str]:
+    """Make what computes the key of a shard: a digest of all that its bytes may follow from.
+
+    It raises InternalError if a field has a value of an unknown type, or the class reads an option that the stage
+    lacks.
+    """
+    home = type(stage).__module__
+
+    @cache
+    def shared(kind: type[Shard[Any]]) -> list[object]:
+        ours = stage.version > 0 and keys.is_ours(home)
+        code = "" if ours else keys.code_digest(home, kind.__module__)
+        where = stage.name, kind.__qualname__
+        if kind.options_read is None:
+            return [code, keys.identify([plan.manifest_options(config), plan.says], where)]
+        unknown = sorted({*kind.options_read} - {item.name for item in fields(config)})
+        if unknown:
+            raise InternalError("reads an option that the stage lacks", where=kind.__qualname__, got=unknown[0])
+        read = {name: plan.options.get(name, getattr(config, name)) for name in kind.options_read}
+        return [code, keys.identify(read, where)]
+
+    def key_of(shard: Shard[Any]) -> str:
+        content = keys.identify(shard, (stage.name, type(shard).__qualname__))
+        return content_key(stage.name, stage.version, *shared(type(shard)), content)
+
+    return key_of
