@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,15 @@ pytest_plugins = ["tests.support.objectstores.fixtures"]
 # A shell starts background jobs with SIGINT ignored, and children inherit that: Ctrl-C could not be tested.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# All that is collected lives to the end: to look for garbage among it, now or in a test, finds none.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

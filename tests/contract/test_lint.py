@@ -104,20 +104,25 @@ def of(component: Any, arguments: dict[str, Any] | None = None, **instead: Any) 
     return one
 
 
-@pipeline
-def sound(uri: str = ""):
-    """Sound.
+def make_sound() -> Any:
+    """Compile a pipeline without findings. kfp looks through every module for each task, so not at import."""
 
-    Args:
-        uri: of the data.
-    """
-    made = settled(make())
-    with dsl.ParallelFor([0, 1, 2], parallelism=2) as index:
-        each = settled(work(index=index))
-    settled(use(manifest=made.outputs["manifest"], uri=made.outputs["output"])).after(each)
-    settled(read(uri=uri))
-    with dsl.If(uri == "x"):
-        settled(read(uri="a constant"))
+    @pipeline
+    def sound(uri: str = ""):
+        """Sound.
+
+        Args:
+            uri: of the data.
+        """
+        made = settled(make())
+        with dsl.ParallelFor([0, 1, 2], parallelism=2) as index:
+            each = settled(work(index=index))
+        settled(use(manifest=made.outputs["manifest"], uri=made.outputs["output"])).after(each)
+        settled(read(uri=uri))
+        with dsl.If(uri == "x"):
+            settled(read(uri="a constant"))
+
+    return sound
 
 
 # --- inputs and placeholders ----------------------------------------------------------------------------------------
@@ -415,7 +420,7 @@ def test_every_rule_has_a_trap() -> None:
 
 
 def test_a_sound_pipeline_has_no_findings(tmp_path: Path) -> None:
-    assert [str(one) for one in lint.lint(documents(sound, tmp_path))] == []
+    assert [str(one) for one in lint.lint(documents(make_sound(), tmp_path))] == []
 
 
 def test_the_compiled_files_have_no_findings() -> None:

@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
-from kubeflow.training import models as training
-from kubeflow_trainer_api import models as trainer
 
 from components.sample.config import SampleConfig
 from components.sample.node.prepare import PrepareConfig
@@ -22,7 +19,12 @@ from components.sample.run import COMMANDS
 from pairmill.interface import cli
 from pairmill.interface.launcher import SECRETS
 from pipelines.placement import Placement
+from tests.support import lazy
 from tests.support.helpers import PATIENCE, REPOSITORY
+
+kubernetes_validate = lazy.Module("kubernetes_validate")
+trainer = lazy.Module("kubeflow_trainer_api.models")
+training = lazy.Module("kubeflow.training.models")
 
 MANIFESTS = REPOSITORY / "manifests"
 KUBERNETES = "1.34"

@@ -1,9 +1,9 @@
 """What docstrings of the parity mode promise and no recorded case shows."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 
@@ -16,6 +16,9 @@ from pairmill.compat.kempner.data import (
 )
 from pairmill.compat.kempner.loader import StatefulDataLoader, collate
 from pairmill.compat.kempner.samplers import DistributedSampler, MixtureSampler
+from tests.support import lazy
+
+datasets = lazy.Module("datasets")
 
 
 def encode(text: str) -> list[int]:
@@ -84,7 +87,9 @@ class TestFiles:
 
 
 class TestTexts:
-    texts = datasets.Dataset.from_dict({"text": ["1 2 3", "", "4 5", "6"]})
+    @cached_property
+    def texts(self) -> Any:
+        return datasets.Dataset.from_dict({"text": ["1 2 3", "", "4 5", "6"]})
 
     def test_a_tokenizer_without_an_end_uses_0(self) -> None:
         dataset = HuggingFaceDataset(self.texts, encode, 4, eos_token_id=None)

@@ -9,14 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 
 from pairmill.errors import InputError, UsageError
 from pairmill.loader import Batch, Loader, MixturePlan, Phase, StreamPlan, TextStream, Windows
 from pairmill.loader.mixture import probabilities
+from tests.support import lazy
 from tests.support.helpers import REPOSITORY
+
+datasets = lazy.Module("datasets")
 
 SEQ = 8
 

@@ -4,11 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,6 +17,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError
 from pairmill.loader.text import Mark, TextStream, eager
+from tests.support import lazy
+
+datasets = lazy.Module("datasets")
 
 EOS = 99
 WORDS = [f"w{number}" for number in range(40)]
@@ -196,7 +199,9 @@ class TestEager:
 
 
 class TestRefusals:
-    data = datasets.Dataset.from_dict({"text": ["w1 w2", "w3"], "number": [1, 2], "null": [None, "w1"]})
+    @cached_property
+    def data(self) -> Any:
+        return datasets.Dataset.from_dict({"text": ["w1 w2", "w3"], "number": [1, 2], "null": [None, "w1"]})
 
     @pytest.mark.parametrize("eos_id", [None, -1, 2**31])
     def test_no_end_of_text(self, eos_id: int | None) -> None:
@@ -284,7 +289,7 @@ class TestRefusals:
         def absent(*_: Any, **__: Any) -> None:
             raise FileNotFoundError("no such data set")
 
-        monkeypatch.setattr(datasets, "load_dataset", absent)
+        monkeypatch.setattr("datasets.load_dataset", absent)
         with pytest.raises(InputError, match="dataset=some/name: cannot be loaded; got FileNotFoundError"):
             eager("some/name", encode, eos_id=EOS, seq_len=4)
 

@@ -6,7 +6,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 
@@ -21,8 +20,10 @@ from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, InputRef, Ledger, Manifest
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.loader import Loader, MixturePlan, RowPlan, StreamPlan
-from tests.support import samples
+from tests.support import lazy, samples
 from tests.support.mixed import Bench
+
+datasets = lazy.Module("datasets")
 
 SIX = [(3, 4), (2, 5), (4, 2), (1, 6), (3, 3), (2, 2)]
 """Rows of 6, 6, 5, 6, 5 and 3 inputs."""
