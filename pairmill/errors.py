@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable
+from typing import Self
 
 
 class PairmillError(Exception):
@@ -44,6 +45,10 @@ class UsageError(PairmillError):
     """An option or a configuration file is wrong. Exit code 2."""
 
     exit_code = 2
+
+    def moved(self, where: str) -> Self:
+        """Return the same error at another place."""
+        return type(self)(self.what, where=where, got=self.got, expected=self.expected, hint=self.hint)
 
 
 class InputError(PairmillError):

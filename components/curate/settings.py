@@ -105,7 +105,7 @@ class Settings:
     @classmethod
     def of_file(cls, file: SettingsFile) -> Settings:
         """The settings of an open file."""
-        plain = file.read(cls, leave=("overrides",))
+        plain = file.onto(cls(), leave=("overrides",))
         near = file.top.entries().get("near") if file.top is not None else None
         unsaid = near is not None and not near.is_scalar() and "mode" not in near.entries()
         if unsaid and plain.near.fields != "pair" and plain.near.max_similar is None:

@@ -63,6 +63,7 @@ class EvaluateConfig(RunConfig):
         1,
         help="processes on this machine, each of which loads the model; 0 = one per available core",
         changes_bytes=False,
+        at_least=0,
     )
 
     def __post_init__(self) -> None:

@@ -224,7 +224,7 @@ class EvaluateSettings:
         """
         file = SettingsFile.load(given, "evaluate_config", DEFAULT)
         file.override(overrides, by)
-        return cls() if file.top is None else file.top.onto(cls(), deep=True)
+        return file.onto(cls())
 
     def generation_of(self, name: str, own: Mapping[str, Any]) -> Generation:
         """How texts of a benchmark are generated: the base, then what the benchmark says, then what is said for it."""

@@ -28,7 +28,9 @@ def _forms(option: str) -> list[str]:
 class FetchConfig(RunConfig):
     """Bring raw data to the project, at locked revisions, with digests and licences."""
 
-    workers: int = option(8, help="downloads at the same time; 0 = one per available core", changes_bytes=False)
+    workers: int = option(
+        8, help="downloads at the same time; 0 = one per available core", changes_bytes=False, at_least=0
+    )
     sources: list[str] = option(
         [],
         help="sources to fetch, by name or as YAML files that describe one; all = every one that has a folder in raw, "

@@ -119,7 +119,7 @@ class SearchSettings:
         """Read the file at a path or URI. Raises UsageError with the line of the first mistake."""
         file = SettingsFile.load(given, "search_config", DEFAULT)
         file.override(overrides, "set")
-        return cls() if file.top is None else file.top.onto(cls(), deep=True)
+        return file.onto(cls())
 
     def count(self, axes: int) -> int:
         """How many proxies there are, if this many shares are searched."""

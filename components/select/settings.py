@@ -356,12 +356,12 @@ class Settings:
         Raises:
             UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
         """
-        return SettingsFile.load(given, option, DEFAULT).read(cls)
+        return SettingsFile.load(given, option, DEFAULT).onto(cls())
 
     @classmethod
     def parse(cls, text: str, where: str = DEFAULT) -> Settings:
         """The settings of a text."""
-        return SettingsFile(where, text.encode()).read(cls)
+        return SettingsFile(where, text.encode()).onto(cls())
 
     def said(self) -> dict[str, Any]:
         """JSON-like, for the manifest: of places only the last part, because a place is not content."""

@@ -453,8 +453,7 @@ class TrainSettings:
             part.as_type(kinds[name]) if (part := found.get(name)) else None
             for name, found in (("profile", entries), ("net", model), ("size", model))
         )
-        read: TrainSettings = file.top.onto(defaults(profile or "pairmill", net, size), deep=True)
-        return read
+        return file.onto(defaults(profile or "pairmill", net, size))
 
     def __post_init__(self) -> None:
         if not self.batch.target_only and self.model.attention == "prefixlm" and not self.quirk("targets_in_prefix"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, Unpack
 
 from pairmill.errors import UsageError
+from pairmill.fields import Checked, Checks, checked_field, default_value
 
 if TYPE_CHECKING:
     from pairmill.engine.stage import Shard
@@ -21,26 +22,29 @@ EXPANSION = 1000
 """Default of ``max_expansion``: the most bytes of records for each byte of their file."""
 
 
-def option(default: Any = dataclasses.MISSING, *, help: str, changes_bytes: bool = True) -> Any:  # noqa: A002
-    """A field of a stage's options.
+def option(
+    default: Any = dataclasses.MISSING,
+    *,
+    help: str,  # noqa: A002
+    changes_bytes: bool = True,
+    **checks: Unpack[Checks],
+) -> Any:
+    """Make a field of a stage's options.
 
     Args:
         default: the default; without one the option is required.
         help: one line for ``--help``, the Kubeflow form and the README, with the unit.
         changes_bytes: whether the option is part of the fingerprint. Places (URIs) and the number of workers are
             not: inputs enter the fingerprint by content.
+        checks: what is taken.
     """
-    metadata = {"help": help, "changes_bytes": changes_bytes}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return checked_field(default, {"help": help, "changes_bytes": changes_bytes, "checks": checks})
 
 
 def default_of(item: dataclasses.Field[Any]) -> Any:
-    """The default of an option as text, lists joined by commas; ``dataclasses.MISSING`` if the option is required."""
-    if item.default_factory is not dataclasses.MISSING:
-        return ",".join(map(list_item, item.default_factory()))
-    return item.default
+    """Return an option's default as text, lists joined by commas; ``dataclasses.MISSING`` if it is required."""
+    value = default_value(item)
+    return ",".join(map(list_item, value)) if isinstance(value, list) else value
 
 
 def list_item(text: str) -> str:
@@ -52,89 +56,6 @@ def byte_options(config: Any) -> dict[str, Any]:
     """The options of ``config`` that change bytes, by name."""
     fields = dataclasses.fields(config)
     return {item.name: getattr(config, item.name) for item in fields if item.metadata.get("changes_bytes", True)}
-
-
-class RunOptions(Protocol):
-    """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    root: str
-    workers: int
-    verify: bool
-
-
-@dataclass(kw_only=True)
-class RunConfig:
-    """Options that every sharded stage has."""
-
-    root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
-    workers: int = option(0, help="processes on this machine; 0 = one per available core", changes_bytes=False)
-    share: str = option(
-        "",
-        help="run this share of the shards, as in 2/7, together with the other shares, and do not finish; "
-        "empty = run all and finish",
-        changes_bytes=False,
-    )
-    finish: bool = option(
-        False, help="with share=: finish once the shards of all shares are done; one share has it", changes_bytes=False
-    )
-    verify: bool = option(
-        False,
-        help="read earlier results and inputs in full instead of trusting their sizes; damaged results are redone",
-        changes_bytes=False,
-    )
-
-    def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise UsageError("must not be negative", where="workers", got=str(self.workers))
-        if self.share:
-            WorkerSlice.parse(self.share)
-        elif self.finish:
-            raise UsageError("is of share= alone", where="finish", got="true", hint="without share= a run finishes")
-
-
-@dataclass(kw_only=True)
-class StageConfig(RunConfig):
-    """Options of a stage that can also write the reference's bytes."""
-
-    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
-    max_record_bytes: int = option(
-        RECORD_BYTES,
-        help="longest record that is read, in bytes; a longer one fails the stage, because memory use depends on it",
-        changes_bytes=False,
-    )
-    max_expansion: int = option(
-        EXPANSION,
-        help="most bytes of records for each byte of their file, beyond 256 MiB; more fails the stage: a file of a "
-        "kilobyte can hold gigabytes",
-        changes_bytes=False,
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("max_record_bytes", "max_expansion"):
-            if getattr(self, name) < 1:
-                raise UsageError("out of range", where=name, got=str(getattr(self, name)), expected="1 or more")
-
-
-C = TypeVar("C", bound=RunConfig)
-
-
-def too_many(runs: int, most: int, option: str) -> UsageError:
-    """The refusal of more runs than a pipeline has room for.
-
-    Args:
-        runs: how many are asked for.
-        most: how many there may be.
-        option: that says how many.
-    """
-    return UsageError(
-        "more runs than the workflow object of Kubeflow has room for",
-        where=option,
-        got=f"{runs} runs",
-        expected=f"{most} or fewer",
-        hint="max_runs=0 takes any number, but Kubeflow then shows no task of the run to its end",
-    )
 
 
 @dataclass(frozen=True)
@@ -163,3 +84,84 @@ class WorkerSlice:
     def of(self, shards: Sequence[Shard[Any]]) -> list[Shard[Any]]:
         """The shards of this share. They are dealt out from the largest to the smallest, so shares are alike."""
         return sorted(shards, key=lambda shard: (-shard.size, shard.name))[self.number - 1 :: self.count]
+
+
+class RunOptions(Protocol):
+    """The options of every stage that the runner itself reads; a stage's options are a dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    root: str
+    workers: int
+    verify: bool
+
+
+@dataclass(kw_only=True)
+class RunConfig(Checked):
+    """Options that every sharded stage has."""
+
+    root: str = option(help="project folder or URI; results go to <root>/<stage>/<fingerprint>", changes_bytes=False)
+    workers: int = option(
+        0, help="processes on this machine; 0 = one per available core", changes_bytes=False, at_least=0
+    )
+    share: str = option(
+        "",
+        help="run this share of the shards, as in 2/7, together with the other shares, and do not finish; "
+        "empty = run all and finish",
+        changes_bytes=False,
+        parse=WorkerSlice.parse,
+    )
+    finish: bool = option(
+        False,
+        help="with share=: finish once the shards of all shares are done; one share has it",
+        changes_bytes=False,
+        needs="share",
+    )
+    verify: bool = option(
+        False,
+        help="read earlier results and inputs in full instead of trusting their sizes; damaged results are redone",
+        changes_bytes=False,
+    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the options alone: what was read from files once is read again by another process."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+
+@dataclass(kw_only=True)
+class StageConfig(RunConfig):
+    """Options of a stage that can also write the reference's bytes."""
+
+    profile: Profile = option("pairmill", help="pairmill, or data_io for the reference's bytes, defects included")
+    max_record_bytes: int = option(
+        RECORD_BYTES,
+        help="longest record that is read, in bytes; a longer one fails the stage, because memory use depends on it",
+        changes_bytes=False,
+        at_least=1,
+    )
+    max_expansion: int = option(
+        EXPANSION,
+        help="most bytes of records for each byte of their file, beyond 256 MiB; more fails the stage: a file of a "
+        "kilobyte can hold gigabytes",
+        changes_bytes=False,
+        at_least=1,
+    )
+
+
+C = TypeVar("C", bound=RunConfig)
+
+
+def too_many(runs: int, most: int, option: str) -> UsageError:
+    """The refusal of more runs than a pipeline has room for.
+
+    Args:
+        runs: how many are asked for.
+        most: how many there may be.
+        option: that says how many.
+    """
+    return UsageError(
+        "more runs than the workflow object of Kubeflow has room for",
+        where=option,
+        got=f"{runs} runs",
+        expected=f"{most} or fewer",
+        hint="max_runs=0 takes any number, but Kubeflow then shows no task of the run to its end",
+    )

@@ -1,10 +1,10 @@
 """A YAML file read into nested dataclasses, strictly: every mistake is a UsageError with the line that it is on.
 
 Keys are the names of fields; of a field whose name is a word of Python's (``in_``) the key lacks the underscore. What
-the file leaves out has the default of its field. A class checks its own values in ``__post_init__``: it raises a
+the file leaves out has the default of its field. A class checks its own values (:mod:`pairmill.fields`): it raises a
 UsageError whose ``where`` is the key, to which file and line are added here.
 
-:func:`render` writes settings as such a file; what the docstring of a class says of a field is its comment.
+:func:`render` writes settings as such a file; the help of a field is its comment.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import textwrap
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
+from pairmill.fields import Checked, default_value, key_of
 
 T = TypeVar("T")
 
@@ -37,20 +38,20 @@ _NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or fals
 
 
 def helps(kind: type[Any]) -> dict[str, str]:
-    """What the docstring of a dataclass says of each field, under ``Args:``."""
-    found: dict[str, str] = {}
-    _, _, said = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
+    """Return the help of each field of a dataclass, by name."""
+    texts = {item.name: str(item.metadata["help"]) for item in dataclasses.fields(kind) if "help" in item.metadata}
+    _, _, arguments = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
     name = ""
-    for line in said.splitlines():
+    for line in arguments.splitlines():
         match = re.match(r"    (\w+): (.*)", line)
         if match:
             name = match[1]
-            found[name] = match[2]
+            texts[name] = match[2]
         elif line.startswith("        ") and name:
-            found[name] += f" {line.strip()}"
+            texts[name] += f" {line.strip()}"
         elif line.strip():
             break
-    return found
+    return texts
 
 
 def refuse_unusable(node: Any, uri: str) -> None:
@@ -72,7 +73,7 @@ def refuse_unusable(node: Any, uri: str) -> None:
             continue
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
-            left += [one for pair in reversed(node.value) for one in reversed(pair)]
+            left += [part for pair in reversed(node.value) for part in reversed(pair)]
         elif isinstance(node, yaml.SequenceNode):
             left += reversed(node.value)
         else:
@@ -85,7 +86,7 @@ def refuse_unusable(node: Any, uri: str) -> None:
 
 
 def _unusable(node: Any) -> str:
-    """What is expected in place of a scalar; empty if it is a text or number like any other."""
+    """Return what is expected in place of a scalar; empty if it is a text or number like any other."""
     if re.search("[\ud800-\udfff]", node.value):
         return r"text in Unicode: \ud800 to \udfff are halves of characters"
     number = node.tag == "tag:yaml.org,2002:int" and len(node.value) > _DIGITS
@@ -121,12 +122,12 @@ class SettingsFile:
             self.top.entries()
 
     @classmethod
-    def load(cls, given: str, option: str, default: str = "") -> SettingsFile:
+    def load(cls, place: str, option: str, default: str = "") -> SettingsFile:
         """Read a file; an absent ``default`` is empty. Raises UsageError if it does not exist or is too large."""
-        uri = storage.normalise(given, option)
+        uri = storage.normalise(place, option)
         store = storage.store_for(uri)
         if not store.exists(uri):
-            if given == default:
+            if place == default:
                 return cls(uri, b"")
             raise UsageError("the file does not exist", where=f"{option}={uri}", hint="check the path")
         size = store.size(uri)
@@ -173,12 +174,10 @@ class SettingsFile:
                 _merge(self.top, node)
             Part(self, node, ()).entries()
 
-    def read(self, kind: type[T], leave: Collection[str] = ()) -> T:
-        """The file as this dataclass; keys in ``leave`` are allowed and not read. An empty file has the defaults."""
-        if self.top is None:
-            return kind()
-        found: T = self.top.onto(kind, leave=leave)
-        return found
+    def onto(self, base: T, leave: Collection[str] = ()) -> T:
+        """Return settings with what the file says in place of theirs; keys in ``leave`` are allowed and not read."""
+        settings: T = base if self.top is None else self.top.onto(base, leave=leave)
+        return settings
 
     def _place(self, node: Any, named: str) -> str:
         mark = node.start_mark
@@ -186,7 +185,7 @@ class SettingsFile:
         return mark.name if "=" in mark.name else f"{self.uri} line {mark.line + 1}{named}"
 
     def items(self, key: str) -> list[Part]:
-        """The parts of a list at the top; none if the key is absent."""
+        """Return the parts of a list at the top; none if the key is absent."""
         entry = self.top.entries().get(key) if self.top is not None else None
         return [] if entry is None or entry.is_null() else entry.items()
 
@@ -206,41 +205,47 @@ class Part:
         return self.file._place(self.node, named)
 
     def is_null(self) -> bool:
-        """Whether nothing is written after the key."""
+        """Tell whether nothing is written after the key."""
         return bool(self.node.tag == "tag:yaml.org,2002:null")
 
     def is_scalar(self) -> bool:
-        """Whether it is a single value, neither a list nor a mapping."""
+        """Tell whether it is a single value, neither a list nor a mapping."""
         import yaml
 
         return isinstance(self.node, yaml.ScalarNode)
 
-    def _within(self, keys: Sequence[str]) -> str:
-        """Where a value below is, or would be."""
-        entries = self.entries() if keys and not self.is_scalar() else {}
-        if keys and keys[0] in entries:
-            return entries[keys[0]]._within(keys[1:])
-        return ".".join([self.where, *keys])
+    def locate(self, path: str) -> str:
+        """Return where a value below is, or would be, such as ``rules[2].name``."""
+        import yaml
+
+        if isinstance(self.node, yaml.MappingNode):
+            for key, part in self.entries().items():
+                if path == key or path.startswith((f"{key}.", f"{key}[")):
+                    return part.locate(path[len(key) :].removeprefix("."))
+        match = re.match(r"\[(\d+)\]\.?", path)
+        if match and isinstance(self.node, yaml.SequenceNode) and int(match[1]) <= len(self.node.value):
+            return self.items()[int(match[1]) - 1].locate(path[match.end() :])
+        return f"{self.where}{'.' if self.path else ', '}{path}" if path and path[0] != "[" else self.where + path
 
     def entries(self) -> dict[str, Part]:
-        """The values of a mapping by key. Raises UsageError if it is none, or a key occurs twice."""
+        """Return the values of a mapping by key. Raises UsageError if it is none, or a key occurs twice."""
         import yaml
 
         if not isinstance(self.node, yaml.MappingNode):
             raise self.wrong("not a mapping", expected="key: value")
-        found: dict[str, Part] = {}
+        parts: dict[str, Part] = {}
         for key, value in self.node.value:
             # `in`, `on` and `off` are keys too: what is written counts.
             name = str(key.value) if isinstance(key, yaml.ScalarNode) else "…"
             part = Part(self.file, value, (*self.path, name))
-            if name in found:
+            if name in parts:
                 line = key.start_mark.line + 1
                 raise UsageError("the key occurs twice", where=f"{self.file.uri} line {line}, {'.'.join(part.path)}")
-            found[name] = part
-        return found
+            parts[name] = part
+        return parts
 
     def items(self) -> list[Part]:
-        """The values of a list. Raises UsageError if it is none."""
+        """Return the values of a list. Raises UsageError if it is none."""
         import yaml
 
         if not isinstance(self.node, yaml.SequenceNode):
@@ -249,7 +254,7 @@ class Part:
         return [Part(self.file, node, (*above, f"{name}[{number + 1}]")) for number, node in enumerate(self.node.value)]
 
     def plain(self) -> Any:
-        """The value as YAML reads it."""
+        """Return the value as YAML reads it."""
         import yaml
 
         try:
@@ -258,7 +263,7 @@ class Part:
             raise self.wrong("not valid YAML", expected="a plain value") from error
 
     def wrong(self, what: str, *, got: str = "", expected: str = "", hint: str = "") -> UsageError:
-        """The error to raise for this value."""
+        """Make the error to raise for this value."""
         import yaml
 
         if not got and isinstance(self.node, yaml.ScalarNode):
@@ -267,23 +272,21 @@ class Part:
             got = "a list" if isinstance(self.node, yaml.SequenceNode) else "a mapping"
         return UsageError(what, where=self.where, got=got, expected=expected, hint=hint)
 
-    def onto(
-        self, base: Any, *, only: Collection[str] | None = None, leave: Collection[str] = (), deep: bool = False
-    ) -> Any:
-        """A mapping as a dataclass.
+    def onto(self, base: Any, *, only: Collection[str] | None = None, leave: Collection[str] = ()) -> Any:
+        """Read a mapping as a dataclass.
 
         Args:
-            base: the class, or an object of it whose values stay where the mapping has no key.
+            base: the class, or an object of it whose values stay where the mapping has no key; so do theirs that are
+                dataclasses. Nothing after the key of such a value leaves it.
             only: the keys that are allowed; None = all of the class.
             leave: further keys that are allowed and not read.
-            deep: values of ``base`` that are dataclasses keep theirs too, and nothing after their key leaves them.
 
         Raises:
             UsageError: an unknown key, a wrong type, a missing key, or what the class refuses.
         """
         kind = base if isinstance(base, type) else type(base)
         hints = get_type_hints(kind)
-        fields = {item.name.rstrip("_"): item for item in dataclasses.fields(kind) if item.init}
+        fields = {key_of(item): item for item in dataclasses.fields(kind) if item.init}
         known = [key for key in fields if (only is None or key in only)]
         values: dict[str, Any] = {}
         entries = self.entries()
@@ -298,31 +301,21 @@ class Part:
                     hint = "this one is the same for all rows: write it at the top"
                 raise UsageError(f"unknown key {key!r}", where=line, expected=", ".join(known), hint=hint)
             name = fields[key].name
-            below = getattr(base, name, None) if deep else None
-            if dataclasses.is_dataclass(below):
-                values[name] = below if part.is_null() else part.onto(below, deep=True)
+            below = default_value(fields[key]) if isinstance(base, type) else getattr(base, name)
+            if dataclasses.is_dataclass(below) and (part.is_null() or not part.is_scalar()):
+                values[name] = below if part.is_null() else part.onto(below)
             else:
                 values[name] = part.as_type(hints[name])
-        required = [
-            key
-            for key, item in fields.items()
-            if item.default is MISSING and item.default_factory is MISSING and item.name not in values
-        ]
+        required = [key for key, item in fields.items() if default_value(item) is MISSING and item.name not in values]
         if isinstance(base, type) and required:
             raise UsageError("required key missing", where=self.where, got=", ".join(entries), expected=required[0])
         try:
             return kind(**values) if isinstance(base, type) else dataclasses.replace(base, **values)
         except UsageError as error:
-            at = entries.get(error.where.split(".", 1)[0].split("[", 1)[0], self)
-            where = at.where if at is not self else f"{self.where}, {error.where}" if error.where else self.where
-            if deep and at is not self:
-                where = at._within(error.where.split(".")[1:])
-            raise UsageError(
-                error.what, where=where, got=error.got, expected=error.expected, hint=error.hint
-            ) from error
+            raise error.moved(self.locate(error.where)) from error
 
     def as_type(self, kind: Any) -> Any:
-        """The value as this type: a dataclass, text, number, Literal, list, tuple, dict or one of these or None.
+        """Read the value as this type: a dataclass, text, number, Literal, list, tuple, dict or one of these or None.
 
         Of a dataclass with a field ``mode`` the mode alone may be given: ``near: off``.
         """
@@ -334,7 +327,7 @@ class Part:
                 if type(None) in arguments:
                     return None
                 raise self.wrong("is empty", expected=describe(kind))
-            return self._one_of([one for one in arguments if one is not type(None)])
+            return self._one_of([argument for argument in arguments if argument is not type(None)])
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             mode = get_type_hints(kind).get("mode")
             if mode is not None and self.is_scalar() and not self.is_null():
@@ -342,10 +335,10 @@ class Part:
                 return made(mode=self.as_type(mode))
             return self.onto(kind)
         if origin is list or origin is tuple:
-            made = [one.as_type(arguments[0]) for one in self.items()]
+            made = [item.as_type(arguments[0]) for item in self.items()]
             return made if origin is list else tuple(made)
         if origin is dict:
-            return {key: one.as_type(arguments[1]) for key, one in self.entries().items()}
+            return {key: part.as_type(arguments[1]) for key, part in self.entries().items()}
         return self._scalar(kind)
 
     def _one_of(self, kinds: Sequence[Any]) -> Any:
@@ -377,7 +370,7 @@ class Part:
             # True is 1, and a key like `on` must not pass as a number.
             if value in allowed and not isinstance(value, bool):
                 return value
-            hint = did_you_mean(str(self.node.value), [str(one) for one in allowed])
+            hint = did_you_mean(str(self.node.value), [str(choice) for choice in allowed])
             raise self.wrong("unknown value", expected=describe(kind), hint=hint)
         # YAML 1.1 takes 1e-9 as text; 1.2, and whoever writes it, as a number.
         if kind is float and isinstance(value, str) and self.node.style is None and _EXPONENT.fullmatch(value):
@@ -402,15 +395,15 @@ class Part:
 
 
 def _rejoined(texts: Sequence[str]) -> list[str]:
-    """The same with what was split at the commas of a list or mapping put together again."""
-    found: list[str] = []
+    """Put together again what was split at the commas of a list or mapping."""
+    joined: list[str] = []
     for text in texts:
-        before = found[-1] if found else ""
+        before = joined[-1] if joined else ""
         if sum(map(before.count, "[{")) > sum(map(before.count, "]}")):
-            found[-1] += f",{text}"
+            joined[-1] += f",{text}"
         else:
-            found.append(text)
-    return found
+            joined.append(text)
+    return joined
 
 
 def _merge(below: Part, node: Any) -> None:
@@ -421,20 +414,20 @@ def _merge(below: Part, node: Any) -> None:
         if old is not None and isinstance(value, type(node)) and value.value and not old.is_null():
             _merge(old, value)
             continue
-        below.node.value = [(one, two) for one, two in below.node.value if one.value != key.value] + [(key, value)]
+        below.node.value = [pair for pair in below.node.value if pair[0].value != key.value] + [(key, value)]
 
 
 def _number(value: float) -> str:
-    """A number as YAML 1.1 reads one: it takes 1e-06 as text."""
+    """Write a number as YAML 1.1 reads one: it takes 1e-06 as text."""
     text = repr(value)
     return text.replace("e", ".0e") if "e" in text and "." not in text else text
 
 
 def describe(kind: Any) -> str:
-    """What a type takes, for messages."""
+    """Describe what a type takes, for messages."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return " or ".join("nothing" if one is type(None) else describe(one) for one in arguments)
+        return " or ".join("nothing" if argument is type(None) else describe(argument) for argument in arguments)
     if origin is Literal:
         return f"{', '.join(map(str, arguments[:-1]))} or {arguments[-1]}" if len(arguments) > 1 else str(arguments[0])
     if origin in (list, tuple):
@@ -445,22 +438,22 @@ def describe(kind: Any) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Settings as JSON-like values, keys as the file has them."""
+    """Return settings as JSON-like values, keys as the file has them."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
-            item.name.rstrip("_"): to_json(getattr(value, item.name))
+            key_of(item): to_json(getattr(value, item.name))
             for item in dataclasses.fields(value)
             if not item.name.startswith("_")
         }
     if isinstance(value, list | tuple):
-        return [to_json(one) for one in value]
+        return [to_json(item) for item in value]
     if isinstance(value, Mapping):
-        return {key: to_json(one) for key, one in value.items()}
+        return {key: to_json(item) for key, item in value.items()}
     return value
 
 
 def render(settings: Any, head: str) -> str:
-    """A file that says what these settings say, the help of each field beside or above it.
+    """Write a file that has these settings, the help of each field beside or above it.
 
     Args:
         settings: an object of a dataclass.
@@ -473,32 +466,32 @@ def render(settings: Any, head: str) -> str:
 
 def _render(settings: Any, depth: int, lines: list[str]) -> None:
     indent = "  " * depth
-    said_of = helps(type(settings))
+    texts = helps(type(settings))
     for item in dataclasses.fields(settings):
         if item.name.startswith("_") or not item.init:
             continue
-        name, value, said = item.name.rstrip("_"), getattr(settings, item.name), said_of.get(item.name, "").rstrip(".")
+        name, value, text = key_of(item), getattr(settings, item.name), texts.get(item.name, "").rstrip(".")
         if dataclasses.is_dataclass(value):
             if depth == 0 and lines[-1]:
                 lines.append("")
-            lines.append(_beside(f"{indent}{name}:", said, indent, lines))
+            lines.append(_beside(f"{indent}{name}:", text, indent, lines))
             _render(value, depth + 1, lines)
             if depth == 0:
                 lines.append("")
         else:
-            lines.append(_beside(f"{indent}{name}: {_flow(value)}".rstrip(), said, indent, lines))
+            lines.append(_beside(f"{indent}{name}: {_flow(value)}".rstrip(), text, indent, lines))
 
 
-def _beside(text: str, said: str, indent: str, lines: list[str]) -> str:
-    joined = f"{text:<{_COMMENT_COLUMN}}  # {said}" if said else text
+def _beside(text: str, comment: str, indent: str, lines: list[str]) -> str:
+    joined = f"{text:<{_COMMENT_COLUMN}}  # {comment}" if comment else text
     if len(joined) <= _WIDTH:
         return joined
-    lines += [f"{indent}# {line}" for line in textwrap.wrap(said, _WIDTH - len(indent) - 2)]
+    lines += [f"{indent}# {line}" for line in textwrap.wrap(comment, _WIDTH - len(indent) - 2)]
     return text
 
 
 def _flow(value: Any) -> str:
-    """A value on one line."""
+    """Write a value on one line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -517,11 +510,57 @@ def _flow(value: Any) -> str:
         return f"[{', '.join(map(_flow, value))}]"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = to_json(value)
-    return "{" + ", ".join(f"{key}: {_flow(one)}" for key, one in value.items()) + "}"
+    return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+
+
+class FileSettings(Checked):
+    """Settings that a file of their own has: a dataclass whose fields all have defaults.
+
+    Attributes:
+        FILE: name of the file as it is shipped; the option that names it is the same without the suffix.
+        HEAD: the comment at its top.
+    """
+
+    FILE: ClassVar[str]
+    HEAD: ClassVar[str]
+
+    @classmethod
+    def load(cls, place: str, overrides: Sequence[str] = (), *, option: str = "", by: str = "set") -> Self:
+        """Read the file at a path or URI; an absent one of the default name gives the defaults.
+
+        Args:
+            place: of the file.
+            overrides: settings in its place, such as ``optimizer.lr=0.001``.
+            option: the one that names the file, for messages.
+            by: the one that the overrides came by, for messages.
+
+        Raises:
+            UsageError: with the line of the first mistake.
+        """
+        file = SettingsFile.load(place, option or cls.FILE.removesuffix(".yaml"), cls.FILE)
+        file.override(overrides, by)
+        return cls.from_file(file)
+
+    @classmethod
+    def parse(cls, text: str = "", overrides: Sequence[str] = (), where: str = "") -> Self:
+        """Read a text as a file; ``where`` is its name in messages."""
+        file = SettingsFile(where or cls.FILE, text.encode())
+        file.override(overrides, "set")
+        return cls.from_file(file)
+
+    @classmethod
+    def from_file(cls, file: SettingsFile) -> Self:
+        """Read an open file."""
+        return file.onto(cls())
+
+    @classmethod
+    def default_file(cls) -> str:
+        """Write the file as it is shipped, which has the defaults."""
+        return render(cls(), cls.HEAD)
 
 
 def differences(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Settings by dotted name whose values are not those of another: the other's value, and the one here.
+    """Return the settings whose values differ from another's, by dotted name: the other's value, and the one here.
 
     >>> differences({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}})
     {'a.c': [3, 2]}
@@ -532,8 +571,8 @@ def differences(settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[s
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Settings by dotted name."""
-    found: dict[str, Any] = {}
+    """Return settings by dotted name."""
+    values: dict[str, Any] = {}
     for name, value in settings.items():
-        found |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
-    return found
+        values |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) and value else {f"{above}{name}": value}
+    return values

@@ -114,14 +114,14 @@ def test_unknown_option(world: World, tmp_path: Path, name: str, wrong: str, mea
 @pytest.mark.parametrize(
     ("name", "changed", "said"),
     [
-        ("fetch", {"workers": -1}, "workers: must not be negative; got -1"),
+        ("fetch", {"workers": -1}, "workers: out of range; got -1; expected 0 or more"),
         ("fetch", {"sources": "gsm8k"}, "did you mean 'gsm8k_train'?"),
         ("fetch", {"tokenized": "t", "tokenizer": "k"}, "write tokenized=t alone"),
         ("fetch", {"sources": "none.yaml"}, "none.yaml"),
         ("fetch", {"update": "sudoko"}, "update: not one of sources=; got sudoko"),
         ("fetch", {"update": "sudoku"}, "update: is taken from raw=, not from a lock; got sudoku"),
         ("clean", {"workers": "two"}, "workers"),
-        ("clean", {"workers": -1}, "workers: must not be negative; got -1"),
+        ("clean", {"workers": -1}, "workers: out of range; got -1; expected 0 or more"),
         ("clean", {"profile": "reference"}, "profile"),
         ("clean", {"max_reject_fraction": 1.5}, "max_reject_fraction: out of range"),
         ("clean", {"sources": "gsm8k"}, "sources: unknown source"),

@@ -235,7 +235,7 @@ def test_a_failed_shard_fails_its_share_and_whoever_takes_it_over(bench: Bench) 
 
 
 def test_only_a_share_can_be_asked_to_finish(bench: Bench) -> None:
-    with pytest.raises(UsageError, match="is of share= alone"):
+    with pytest.raises(UsageError, match="finish: needs share"):
         bench.config(finish=True)
 
 

@@ -8,67 +8,49 @@ from typing import Literal
 import pytest
 
 from pairmill.errors import UsageError
+from pairmill.fields import Checked, setting
 from pairmill.formats.settings_file import SettingsFile, render, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound:
-    """A bound.
+class Bound(Checked):
+    """A bound."""
 
-    Args:
-        name: what it is called.
-        max: the greatest value that is kept, or none: this line is so long that it does not fit beside the key and its
-            value.
-        in_: values that are kept.
-    """
-
-    name: str
-    max: float | None = None
-    in_: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        if self.max is not None and self.max < 0:
-            raise UsageError("out of range", where="max", got=str(self.max), expected="0 or more")
+    name: str = setting(help="what it is called", filled=True)
+    max: float | None = setting(
+        None,
+        help="the greatest value that is kept, or none: this line is so long that it does not fit beside the key and "
+        "its value",
+        at_least=0,
+    )
+    in_: list[str] | None = setting(None, help="values that are kept", unique=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """A part.
+class Part(Checked):
+    """A part."""
 
-    Args:
-        mode: what it does.
-        size: how large it is.
-        both: a mode for all, or one for each.
-    """
-
-    mode: Literal["drop", "report", "off"] = "drop"
-    size: int = 4
-    both: Literal["drop", "off"] | dict[str, int] = "drop"
+    mode: Literal["drop", "report", "off"] = setting("drop", help="what it does")
+    size: int = setting(4, help="how large it is")
+    both: Literal["drop", "off"] | dict[str, int] = setting("drop", help="a mode for all, or one for each", at_most=8)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Whole:
-    """All of it.
+class Whole(Checked):
+    """All of it."""
 
-    Args:
-        names: of something.
-        strict: whether it is.
-        part: one part.
-        bounds: a list.
-    """
-
-    names: list[str] = field(default_factory=list)
-    strict: bool = False
-    part: Part = field(default_factory=Part)
-    bounds: tuple[Bound, ...] = ()
+    names: list[str] = setting([], help="of something")
+    strict: bool = setting(False, help="whether it is")
+    part: Part = setting(Part, help="one part")
+    bounds: tuple[Bound, ...] = setting((), help="a list", unique="name")
 
 
 def read(text: str) -> Whole:
-    return SettingsFile("file.yaml", text.encode()).read(Whole)
+    return SettingsFile("file.yaml", text.encode()).onto(Whole())
 
 
 def test_an_empty_file_has_the_defaults() -> None:
-    assert read("") == read("# nothing\n") == Whole()
+    assert read("") == read("# nothing\n") == read("part:") == Whole()
 
 
 def test_what_is_written_is_read() -> None:
@@ -111,14 +93,16 @@ def test_a_number_with_an_exponent_is_a_number(written: str) -> None:
         ("names: a", "line 1, names: not a list; got 'a'; expected a list, such as [a, b]"),
         ("names: [a, 1]", "line 1, names[2]: not a valid value; got '1'; expected text; put it in quotes"),
         ("bounds:\n- {max: 1}", "line 2, bounds[1]: required key missing; got max; expected name"),
-        ("bounds:\n- name: a\n  max: -1", "line 3, bounds[1].max: out of range; got -1.0; expected 0 or more"),
+        ("bounds:\n- name: a\n  max: -1", "line 3, bounds[1].max: out of range; got -1; expected 0 or more, or null"),
         ("bounds:\n- {name: a, max: .nan}", "line 2, bounds[1].max: not a valid value; got '.nan'; expected a number"),
         ("bounds:\n- {name: a, max: '1e5'}", "line 2, bounds[1].max: not a valid value; got '1e5'; expected a number"),
         ("part: {size: 1e5}", "line 1, part.size: not a valid value; got '1e5'; expected an integer"),
         ("strict: true\nstrict: false", "file.yaml line 2, strict: the key occurs twice"),
         ("names: [", "file.yaml line 1: not valid YAML; got expected the node content"),
         ("- a", "file.yaml line 1: not a mapping; got a list; expected key: value"),
-        ("part:", "line 1, part: not a mapping; got ''; expected key: value"),
+        ("bounds:\n- {name: a}\n- {name: a}", "line 3, bounds[2].name: occurs twice; got 'a'; expected each once"),
+        ("bounds:\n- name: a\n  in: [b,\n    b]", "line 4, bounds[1].in[2]: occurs twice; got 'b'"),
+        ("part:\n  both:\n    a.b: 1\n    c.d: 9", "line 4, part.both.c.d: out of range; got 9; expected at most 8"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(said: str, message: str) -> None:
@@ -143,7 +127,7 @@ def test_what_is_rendered_is_read_again_and_has_a_comment_for_each_key() -> None
     settings = Whole(names=["a", "1", "yes"], part=Part(size=3), bounds=(Bound(name="x"),))
     text = render(settings, "A head\nof two lines")
     assert text.startswith('# A head\n# of two lines\n\nnames: [a, "1", "yes"]')
-    assert SettingsFile("file.yaml", text.encode()).read(Whole) == settings
+    assert SettingsFile("file.yaml", text.encode()).onto(Whole()) == settings
     assert sum("#" in line for line in text.splitlines()) == 2 + 7
     assert max(map(len, text.splitlines())) <= 120
 
@@ -155,7 +139,7 @@ def test_json_has_the_keys_of_the_file() -> None:
 def overridden(text: str, *overrides: str) -> Whole:
     file = SettingsFile("file.yaml", text.encode())
     file.override(overrides, "set")
-    return file.read(Whole)
+    return file.onto(Whole())
 
 
 def test_overrides_count_more_than_the_file_and_the_last_one_most() -> None:
@@ -203,7 +187,7 @@ def test_what_is_there_stays_where_parts_are_read_onto_it() -> None:
     def onto(text: str) -> Deep:
         file = SettingsFile("file.yaml", text.encode())
         assert file.top is not None
-        found: Deep = file.top.onto(Deep(part=Part(mode="report", size=7)), deep=True)
+        found: Deep = file.top.onto(Deep(part=Part(mode="report", size=7)))
         return found
 
     assert onto("part: {both: off}").part == Part(mode="report", size=7, both="off")
@@ -215,7 +199,7 @@ def test_what_is_there_stays_where_parts_are_read_onto_it() -> None:
 def test_small_numbers_are_written_as_yaml_reads_them() -> None:
     text = render(Deep(least=2.5e-20), "A head")
     assert "rate: 1.0e-06" in text
-    assert SettingsFile("file.yaml", text.encode()).read(Deep) == Deep(least=2.5e-20)
+    assert SettingsFile("file.yaml", text.encode()).onto(Deep()) == Deep(least=2.5e-20)
     file = SettingsFile("file.yaml", b"")
     file.override(["rate=1e-3"], "set")
-    assert file.read(Deep).rate == 0.001
+    assert file.onto(Deep()).rate == 0.001
