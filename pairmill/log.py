@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOGGER_NAME = "pairmill"
 _PROGRESS_LINE_SECONDS = 10.0
+_SHORT_SECONDS = 1.0
+"""What takes less than this has no line for a person."""
 
 
 def logger() -> logging.Logger:
@@ -127,33 +129,67 @@ class Progress(Protocol):
 
 
 class _Lines:
-    def __init__(self, title: str, total: int, unit: str) -> None:
-        self._title, self._total, self._unit = title, total, unit
+    """Counts what is done, and logs it every ten seconds and at the end.
+
+    Args:
+        title: what is done, for people.
+        total: how much of it there is.
+        unit: what is counted.
+        fields: further keys of JSON lines.
+    """
+
+    def __init__(self, title: str, total: int, unit: str, fields: Mapping[str, object]) -> None:
+        self._title, self._total, self._unit, self._fields = title, total, unit, fields
         self._start = self._last = time.monotonic()
-        self._shards = self._rows = self._bytes = 0
+        self._done = self._rows = self._bytes = 0
 
     def advance(self, shards: int, rows: int, size: int) -> None:
-        self._shards, self._rows, self._bytes = self._shards + shards, self._rows + rows, self._bytes + size
+        self._done, self._rows, self._bytes = self._done + shards, self._rows + rows, self._bytes + size
         now = time.monotonic()
-        if self._shards < self._total and now - self._last < _PROGRESS_LINE_SECONDS:
-            return
-        self._last = now
         seconds = max(now - self._start, 1e-9)
-        event(
-            f"{self._title}: {self._shards}/{self._total} {self._unit}",
-            **{self._unit: self._shards, f"{self._unit}_planned": self._total},
-            rows=self._rows,
-            rows_per_second=round(self._rows / seconds),
-            bytes_per_second=round(self._bytes / seconds),
-            seconds_left=round(seconds / max(self._shards, 1) * (self._total - self._shards), 1),
-        )
+        left = seconds / max(self._done, 1) * (self._total - self._done)
+        message = f"{self._title}: {self._done}/{self._total} {self._unit}"
+        if self._done < self._total:
+            if now - self._last < _PROGRESS_LINE_SECONDS:
+                return
+            message += f", {clock(left)} left"
+        elif human() and seconds < _SHORT_SECONDS:
+            return  # of a small run nobody reads a line for each round
+        else:
+            message += f" in {seconds:.1f} s"
+        self._last = now
+        fields = {
+            **self._fields,
+            self._unit: self._done,
+            f"{self._unit}_planned": self._total,
+            "rows": self._rows,
+            "rows_per_second": round(self._rows / seconds),
+            "bytes_per_second": round(self._bytes / seconds),
+            "seconds": round(seconds, 3),
+            "seconds_left": round(left, 1),
+        }
+        logger().info(message, extra={"fields": fields})
+
+
+def clock(seconds: float) -> str:
+    """Write a duration as minutes and seconds, or with hours before them."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes:02}:{rest:02}"
 
 
 @contextmanager
-def progress(title: str, total: int, unit: str = "shards") -> Iterator[Progress]:
-    """Show a bar on a terminal, otherwise log a line every ten seconds. ``total`` counts shards, or ``unit``."""
+def progress(title: str, total: int, unit: str = "shards", **fields: object) -> Iterator[Progress]:
+    """Log how far some work is, every ten seconds and at its end; on a terminal show a bar while it goes on.
+
+    Args:
+        title: what is done, for people.
+        total: how much of it there is.
+        unit: what is counted.
+        fields: further keys of JSON lines.
+    """
+    lines = _Lines(title, total, unit, fields)
     if not (human() and sys.stderr.isatty()):
-        yield _Lines(title, total, unit)
+        yield lines
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -166,7 +202,8 @@ def progress(title: str, total: int, unit: str = "shards") -> Iterator[Progress]
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Bars(*columns, console=console()) as bars:
+    # The line at the end stays, and the bar goes.
+    with Bars(*columns, console=console(), transient=True) as bars:
         task = bars.add_task(title, total=total, rate="")
         start = time.monotonic()
         seen = [0, 0]
@@ -178,5 +215,6 @@ def progress(title: str, total: int, unit: str = "shards") -> Iterator[Progress]
                 seconds = max(time.monotonic() - start, 1e-9)
                 rate = f"{seen[0] / seconds:,.0f} rows/s" + f"  {seen[1] / seconds / 1e6:,.1f} MB/s" * bool(size)
                 bars.update(task, advance=shards, rate=rate)
+                lines.advance(shards, rows, size)
 
         yield _Bar()

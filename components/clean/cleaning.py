@@ -103,6 +103,8 @@ class Cleaned:
 class CleanPieces(HandKeyed[Sources]):
     """Cleans pieces of one unit, in order; those ``withheld`` are counted and dropped."""
 
+    work = "clean files"
+
     source: str
     output: str
     tag: str

@@ -62,6 +62,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
     name: ClassVar[str] = "clean"
     output_in_list: ClassVar[bool] = True
     version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "large files are cleaned in pieces now, and put together anew",
         3: "one was kept when a data set's card gave its files to other splits, in another order or at another "

@@ -118,6 +118,8 @@ class Merged:
 class MergeSegments(HandKeyed[object]):
     """Puts outputs together from the segments of several shards."""
 
+    work = "join parts of files"
+
     outputs: tuple[_Output, ...]
 
     def run(self, context: object, out: Writer) -> ShardResult:

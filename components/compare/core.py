@@ -43,6 +43,8 @@ class Context:
 class Judge(HandKeyed[Context]):
     """The whole comparison: sums of small numbers."""
 
+    work = "compare runs"
+
     def run(self, context: Context, out: Writer) -> ShardResult:
         result = compared(context.plans, context.budget, context.runs)
         out.write(RESULT, json.dumps(result, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
@@ -63,6 +65,7 @@ class Compare(Stage[CompareConfig, ComparePlan]):
 
     name: ClassVar[str] = "compare"
     version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen; verdicts held their level for one look and one "
         "plan only",

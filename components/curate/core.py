@@ -88,6 +88,7 @@ class Curate(Stage[CurateConfig, CuratePlan]):
     name: ClassVar[str] = "curate"
     output_in_list: ClassVar[bool] = True
     version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 14
     history: ClassVar[dict[int, str]] = {
         2: "large files are written in parts, and what later rounds read has another form",
         3: "a row like a removed one is compared with the row in its place; copied 3-grams are counted once",

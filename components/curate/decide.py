@@ -146,6 +146,8 @@ class Decide(HandKeyed[object]):
         report_all: whether each operation reports by itself.
     """
 
+    work = "decide about rows"
+
     task: str
     source: str
     cuts: tuple[int, ...]

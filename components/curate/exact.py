@@ -135,6 +135,8 @@ class KeysRead:
 class ReadKeys(HandKeyed[object]):
     """The keys of the rows of a slice. Without a kind of key it counts the rows."""
 
+    work = "read and score rows"
+
     part: FileSlice
     keying: Keying
 
@@ -307,6 +309,8 @@ class FindEqual(HandKeyed[object]):
         write_index: make the entries of a new index.
         first_free: the number of the first slice that is not held out, if groups are decided by rank; None = here.
     """
+
+    work = "find exact duplicates"
 
     files: tuple[SortedKeys, ...]
     finding: Finding

@@ -92,6 +92,8 @@ class DecideByRank(HandKeyed["Sequence[Place]"]):
         entry: of an index.
     """
 
+    work = "share out exact duplicates"
+
     links: tuple[Links, ...]
     rules: tuple[str, ...]
     keep: tuple[int, ...]

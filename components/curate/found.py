@@ -104,6 +104,8 @@ class SplitShard(HandKeyed["Sequence[Place]"]):
         rules: names by number.
     """
 
+    work = "share out exact duplicates"
+
     parts: tuple[tuple[str, int, int], ...]
     rules: tuple[str, ...]
 

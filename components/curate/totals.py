@@ -85,6 +85,8 @@ class Summarise(HandKeyed[object]):
         longest: bytes of the longest row.
     """
 
+    work = "write the report"
+
     totals: tuple[str, ...]
     files: Mapping[str, InputFile]
     leaks: LeakPlan

@@ -58,6 +58,8 @@ class Brought:
 class FetchFiles(HandKeyed[FetchConfig]):
     """Brings some files of one source."""
 
+    work = "fetch files"
+
     source: str
 
     def run(self, context: FetchConfig, out: Writer) -> ShardResult:

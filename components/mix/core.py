@@ -50,6 +50,7 @@ class Mix(Stage[MixConfig, MixPlan]):
 
     name: ClassVar[str] = "mix"
     version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
     }

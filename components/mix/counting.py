@@ -96,6 +96,8 @@ class Counts:
 class CountTasks(HandKeyed[Counting]):
     """Counts a few tasks: with 100,000 of them, records of single ones would take longer than counting."""
 
+    work = "count tokens"
+
     tasks: tuple[CountedTask, ...]
 
     def random_access(self) -> Mapping[str, Content]:

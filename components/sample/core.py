@@ -48,6 +48,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
     name: ClassVar[str] = "sample"
     version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "plans hold rows and digests now",
         3: "a plan was kept when tokens changed while they were read; it records neither cuts nor the tokenizer",

@@ -94,6 +94,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
 
     name: ClassVar[str] = "search"
     version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
     }

@@ -53,6 +53,8 @@ class Choose(HandKeyed[object]):
         allow_unfilled: whether the budget may be more than there is.
     """
 
+    work = "choose rows"
+
     blocks: tuple[KeyedBlock, ...]
     rankings: tuple[Ranking, ...]
     budget: Budget

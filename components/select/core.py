@@ -107,6 +107,7 @@ class Select(Stage[SelectConfig, SelectPlan]):
     name: ClassVar[str] = "select"
     output_in_list: ClassVar[bool] = True
     version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 8
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
     }

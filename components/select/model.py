@@ -67,6 +67,8 @@ class AddUp(HandKeyed[object]):
         terms: attributes that are scored.
     """
 
+    work = "fit the model"
+
     blocks: tuple[ShardRecord, ...]
     targets: tuple[tuple[ShardRecord, ...], ...]
     laplace: float

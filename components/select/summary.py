@@ -48,6 +48,8 @@ class Summarise(HandKeyed[object]):
         longest: bytes of the longest row.
     """
 
+    work = "write the report"
+
     files: Mapping[str, InputFile]
     rankings: tuple[str, ...]
     fitted: ShardRecord

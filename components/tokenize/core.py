@@ -56,6 +56,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
 
     name: ClassVar[str] = "tokenize"
     version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "tokens could be those of a row file that changed while it was read",
         3: "the bytes of each response are kept",

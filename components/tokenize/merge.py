@@ -29,6 +29,8 @@ class MergeArrays(HandKeyed[object]):
     Pieces are scratch without digests of their own; their keys stand for what is in them.
     """
 
+    work = "join parts of files"
+
     pieces: tuple[tuple[str, int], ...]
     rows: int
     window_tokens: int | None

@@ -101,6 +101,7 @@ class Train(Stage[TrainConfig, TrainPlan]):
 
     name: ClassVar[str] = "train"
     version: ClassVar[int] = 2
+    round_count: ClassVar[int] = 1
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen; the rows of a batch followed from the number of "
         "processes",

@@ -46,6 +46,7 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
     name: ClassVar[str] = "train_tokenizer"
     folder: ClassVar[str] = "tokenizer"
     version: ClassVar[int] = 4
+    round_count: ClassVar[int] = 2
     history: ClassVar[dict[int, str]] = {
         2: "words are counted in sorted runs now",
         3: "counts of a data_io run, which takes nulls for empty texts, were used by others, and those of a row file "

@@ -162,6 +162,12 @@ class _Job(Generic[C, P]):
             return False
         return self.stage.is_intact(self.config, self.plan, self.home)
 
+    def title_of(self, shards: Sequence[Shard[Any]]) -> str:
+        """Return what the next round is called, for people: ``curate 3/14 find exact duplicates``."""
+        count = self.stage.round_count
+        number = f"{len(self.rounds) + 1}/{count}" if count else str(len(self.rounds) + 1)
+        return f"{self.stage.name} {number} {shards[0].words()}"
+
     def todo(self, shards: Sequence[Shard[Any]], *, verify: bool = False) -> Todo:
         """What is done of shards of the next round; see :meth:`Todo.of`."""
         todo = Todo.of(shards, self.cache, verify=verify)
@@ -267,7 +273,8 @@ def _run_round(job: _Job[C, P], pool: WorkerPool, todo: Todo) -> list[ShardRecor
         pool.start(len(todo.left))
         context = job.plan.context
         todo, failures = todo.without_broken()
-        with log.progress(name, len(todo.planned)) as progress:
+        title = job.title_of(todo.planned)
+        with log.progress(title, len(todo.planned), stage=name, round=len(job.rounds) + 1) as progress:
             progress.advance(len(todo.done), 0, 0)
             for shard, outcome in pool.run(context, todo.left):
                 if isinstance(outcome, PairmillError):

@@ -7,6 +7,7 @@ of Kubernetes, Kubeflow or clouds.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -58,6 +59,8 @@ class Shard(ABC, Generic[X_contra]):
         size: bytes to read; larger shards start first.
     """
 
+    work: ClassVar[str] = ""
+    """What its round does, for progress: ``find exact duplicates``; empty = the words of the class's name."""
     options_read: ClassVar[tuple[str, ...] | None] = None
     """Names of the options that count; None = all that change bytes, and what the plan says."""
 
@@ -69,6 +72,11 @@ class Shard(ABC, Generic[X_contra]):
         super().__init_subclass__(**more)
         if reads is not None:
             cls.options_read = reads
+
+    @classmethod
+    def words(cls) -> str:
+        """Return what its round does, in words for people."""
+        return cls.work or re.sub("(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
 
     @abstractmethod
     def run(self, context: X_contra, out: Writer) -> ShardResult:
@@ -207,6 +215,8 @@ class Stage(ABC, Generic[C, P]):
     stage's code is in the keys of its shards, as it always is of a stage that is not part of pairmill."""
     history: ClassVar[dict[int, str]] = {}
     """For each version from 2 on, why results of the previous version are not used again: one clause, for the log."""
+    round_count: ClassVar[int] = 0
+    """How many rounds it has, empty ones included, for progress; 0 = that differs from run to run."""
     config: type[C]
 
     @abstractmethod

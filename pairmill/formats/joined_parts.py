@@ -29,6 +29,8 @@ class JoinParts(HandKeyed[object]):
         rows: which of them has the rows, if one has.
     """
 
+    work = "join parts of files"
+
     task: str
     parts: tuple[str, ...]
     paths: tuple[str, ...]

@@ -17,6 +17,7 @@ import logging
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
@@ -25,7 +26,6 @@ from pairmill import log
 from pairmill.engine.options import default_of
 from pairmill.errors import PairmillError, UsageError, did_you_mean, from_os_error
 from pairmill.interface import interrupt, launcher
-from pairmill.redact import escaped, scrubbed
 
 if TYPE_CHECKING:
     from pairmill.report.model import Report
@@ -316,19 +316,15 @@ def _summary(stage: str, outcome: Outcome) -> None:
             metrics=dict(outcome.metrics),
         )
         return
-    # For a person alone: a node starts without them.
-    from rich.table import Table
-    from rich.text import Text
-
+    # For a person alone: a node starts without it.
     from pairmill.report.model import format_cell
 
-    table = Table(title=f"{stage}: {state} in {outcome.seconds:.1f} s", title_justify="left", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    log.event(f"{stage}: {state} in {outcome.seconds:.1f} s")
     texts = {name: value for name, value in outcome.parameters.items() if isinstance(value, str)}
-    cells: dict[str, str | float] = {**outcome.metrics, **texts}
-    for name, value in cells.items():
-        text = escaped(scrubbed(value)) if isinstance(value, str) else format_cell(value)
-        # As Text, because a name may contain brackets.
-        table.add_row(Text(name.replace("_", " ")), Text(text))
-    log.console().print(table, soft_wrap=True)
+    figures = {name: format_cell(value) for name, value in outcome.metrics.items()}
+    figures |= {name: text for name, text in texts.items() if text and text not in outcome.stdout}
+    # A figure is not torn at the end of a line.
+    whole = [f"{name.replace('_', ' ')} {text}".replace(" ", "\N{NO-BREAK SPACE}") for name, text in figures.items()]
+    wrapper = textwrap.TextWrapper(log.console().width, "  ", "  ", break_long_words=False, break_on_hyphens=False)
+    for line in wrapper.wrap(", ".join(whole)):
+        log.event(line.replace("\N{NO-BREAK SPACE}", " "))

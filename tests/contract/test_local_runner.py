@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -246,6 +247,11 @@ def test_the_pipeline_runs_from_raw_data_to_epochs_and_then_reuses_everything(
     lines = done.stdout.splitlines()
     for stage in ("clean", "train_tokenizer", "tokenize", "sample"):
         assert [line for line in lines if line.split()[:2] == [stage, "made"]], done.stdout
+    rounds = re.findall(r'"message": "(\w+) (\d+)/(\d+) [a-z ]+: \d+/\d+ shards in ', done.stderr)
+    assert {stage for stage, *_ in rounds} >= {"clean", "curate", "train_tokenizer", "tokenize", "sample"}
+    assert all(1 <= int(number) <= int(count) for _, number, count in rounds), rounds
+    # Its report is its last round.
+    assert [number == count for stage, number, count in rounds if stage == "curate"][-1]
     assert (tmp_path / "sampled" / "epoch_1" / "inst_start.npy").is_file()
     assert not (tmp_path / "sampled" / "epoch_2").exists()
     (report,) = [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("report:")]

@@ -164,3 +164,41 @@ def test_the_lines_of_one_message_stay_as_they_are() -> None:
     failure = StageFailure("clean", [("a", InputError("x")), ("b", InputError("y"))], 3)
     assert escaped(str(failure)) == str(failure)
     assert escaped("é 日本 😀 \u200f") == "é 日本 😀 \u200f"
+
+
+def progressed(monkeypatch: pytest.MonkeyPatch, times: list[float]) -> None:
+    """Two of four shards at each of two times."""
+    clock = iter([0.0, *times])
+    monkeypatch.setattr(log.time, "monotonic", lambda: next(clock))
+    log.setup()
+    with log.progress("curate 3/14 find exact duplicates", 4, stage="curate", round=3) as progress:
+        for _ in times:
+            progress.advance(2, 10, 500)
+
+
+def test_progress_says_how_much_is_left_and_in_the_end_how_long_it_took(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progressed(monkeypatch, [61.0, 62.5])
+    lines = capsys.readouterr().err.splitlines()
+    texts = lines if kind == "human" else [json.loads(line)["message"] for line in lines]
+    title = "curate 3/14 find exact duplicates"
+    assert texts == [f"{title}: 2/4 shards, 01:01 left", f"{title}: 4/4 shards in 62.5 s"]
+    if kind == "json":
+        first, last = map(json.loads, lines)
+        assert (first["stage"], first["round"], first["shards"], first["shards_planned"]) == ("curate", 3, 2, 4)
+        assert (first["seconds_left"], last["seconds_left"]) == (61.0, 0.0)
+        assert (last["rows"], last["rows_per_second"], last["bytes_per_second"], last["seconds"]) == (20, 0, 16, 62.5)
+
+
+def test_a_round_of_less_than_a_second_has_a_line_for_a_collector_alone(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progressed(monkeypatch, [0.5, 0.9])
+    assert len(capsys.readouterr().err.splitlines()) == (kind == "json")
+
+
+def test_durations_are_written_as_on_a_clock() -> None:
+    assert [log.clock(seconds) for seconds in (0, 41.4, 59.6, 3599, 3600, 93_784)] == [
+        *("00:00", "00:41", "01:00", "59:59", "1:00:00", "26:03:04"),
+    ]

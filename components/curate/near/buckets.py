@@ -42,6 +42,8 @@ class Buckets(HandKeyed[object]):
         keep: rows that are alike and stay; a row is compared with as many at least.
     """
 
+    work = "find similar rows"
+
     keys: Runs
     partition: int
     bases: tuple[int, ...]

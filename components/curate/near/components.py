@@ -71,6 +71,8 @@ class Join(HandKeyed[object]):
         group_size: bytes of the sketches and edges of a group; a component alone may have more.
     """
 
+    work = "join similar rows into groups"
+
     edges: tuple[Range, ...]
     families: tuple[Range, ...]
     rows: tuple[Range, ...]

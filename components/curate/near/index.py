@@ -213,6 +213,8 @@ class Retain(HandKeyed[object]):
         decided: DECISION rows of the slice.
     """
 
+    work = "write the index"
+
     source: Source
     decided: tuple[Range, ...]
 
@@ -272,6 +274,8 @@ class Deal(HandKeyed[object]):
         partitions: of this run.
         longest: whether tokens are wanted; those of fixed rows do not matter.
     """
+
+    work = "read the index"
 
     source: Source
     partitions: int

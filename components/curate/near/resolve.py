@@ -70,6 +70,8 @@ class Gather(HandKeyed[object]):
         groups: how many.
     """
 
+    work = "gather groups of similar rows"
+
     members: Range
     rows: Range
     sketches: Range
@@ -187,6 +189,8 @@ class Resolve(HandKeyed[object]):
         ranges: the place of the first slice of each range, and one past the last.
         held: bytes of sketches in memory; more are in a temporary file.
     """
+
+    work = "compare similar rows"
 
     gathered: Runs
     group: int
@@ -336,6 +340,8 @@ class Split(HandKeyed[object]):
     Args:
         parts: of each group with findings its DECISIONS of these slices, and its TASKS.
     """
+
+    work = "share out near duplicates"
 
     parts: tuple[tuple[Range, Range], ...]
 

@@ -65,6 +65,8 @@ class Sign(HandKeyed[object]):
         longest_response: keys come with the tokens of the response.
     """
 
+    work = "sketch rows"
+
     slice: NearSlice
     settings: NearSettings
     partitions: int
