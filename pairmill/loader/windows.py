@@ -2,7 +2,7 @@
 
 A window is ``seq_len + 1`` tokens of one file and the next begins ``seq_len`` tokens later. So every token of a file
 but the last is an input once, and every token but the first a label once. Unused slots of a file's last window are
-padded, not dropped. The parity mode :mod:`pairmill.compat.kempner` cuts, loses and guesses as the original does.
+padded, not dropped. What KempnerForge does in place of this is in docs/differences.md.
 """
 
 from __future__ import annotations

@@ -28,12 +28,12 @@ from measure import ratio, spread
 from peer_loader import anonymous, timed
 
 from pairmill._native import pack_rows
-from pairmill.compat.hrm import global_batches
 from pairmill.loader import Loader, RowPlan
 from pairmill.loader.folder import Epoch
 from pairmill.loader.row_plan import Balance
 from pairmill.loader.windows import Windows
 from tests.support import samples
+from tests.support.peers.hrm import global_batches
 
 ROWS, MANY, SLOTS, SEQ_LEN, WINDOWS = 400_000, 10_000_000, 24_576, 2048, 8
 ROUNDS, SECONDS = 7, 0.3

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pairmill._native import RowIndex, pack_rows
-from pairmill.compat.hrm import HrmDataset, estimate_batches, global_batches
 from pairmill.loader.arrays import numbers
 from pairmill.loader.batch import PREFIXLM, SCALARS
 from pairmill.loader.folder import Epoch, Metadata
+from tests.support.peers.hrm import HrmDataset, estimate_batches, global_batches
 
 
 def recorded(folder: Path) -> list[Path]:

@@ -15,15 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from pairmill import _native
-from pairmill.compat.kempner.config import DataConfig, DatasetSource, TrainingPhase, load_config
-from pairmill.compat.kempner.data import (
+from tests.support.peers.kempner.config import DataConfig, DatasetSource, TrainingPhase, load_config
+from tests.support.peers.kempner.data import (
     HuggingFaceDataset,
     MemoryMappedDataset,
     MixtureDataset,
     StreamingHuggingFaceDataset,
 )
-from pairmill.compat.kempner.loader import StatefulDataLoader
-from pairmill.compat.kempner.samplers import DistributedSampler, MixtureSampler
+from tests.support.peers.kempner.loader import StatefulDataLoader
+from tests.support.peers.kempner.samplers import DistributedSampler, MixtureSampler
 
 Entry = dict[str, Any]
 

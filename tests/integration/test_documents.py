@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from components.tokenize import core
 from components.tokenize.config import TokenizeConfig
 from components.tokenize.core import Tokenize
-from pairmill.compat.hrm import HrmDataset
 from pairmill.engine import runner
 from pairmill.errors import InputError, UsageError
 from pairmill.formats.slices import Slicing
@@ -23,6 +22,7 @@ from pairmill.formats.tokens import ARRAYS, BYTES, INDEX
 from pairmill.loader import Loader, MixturePlan, RowPlan, Windows
 from tests.support import tools
 from tests.support.helpers import writable
+from tests.support.peers.hrm import HrmDataset
 from tests.support.results import upload
 from tests.support.tools import RowTuple
 

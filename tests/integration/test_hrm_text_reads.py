@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from components.train.config import TrainConfig
-from pairmill.compat.hrm import HrmDataset
 from pairmill.interface import cli
 from tests.support import tools
 from tests.support.helpers import REPOSITORY
+from tests.support.peers.hrm import HrmDataset
 
 EPOCHS = 2
 TRAINJOB = REPOSITORY / "manifests/examples/trainjob/trainjob.yaml"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch.distributed.checkpoint as dcp
 
-from pairmill.compat.hrm import HrmDataset
 from pairmill.loader import Loader, Phase, RowPlan
+from tests.support.peers.hrm import HrmDataset
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs/loader.md").read_text()
 

@@ -18,11 +18,11 @@ import torch.distributed.checkpoint as dcp
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from pairmill.compat.hrm import HrmDataset
 from pairmill.errors import InputError, UsageError
 from pairmill.loader import Loader, MixturePlan, Phase, RowPlan, Windows
 from pairmill.loader.batch import PREFIXLM, SCALARS
 from pairmill.loader.torch import BatchDataset, PrefixLMDataset, _torch_memory, pinned, tensor
+from tests.support.peers.hrm import HrmDataset
 
 TOKENS = 24_576
 """Of a global batch; an epoch of the samples has 58 and drops the last."""

@@ -18,7 +18,6 @@ import pytest
 
 from pairmill import log
 from pairmill._native import pack_rows
-from pairmill.compat.hrm import HrmDataset
 from pairmill.engine import manifest as manifests
 from pairmill.engine.manifest import File, Ledger, Manifest
 from pairmill.errors import InputError, InternalError, PairmillError, StorageError, UsageError
@@ -27,6 +26,7 @@ from pairmill.loader.batch import PREFIXLM, SCALARS, Pool
 from pairmill.loader.plan import World
 from tests.support import samples
 from tests.support.helpers import PATIENCE, as_somebody, until
+from tests.support.peers.hrm import HrmDataset
 
 ROWS = [(3, 4), (2, 6), (5, 2), (1, 3), (4, 4), (2, 2), (6, 3), (3, 3), (1, 7), (2, 5)]
 

@@ -18,6 +18,7 @@ from pairmill.encoder import Encoder
 from pairmill.errors import InputError, UsageError
 from pairmill.loader.text import Mark, TextStream, eager
 from tests.support import lazy
+from tests.support.helpers import REPOSITORY
 
 datasets = lazy.Module("datasets")
 
@@ -301,8 +302,8 @@ class TestRefusals:
 
 def test_nothing_but_numpy_is_imported() -> None:
     code = (
-        "import sys, pairmill.loader.text, pairmill.loader.windows, pairmill.compat.kempner\n"
+        "import sys, pairmill.loader.text, pairmill.loader.windows, tests.support.peers.kempner\n"
         "print(sorted({'datasets', 'tokenizers', 'transformers', 'pyarrow', 'torch'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmill.compat.hrm import HrmDataset, estimate_batches
 from pairmill.errors import InputError
 from pairmill.loader.folder import Epoch, Metadata
 from tests.support import samples
+from tests.support.peers.hrm import HrmDataset, estimate_batches
 
 
 @pytest.fixture

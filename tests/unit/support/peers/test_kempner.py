@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pairmill.compat.kempner.config import DatasetSource, load_config
-from pairmill.compat.kempner.data import (
+from tests.support import lazy
+from tests.support.peers.kempner.config import DatasetSource, load_config
+from tests.support.peers.kempner.data import (
     HuggingFaceDataset,
     MemoryMappedDataset,
     MixtureDataset,
     StreamingHuggingFaceDataset,
 )
-from pairmill.compat.kempner.loader import StatefulDataLoader, collate
-from pairmill.compat.kempner.samplers import DistributedSampler, MixtureSampler
-from tests.support import lazy
+from tests.support.peers.kempner.loader import StatefulDataLoader, collate
+from tests.support.peers.kempner.samplers import DistributedSampler, MixtureSampler
 
 datasets = lazy.Module("datasets")
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pairmill.compat.kempner.samplers import DistributedSampler, MixtureSampler
+from tests.support.peers.kempner.samplers import DistributedSampler, MixtureSampler
 
 
 class Samples(Protocol):

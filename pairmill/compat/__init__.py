@@ -1,1 +1,0 @@
-"""Other projects' loaders, reproduced bit for bit for parity."""

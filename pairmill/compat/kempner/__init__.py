@@ -1,6 +1,0 @@
-"""Parity mode: batches bit for bit those of KempnerForge's data layer (commit 5666d0d), its defects included.
-
-Use it to continue a run that began there, or to compare with one. It loses, repeats or guesses what the original does
-(resume with another world size, phase switches in mid-epoch, streams, raw files' dtypes, file tails); `pairmill.loader`
-itself does not. Errors here are the original's: ValueError, IndexError and so on.
-"""
