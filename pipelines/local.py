@@ -27,7 +27,7 @@ from pairmill.errors import UsageError
 from pairmill.interface import cli
 from pipelines import line, parameters
 from pipelines.runs import Ended, Here
-from pipelines.table import HELD_OUT, LINE, Task, result_without
+from pipelines.table import GIVEN, HELD_OUT, LINE, Task, result_without
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def run(values: Mapping[str, Any], without: Collection[str], here: Here) -> list
         if task.only_with and not values.get(task.only_with):
             continue
         if task.stage in without:
-            results[task.name] = result_without(task, results, values)
+            given = values[GIVEN[task.stage]] if task.stage in GIVEN else ""
+            results[task.name] = given or result_without(task, results) or ""
             continue
         own = {name: values[name] for name in parameters.options_of(task.stage, training="train_config" in values)}
         if task.stage == "train" and values["output_path"]:

@@ -1,10 +1,10 @@
-"""The pipeline, and nothing else: which stage feeds which."""
+"""The line as a Kubeflow pipeline. Which stage feeds which is in :data:`pipelines.table.LINE`."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -15,6 +15,7 @@ from pairmill.interface import kfp, launcher
 from pipelines import parameters
 from pipelines.placement import Placement
 from pipelines.stages import EVERY, STAGES
+from pipelines.table import LINE, Task, result_without
 from pipelines.tasks import short_stacks, signature_of
 
 NAME = "pairmill-pretraining"
@@ -113,78 +114,77 @@ class _Line:
     without: Collection[str]
     trainer_image: str | None
     samples_path: str
+    handed: dict[str, Any] = field(default_factory=dict)
+    """What fetch hands on to every other task."""
 
     def define(self) -> None:
-        """Make the tasks."""
-        fetched = self._fetch()
-        options, raw = fetched.outputs[launcher.OPTIONS], fetched.outputs["output"]
-
-        def values(made: Mapping[str, Any]) -> dict[str, Any]:
-            # Of a stage that is left out there is no output: options have what was given.
-            return {launcher.OPTIONS: options, **{name: place for name, place in made.items() if place is not None}}
-
-        def alone(stage: str, name: str = "", **made: Any) -> Any:
-            """The output of a stage that one pod does."""
-            return None if stage in self.without else self._placed(stage, name or stage, values(made)).outputs["output"]
-
-        def shared(stage: str, **made: Any) -> Any:
-            """The output of a stage that pods share, the first of which finishes it."""
-            if stage in self.without:
-                return None
-            first, *others = WorkerSlice.all(self.workers) or [""]
-            for share in others:
-                self._placed(stage, f"{stage}_share", values({**made, "share": share}))
-            finishing: dict[str, Any] = {"share": first, "finish": True} if first else {}
-            return alone(stage, **made, **finishing)
-
-        cleaned = shared("clean", raw=raw)
-        # Rows that a stage would choose from are those that it would give.
-        curated = cleaned if "curate" in self.without else shared("curate", rows=cleaned, raw=raw)
-        selected = curated if "select" in self.without else shared("select", rows=curated)
-        trained = shared("train_tokenizer", rows=selected)
-        tokenized = shared("tokenize", rows=selected, tokenizer=trained)
-        mixture = alone("mix", tokenized_path=tokenized, rows=selected)
-        sampled = alone("sample", tokenized_path=tokenized, mixture=mixture)
+        """Make the tasks of the table; those of held-out rows and of a training in branches."""
+        first, *others = LINE
+        fetched = self._fetch(first)
+        self.handed[launcher.OPTIONS] = fetched.outputs[launcher.OPTIONS]
+        results = {first.name: fetched.outputs["output"]}
+        for task in others:
+            if task.only_with:
+                continue
+            # A stage that would choose from rows and is left out gives what it would read.
+            made = result_without(task, results) if task.stage in self.without else self._of_all_shares(task, results)
+            if made is not None:
+                results[task.name] = made
+        sample_held_out, train = (task for task in LINE if task.only_with)
         with dsl.If(self.given.holdout != ""):
-            apart = alone("sample", "held_out_sample", tokenized_path=tokenized, held_out=True)
+            apart = self._placed(sample_held_out, {**self.handed, **_options(sample_held_out, results)})
             if self.trainer_image is not None:
-                self._train(sampled=sampled, held_out=apart)
+                self._train(train, {**results, sample_held_out.name: apart.outputs["output"]})
         if self.trainer_image is not None:
             # A task outside cannot wait for one that may be skipped, so each branch has its own.
             with dsl.Else():
-                self._train(sampled=sampled)
+                self._train(train, results)
 
-    def _fetch(self) -> Any:
-        taken = parameters.taken("fetch", training=self.trainer_image is not None)
+    def _of_all_shares(self, task: Task, results: Mapping[str, Any]) -> Any:
+        """The output of a task, whose work pods may share: the first of them finishes it."""
+        values = {**self.handed, **_options(task, results)}
+        first, *others = (WorkerSlice.all(self.workers) if task.shared else []) or [""]
+        for share in others:
+            self._placed(task, {**values, "share": share})
+        finishing = {"share": first, "finish": True} if first else {}
+        return self._placed(task, {**values, **finishing}).outputs["output"]
+
+    def _fetch(self, task: Task) -> Any:
+        taken = parameters.taken(task.stage, training=self.trainer_image is not None)
         values = {name: getattr(self.given, name) for name in taken}
         hints = get_type_hints(parameters.TrainingParameters)
         inputs = {**{name: hints[name] for name in values}, launcher.DEFAULTS: dict}
-        component = kfp.task_component(STAGES["fetch"], self.image, inputs, {"output": str, launcher.OPTIONS: dict})
-        task = self.placement.apply(component(**values, **{launcher.DEFAULTS: parameters.defaults()}), "fetch")
-        return task.set_display_name("Fetch")
+        component = kfp.task_component(STAGES[task.stage], self.image, inputs, {"output": str, launcher.OPTIONS: dict})
+        placed = self.placement.apply(component(**values, **{launcher.DEFAULTS: parameters.defaults()}), task.stage)
+        return placed.set_display_name(task.title)
 
-    def _placed(self, stage: str, name: str, values: Mapping[str, Any], image: str | None = None) -> Any:
-        """A task of a stage. One that only shares its work hands nothing on but its shards."""
+    def _placed(self, task: Task, values: Mapping[str, Any], image: str | None = None) -> Any:
+        """A task of the pipeline. One that only shares its work hands nothing on but its shards."""
+        stage = EVERY[task.stage]
         alone = [key for key in values if key != launcher.OPTIONS]
-        inputs = kfp.inputs_of(EVERY[stage], alone) | ({launcher.OPTIONS: dict} if launcher.OPTIONS in values else {})
+        inputs = kfp.inputs_of(stage, alone) | ({launcher.OPTIONS: dict} if launcher.OPTIONS in values else {})
         is_share = "share" in values and "finish" not in values
         component = kfp.task_component(
-            EVERY[stage],
+            stage,
             self.image if image is None else image,
             inputs,
             {} if is_share else {"output": str},
             artifacts=() if is_share else kfp.SHOWN,
-            name=name,
+            name=f"{task.name}_share" if is_share else task.name,
         )
-        title = name.replace("_", " ").capitalize()
-        return self.placement.apply(component(**values), stage).set_display_name(
-            f"{stage.replace('_', ' ').capitalize()}: share {values['share']}" if is_share else title
-        )
+        title = f"{task.title}: share {values['share']}" if is_share else task.title
+        return self.placement.apply(component(**values), task.stage).set_display_name(title)
 
-    def _train(self, **made: Any) -> None:
-        values = {name: getattr(self.given, name) for name in parameters.taken("train")}
+    def _train(self, task: Task, results: Mapping[str, Any]) -> None:
+        values = {name: getattr(self.given, name) for name in parameters.taken(task.stage)}
         place = {"samples_path": self.samples_path} if self.samples_path else {}
-        self._placed("train", "train", {**values, **made, **place}, self.trainer_image)
+        self._placed(task, {**values, **_options(task, results), **place}, self.trainer_image)
+
+
+def _options(task: Task, results: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a task is passed one by one. Of a stage that is left out there is no result."""
+    read = {name: results[source] for name, source in task.reads.items() if source in results}
+    return {**read, **task.options}
 
 
 pretraining = build(Placement())

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Task:
         name: of the task; empty = the stage's.
         only_with: a parameter of the pipeline without which there is no such task; empty = every run has it.
         options: of the stage, in this task alone.
+        shared: whether several machines may share its work.
     """
 
     stage: str
@@ -27,6 +30,7 @@ class Task:
     name: str = ""
     only_with: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    shared: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.stage)
@@ -42,12 +46,12 @@ HELD_OUT = "held_out_sample"
 
 LINE = (
     Task("fetch"),
-    Task("clean", {"raw": "fetch"}),
+    Task("clean", {"raw": "fetch"}, shared=True),
     # The withheld splits of benchmarks are below raw.
-    Task("curate", {"rows": "clean", "raw": "fetch"}),
-    Task("select", {"rows": "curate"}),
-    Task("train_tokenizer", {"rows": "select"}),
-    Task("tokenize", {"rows": "select", "tokenizer": "train_tokenizer"}),
+    Task("curate", {"rows": "clean", "raw": "fetch"}, shared=True),
+    Task("select", {"rows": "curate"}, shared=True),
+    Task("train_tokenizer", {"rows": "select"}, shared=True),
+    Task("tokenize", {"rows": "select", "tokenizer": "train_tokenizer"}, shared=True),
     Task("mix", {"tokenized_path": "tokenize", "rows": "select"}),
     Task("sample", {"tokenized_path": "tokenize", "mixture": "mix"}),
     Task("sample", {"tokenized_path": "tokenize"}, HELD_OUT, only_with="holdout", options={"held_out": True}),
@@ -61,14 +65,11 @@ FILTERS = ("curate", "select")
 """The stages whose result is some of the rows that they read: left out, they pass on all of them."""
 
 
-def result_without(task: Task, results: Mapping[str, str], given: Mapping[str, str]) -> str:
-    """Return what stands for the result of a task that is left out; empty if nothing does.
+def result_without(task: Task, results: Mapping[str, T]) -> T | None:
+    """Return the result that stands for that of a task which is left out: the rows that it would choose from, or none.
 
     Args:
         task: that is left out.
         results: of the tasks before it.
-        given: the parameters that give results, by name.
     """
-    if task.stage in FILTERS:
-        return results.get(task.reads["rows"], "")
-    return given[GIVEN[task.stage]] if task.stage in GIVEN else ""
+    return results.get(task.reads["rows"]) if task.stage in FILTERS else None

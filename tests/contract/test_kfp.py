@@ -27,6 +27,7 @@ from pipelines import compile as compiler
 from pipelines import parameters as pipeline_parameters
 from pipelines.lint import lint
 from pipelines.stages import EVERY, LAST, STAGES
+from pipelines.table import LINE
 from tests.support.helpers import REPOSITORY, python
 
 FOLDER = REPOSITORY / "pipelines" / "compiled"
@@ -321,6 +322,45 @@ def test_a_task_is_passed_options_all_at_once_and_alone_what_other_tasks_made(sp
         assert given.pop(launcher.OPTIONS) == source
         assert set(given) <= set(STAGES[stage].reads), stage
     assert edges > 14
+
+
+@pytest.mark.parametrize("file", [COMPILED, PARALLEL, TRAINING])
+def test_every_compiled_line_is_the_table(file: Path) -> None:
+    """Each task of the table is a task of the graph, in each of its branches, with its edges and no others."""
+    spec = documents(file)[0]
+    graphs = [spec["root"]["dag"], *(one["dag"] for one in spec["components"].values() if "dag" in one)]
+    placed: dict[str, list[dict[str, Any]]] = {}
+    for graph in graphs:
+        for name, task in graph["tasks"].items():
+            if name.startswith("condition"):
+                continue
+            read: dict[str, Any] = {}
+            for option, value in task["inputs"]["parameters"].items():
+                if "taskOutputParameter" in value:
+                    read[option] = "{producerTask}-{outputParameterKey}".format(**value["taskOutputParameter"])
+                elif str(value.get("componentInputParameter")).startswith("pipelinechannel--"):
+                    read[option] = value["componentInputParameter"].removeprefix("pipelinechannel--")
+                elif "runtimeValue" in value and option != launcher.DEFAULTS:
+                    read[option] = value["runtimeValue"]["constant"]
+            placed.setdefault(re.sub("-share(-[0-9]+)?$|(?<=train)-[0-9]+$", "", name), []).append(read)
+    expected = {task.name.replace("_", "-"): task for task in LINE if task.stage != "train" or file == TRAINING}
+    assert placed.keys() == expected.keys()
+    for name, task in expected.items():
+        edges = {option: f"{source.replace('_', '-')}-output" for option, source in task.reads.items()}
+        edges |= task.options
+        if name == "train":
+            own = {option: option for option in pipeline_parameters.taken("train")}
+            apart = edges.pop("held_out")
+            # Where nothing is held out the other branch trains.
+            assert sorted(placed[name], key=len) == [{**own, **edges}, {**own, **edges, "held_out": apart}]
+            continue
+        handed = {} if name == "fetch" else {launcher.OPTIONS: "fetch-options"}
+        shares = WORKERS if task.shared and file == PARALLEL else 1
+        assert len(placed[name]) == shares, name
+        for read in placed[name]:
+            shared = {read.pop("share", None), read.pop("finish", None)} - {None}
+            assert bool(shared) == (shares > 1), name
+            assert read == {**edges, **handed}, name
 
 
 def test_values_stay_small(spec: dict[str, Any]) -> None:
