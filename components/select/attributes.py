@@ -1,4 +1,4 @@
-"""What attributes say of rows: who is a candidate, what is scored, and in which group each row is."""
+"""What attributes say of rows: who is within the bounds, what is scored, and in which group each row is."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from components.select import sidecar
 from components.select.columns import column_slices
 from components.select.inputs import Rows, Slice
 from components.select.settings import Bound, Settings
-from components.select.shapes import Looked
-from components.select.sidecar import SIDECAR, Sidecar
+from components.select.sidecar import SIDECAR
 from pairmill.errors import InputError, PairmillError, UsageError
 from pairmill.formats import rows as row_files
 from pairmill.formats.attributes import unknown
@@ -28,13 +28,30 @@ ROW: Final = "row"
 SOURCE: Final = "source"
 """What a data set itself says of its rows."""
 CONDITION: Final = "row.condition"
-"""The one column of the rows themselves that can be asked for."""
+"""The one column of the rows themselves that can be read."""
 _YEAR: Final = 365.2425 * 86_400_000_000
 """Microseconds."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AttributeValues:
+    """Attributes of consecutive rows.
+
+    Args:
+        passes: whether the row is within all bounds of ``attributes.where``; bool [rows].
+        values: of ``attributes.score``, in its order; NaN = null. float64 [terms, rows]. A date is its age in years.
+        groups: codes into ``names``; int32 [rows]. All 0 without group_by.
+        names: of the groups that occur; [""] without group_by.
+    """
+
+    passes: NDArray[np.bool_]
+    values: NDArray[np.float64]
+    groups: NDArray[np.int32]
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class AttributeQuery:
     """What is read of attributes.
 
     Args:
@@ -52,39 +69,34 @@ class Wanted:
     reference: int | None
 
     @classmethod
-    def of(cls, settings: Settings) -> Wanted:
-        """What these settings read; nothing of what the method does not use."""
+    def from_settings(cls, settings: Settings) -> AttributeQuery:
+        """Read nothing that the method does not use."""
         own = settings.attributes
-        scored = settings.uses_score
-        where = own.where if settings.method != "dsir" else []
-        return cls(
-            tuple(where),
-            tuple(one.attribute for one in own.score) if scored else (),
-            (own.group_by or "") if scored else "",
-            tuple(own.edges or ()) if scored else (),
-            _reference(settings.reference_date),
+        where = tuple(own.where) if settings.method != "dsir" else ()
+        day = settings.reference_date
+        reference = (
+            None if day is None else int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000
         )
+        if not settings.uses_score:
+            return cls(where, (), "", (), reference)
+        terms = tuple(term.attribute for term in own.score)
+        return cls(where, terms, own.group_by or "", tuple(own.edges or ()), reference)
 
     @property
     def names(self) -> list[str]:
-        """Of all attributes that are read, each once."""
-        every = [*(one.attribute for one in self.where), *self.terms, *filter(None, [self.group_by])]
-        return list(dict.fromkeys(every))
+        """Attributes that are read, each once."""
+        names = [*(bound.attribute for bound in self.where), *self.terms, *filter(None, [self.group_by])]
+        return list(dict.fromkeys(names))
 
     @property
     def operations(self) -> set[str]:
-        """The operations whose files are read."""
-        found = {name.partition(".")[0] for name in self.names} - {ROW}
+        """Operations whose files are read."""
+        operations = {name.partition(".")[0] for name in self.names} - {ROW}
         # A sidecar is joined by the ordinals that rows had at first.
-        return found | ({ORIGIN} if SIDECAR in found else set())
-
-    def identity(self) -> list[Any]:
-        """JSON-like: all that what is read follows from, besides the files."""
-        bounds = [[one.attribute, one.min, one.max, one.in_] for one in self.where]
-        return [bounds, list(self.terms), self.group_by, list(self.edges), self.reference]
+        return operations | ({ORIGIN} if SIDECAR in operations else set())
 
     def refuse_unknown(self, rows: Rows) -> None:
-        """Compare what is wanted with the files; of each operation the columns of one file are read.
+        """Compare the query with the files; of each operation the columns of one file are read.
 
         What a data set says of its rows (``source``) is different for each: one that lacks an attribute has nulls.
 
@@ -95,36 +107,36 @@ class Wanted:
         if CONDITION not in self.names and any(name.startswith(f"{ROW}.") for name in self.names):
             wrong = next(name for name in self.names if name.startswith(f"{ROW}."))
             raise UsageError("rows have one such column", where=self._place(wrong), got=wrong, expected=CONDITION)
-        every = {name for task in rows.training for name in task.beside}
+        operations = {name for task in rows.training for name in task.beside}
         columns: dict[str, pa.Schema] = {}
         for name in self.names:
             operation, _, column = name.partition(".")
             if operation == ROW:
                 self._check(name, pa.string())
                 continue
-            if operation not in every:
-                raise _unknown(name, self._place(name), _offered(rows, every))
+            if operation not in operations:
+                raise _unknown(name, self._place(name), _list_offered(rows, operations))
             if operation not in columns and operation == SOURCE:
-                columns[operation] = _of_sources(rows)
+                columns[operation] = _merge_source_schemas(rows)
             if operation not in columns:
                 lacking = next((task for task in rows.training if operation not in task.beside), None)
                 if lacking is not None:
                     raise _missing(operation, lacking)
-                columns[operation] = _schema(rows.training[0], operation)
+                columns[operation] = _read_schema(rows.training[0], operation)
             schema = columns[operation]
             if column not in schema.names:
-                offered = [f"{operation}.{one}" for one in schema.names]
+                offered = [f"{operation}.{column}" for column in schema.names]
                 raise _unknown(name, self._place(name), offered)
             self._check(name, schema.field(column).type)
 
     def _place(self, name: str) -> str:
-        """Where the settings name an attribute."""
-        if any(one.attribute == name for one in self.where):
+        """Name the setting that an attribute is in."""
+        if any(bound.attribute == name for bound in self.where):
             return "attributes.where"
         return "attributes.score" if name in self.terms else "attributes.group_by"
 
     def _check(self, name: str, kind: pa.DataType) -> None:
-        """Raise UsageError if an attribute of this type cannot be what it is wanted for."""
+        """Raise UsageError if an attribute of this type cannot be what it is read for."""
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if pa.types.is_null(kind):  # a column of which no row has a value
             return
@@ -162,43 +174,43 @@ class Wanted:
                 raise UsageError("a row has several", where="attributes.group_by", got=f"{name}: {kind}")
 
 
-def read(wanted: Wanted, one: Slice, rows: int) -> Looked:
-    """What the attributes of the rows of a slice say.
+def read(query: AttributeQuery, part: Slice, rows: int) -> AttributeValues:
+    """Read the attributes of the rows of a slice.
 
     Args:
-        wanted: what is read.
-        one: the slice.
+        query: what is read.
+        part: the slice.
         rows: of the slice.
 
     Raises:
         InputError: a file lacks a column or rows; a sidecar is of other rows.
     """
     columns: dict[str, pa.Array | None] = {}
-    for operation in sorted({name.partition(".")[0] for name in wanted.names}):
-        mine = [name for name in wanted.names if name.partition(".")[0] == operation]
-        columns.update(zip(mine, _read(one, operation, mine, rows), strict=True))
+    for operation in sorted({name.partition(".")[0] for name in query.names}):
+        mine = [name for name in query.names if name.partition(".")[0] == operation]
+        columns.update(zip(mine, _read_columns(part, operation, mine, rows), strict=True))
     passes = np.ones(rows, np.bool_)
-    for bound in wanted.where:
+    for bound in query.where:
         if (column := columns[bound.attribute]) is None:
             passes[:] = False
             continue
-        wanted._check(bound.attribute, column.type)
-        passes &= within(bound, column, wanted.reference)
-    values = np.full((len(wanted.terms), rows), np.nan)
-    for at, name in enumerate(wanted.terms):
+        query._check(bound.attribute, column.type)
+        passes &= within(bound, column, query.reference)
+    values = np.full((len(query.terms), rows), np.nan)
+    for at, name in enumerate(query.terms):
         if (column := columns[name]) is not None:
-            wanted._check(name, column.type)
-            values[at] = numbers(column, wanted.reference)
-    groups = columns[wanted.group_by] if wanted.group_by else None
+            query._check(name, column.type)
+            values[at] = numbers(column, query.reference)
+    groups = columns[query.group_by] if query.group_by else None
     if groups is None:
-        return Looked(passes, values, np.zeros(rows, np.int32), [""])
-    wanted._check(wanted.group_by, groups.type)
-    codes, names = grouped(groups, wanted.edges, wanted.reference)
-    return Looked(passes, values, codes, names)
+        return AttributeValues(passes, values, np.zeros(rows, np.int32), [""])
+    query._check(query.group_by, groups.type)
+    codes, names = grouped(groups, query.edges, query.reference)
+    return AttributeValues(passes, values, codes, names)
 
 
 def numbers(column: pa.Array, reference: int | None) -> NDArray[np.float64]:
-    """Values as float64, NaN for null and for what is not finite; of a date its age in years."""
+    """Return values as float64, NaN for null and for what is not finite; of a date its age in years."""
     kind = column.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         assert reference is not None
@@ -210,29 +222,29 @@ def numbers(column: pa.Array, reference: int | None) -> NDArray[np.float64]:
 
 
 def within(bound: Bound, column: pa.Array, reference: int | None) -> NDArray[np.bool_]:
-    """Which values are within bounds (bool [rows]); null is not."""
+    """Return which values are within bounds (bool [rows]); null is not."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.bool_)
-    found = np.ones(len(column), np.bool_)
+    inside = np.ones(len(column), np.bool_)
     if bound.min is not None or bound.max is not None or (bound.in_ is not None and is_number(column.type)):
         values = numbers(column, reference)
-        found &= ~np.isnan(values)
+        inside &= ~np.isnan(values)
         if bound.min is not None:
-            found &= values >= bound.min
+            inside &= values >= bound.min
         if bound.max is not None:
-            found &= values <= bound.max
+            inside &= values <= bound.max
     if bound.in_ is not None:
         allowed = _values(bound, column.type)
         if is_number(column.type):
-            found &= np.isin(values, np.array(allowed, np.float64))
+            inside &= np.isin(values, np.array(allowed, np.float64))
         else:
-            made = pc.is_in(column, value_set=pa.array(allowed, column.type))
-            found &= made.to_numpy(zero_copy_only=False) & ~column.is_null().to_numpy(zero_copy_only=False)
-    return found
+            equal = pc.is_in(column, value_set=pa.array(allowed, column.type))
+            inside &= equal.to_numpy(zero_copy_only=False) & ~column.is_null().to_numpy(zero_copy_only=False)
+    return inside
 
 
 def grouped(column: pa.Array, edges: Sequence[float], reference: int | None) -> tuple[NDArray[np.int32], list[str]]:
-    """The group of each row: a code (int32 [rows]) into names, by code point; null is in the group "".
+    """Return the group of each row as a code (int32 [rows]) into names, by code point; null is in the group "".
 
     With edges, a group is a half-open range: from an edge on, to below the next.
     """
@@ -254,16 +266,16 @@ def grouped(column: pa.Array, edges: Sequence[float], reference: int | None) -> 
 
 
 def names_of(edges: Sequence[float]) -> list[str]:
-    """The names of the groups between edges: one more than there are edges."""
+    """Name the groups between edges: one more than there are edges."""
     shown = [f"{edge:.12g}" for edge in edges]
     between = [f"{low} to {high}" for low, high in pairwise(shown)]
     return [f"below {shown[0]}", *between, f"{shown[-1]} and above"]
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values are numbers; true and false are 1 and 0."""
+    """Return whether values are numbers; true and false are 1 and 0."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(one(kind) for one in kinds)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -271,15 +283,15 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _values(bound: Bound, kind: pa.DataType) -> list[Any]:
-    """The values of ``in`` for a column of this type. Raises UsageError if one is of another."""
+    """Return the values of ``in`` for a column of this type. Raises UsageError if one has another type."""
     allowed = bound.in_ or []
     if pa.types.is_boolean(kind):
-        right, expected = all(isinstance(one, bool) for one in allowed), "true or false"
+        right, expected = all(isinstance(value, bool) for value in allowed), "true or false"
     elif is_number(kind):
-        right = all(isinstance(one, int | float) and not isinstance(one, bool) for one in allowed)
+        right = all(isinstance(value, int | float) and not isinstance(value, bool) for value in allowed)
         expected = "numbers"
     elif _is_text(kind):
-        right, expected = all(isinstance(one, str) for one in allowed), "texts"
+        right, expected = all(isinstance(value, str) for value in allowed), "texts"
     else:
         right, expected = not allowed, "min and max"
     if not right:
@@ -292,67 +304,58 @@ def _values(bound: Bound, kind: pa.DataType) -> list[Any]:
     return list(allowed)
 
 
-def _reference(date: str | None) -> int | None:
-    if date is None:
-        return None
-    day = datetime.fromisoformat(date)
-    return int(day.replace(tzinfo=UTC).timestamp()) * 1_000_000
-
-
-def _read(one: Slice, operation: str, names: Sequence[str], rows: int) -> Iterator[pa.Array | None]:
-    """The columns of these attributes for the rows of a slice; None for what the data set does not say."""
+def _read_columns(part: Slice, operation: str, names: Sequence[str], rows: int) -> Iterator[pa.Array | None]:
+    """Read the columns of these attributes for the rows of a slice; None for what the data set does not say."""
     columns = [name.partition(".")[2] for name in names]
     if operation == ROW:
-        part = one.part
-        batches = row_files.read(part.uri, part, content=part.content, longest=part.longest)
+        batches = row_files.read(part.part.uri, part.part, content=part.part.content, longest=part.part.longest)
         yield from [pa.concat_arrays([batch.condition.cast(pa.large_string()) for batch in batches] or [pa.nulls(0)])]
         return
     if operation == SIDECAR:
-        yield from Sidecar.of(one.task).columns(one, columns, one.ordinals(rows))
+        yield from sidecar.read_columns(part, columns, part.ordinals(rows))
         return
-    file = one.task.beside.get(operation)
+    file = part.task.beside.get(operation)
     there = columns
     if operation == SOURCE:
-        known = _schema(one.task, operation).names if file is not None else []
+        known = _read_schema(part.task, operation).names if file is not None else []
         there = [name for name in columns if name in known]
     elif file is None:
-        raise _missing(operation, one.task)
-    found: dict[str, pa.Array] = {}
+        raise _missing(operation, part.task)
+    arrays: dict[str, pa.Array] = {}
     if file is not None and there:
-        whole = one.part.stop is None
-        read = column_slices(file.uri, file.content, there, one.part.first, rows, whole=whole)
-        found = dict(zip(there, read, strict=True))
-    yield from (found.get(name) for name in columns)
+        whole = part.part.stop is None
+        slices = column_slices(file.uri, file.content, there, part.part.first, rows, whole=whole)
+        arrays = dict(zip(there, slices, strict=True))
+    yield from (arrays.get(name) for name in columns)
 
 
-def _of_sources(rows: Rows) -> pa.Schema:
-    """The attributes that any data set says of its rows: those of the first task of each."""
+def _merge_source_schemas(rows: Rows) -> pa.Schema:
+    """Merge the attributes that data sets say of their rows: those of the first task of each."""
     first: dict[str, RowFile] = {}
     for task in rows.training:
         if SOURCE in task.beside:
             first.setdefault(task.source, task)
     fields: dict[str, pa.Field] = {}
     for task in first.values():
-        for field in _schema(task, SOURCE):
+        for field in _read_schema(task, SOURCE):
             fields.setdefault(field.name, field)
     return pa.schema(list(fields.values()))
 
 
-def _schema(task: RowFile, operation: str) -> pa.Schema:
-    if operation == SIDECAR:
-        return Sidecar.of(task).schema()
+def _read_schema(task: RowFile, operation: str) -> pa.Schema:
     file = task.beside[operation]
     with open_parquet(file.uri, file.content) as parquet:
-        return parquet.schema_arrow
+        schema = parquet.schema_arrow
+    return pa.schema([field for field in schema if operation != SIDECAR or field.name not in sidecar.KEYS])
 
 
-def _offered(rows: Rows, operations: set[str]) -> list[str]:
-    """All attributes of the first task that has each operation."""
-    found = [CONDITION]
+def _list_offered(rows: Rows, operations: set[str]) -> list[str]:
+    """List the attributes of the first task that has each operation."""
+    offered = [CONDITION]
     for operation in sorted(operations):
         task = next(task for task in rows.training if operation in task.beside)
-        found += [f"{operation}.{column}" for column in _schema(task, operation).names]
-    return found
+        offered += [f"{operation}.{column}" for column in _read_schema(task, operation).names]
+    return offered
 
 
 def _unknown(name: str, where: str, offered: Sequence[str]) -> PairmillError:

@@ -6,301 +6,283 @@ keys are taken in rank order. All that a ranking decides by is a cut for each gr
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.select import cuts, quotas, table
-from components.select.cuts import Cuts, Some
+from components.select import arrays, cuts, quotas, table
+from components.select.cuts import Candidates, Cuts
+from components.select.fit import MOMENTS
+from components.select.model import load_moments
+from components.select.moments import Moments
+from components.select.rankings import GROUP, PASSES, TOKENS, UNIFORM, Budget, Extremes, KeyRule, Ranking, ScoredRows
+from components.select.score import Scored
 from components.select.settings import Quota
-from components.select.shapes import OUTSIDE, Budget, ByGroup, Chosen, Groups, KeyedBlock, Ranking
 from components.select.table import Table
 from pairmill import storage
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 
-VERSION: Final = 1
 GROUPS: Final = "groups.json"
+OUTSIDE: Final = 255
+"""The code of a row that was taken, but goes because it is outside the bounds of dsir_then_filter."""
 _ROWS: Final = 1 << 18
-"""Rows that are looked at together."""
-_NONE: Final = np.uint64(2**64 - 1)
-"""More than the bits of any key."""
-_COMPARED: Final = 20
-"""Rankings whose overlap is counted; each costs a choice of its own."""
+"""Rows that are read together."""
+
+
+def chosen_path(block: int) -> str:
+    """Name the file of a block's codes: uint8 [rows], 0 = not chosen, n + 1 = taken by ranking n, or OUTSIDE."""
+    return f"chosen{block}.npy"
+
+
+def uniform_path(block: int) -> str:
+    """Name the file that says in how many uniform samples each row of a block is: uint8 [rows].
+
+    There is a sample for each ranking, of as many candidates as it took, those with the largest draws: the smaller is a
+    part of the larger. Of sizes from large to small, sample n holds the rows with a number > n.
+    """
+    return f"uniform{block}.npy"
+
+
+@dataclass
+class Chosen:
+    """The data of the record of Choose.
+
+    Args:
+        rows: taken by each ranking.
+        tokens: of them, by ranking; 0 if not counted.
+        spent: how much of the budget was taken, in its unit.
+        outside: rows that were taken, but go for the bounds of dsir_then_filter; they are not counted above.
+        extremes: by ranking the best and the worst rows: value, and place among all rows.
+    """
+
+    rows: list[int]
+    tokens: list[int]
+    spent: int = 0
+    outside: int = 0
+    extremes: list[dict[str, list[list[Any]]]] = field(default_factory=list)
+
+
+@dataclass
+class GroupCounts:
+    """What was taken of each group, in the order of the model's groups: ``groups.json`` of Choose.
+
+    Args:
+        rows: taken of each.
+        tokens: of them; 0 if not counted.
+        asked: part of the budget of each by the rule alone, in its unit.
+        quotas: of each, which is not above what it has.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    asked: list[float] = field(default_factory=list)
+    quotas: list[int] = field(default_factory=list)
+
+    @classmethod
+    def from_record(cls, record: ShardRecord) -> GroupCounts:
+        """Read what Choose wrote."""
+        uri = record.uri(GROUPS)
+        return cls(**json.loads(storage.store_for(uri).read(uri)))
 
 
 @dataclass(frozen=True)
-class Choose(HandKeyed[object]):
+class Choose(Shard[object], reads=()):
     """Takes rows.
 
     Args:
-        blocks: in rank order.
+        blocks: records of ScoreRows in rank order.
+        model: record of AddUp.
         rankings: in the order in which they take.
-        budget: of all.
-        groups: of all candidates.
+        rule: makes the keys.
+        budget: of all rankings.
         quota: how the budget is shared out to groups.
-        has_groups: whether there are several, so that blocks say the group of each row.
-        has_tokens: whether blocks say the tokens of each row.
-        has_passes: whether rows outside of bounds go after they were taken.
+        filters_last: whether rows outside of bounds are no candidates, or are taken and go then.
         allow_unfilled: whether the budget may be more than there is.
     """
 
     work = "choose rows"
 
-    blocks: tuple[KeyedBlock, ...]
+    blocks: tuple[ShardRecord, ...]
+    model: ShardRecord
     rankings: tuple[Ranking, ...]
+    rule: KeyRule
     budget: Budget
-    groups: Groups
     quota: Quota
-    has_groups: bool
-    has_tokens: bool
-    has_passes: bool
+    filters_last: bool
     allow_unfilled: bool
 
-    @classmethod
-    def of(
-        cls,
-        blocks: Sequence[KeyedBlock],
-        rankings: Sequence[Ranking],
-        budget: Budget,
-        groups: Groups,
-        quota: Quota,
-        *,
-        has_tokens: bool = False,
-        has_passes: bool = False,
-        allow_unfilled: bool = False,
-    ) -> Choose:
-        """The shard; blocks have files of tokens and bounds if ``has_…`` says so, and of groups if there are some."""
-        has_groups = len(groups.names) > 1
-        has_tokens = has_tokens or budget.tokens is not None
-        key = content_key(
-            "select choose",
-            VERSION,
-            [[one.record.key, one.scored.key, one.rows] for one in blocks],
-            [[one.name, one.share] for one in rankings],
-            asdict(budget),
-            groups.names,
-            asdict(quota),
-            [has_tokens, has_passes, allow_unfilled],
-        )
-        size = 8 * (len(rankings) + 1) * sum(one.rows for one in blocks)
-        return cls(
-            "choose",
-            key,
-            size,
-            tuple(blocks),
-            tuple(rankings),
-            budget,
-            groups,
-            quota,
-            has_groups,
-            has_tokens,
-            has_passes,
-            allow_unfilled,
-        )
-
     def run(self, context: object, out: Writer) -> ShardResult:
-        types = {f"key{at}": "<u8" for at in range(len(self.rankings))}
-        types |= {"uniform": "<u8", "chosen": "u1", "samples": "u1"}
-        types |= {"group": "<u4"} if self.has_groups else {}
-        types |= {"tokens": "<u4"} if self.has_tokens else {}
-        types |= {"passes": "?"} if self.has_passes else {}
-        with table.opened(sum(one.rows for one in self.blocks), types) as rows:
-            self._load(rows)
-            choice = Choice(self, rows)
+        groups = load_moments(self.model)
+        moments = Moments.merge(map(load_moments, self.blocks)) if self.rule.part else None
+        if moments is not None:
+            with out.create(MOMENTS, scratch=True) as local:
+                local.write_bytes(moments.dump())
+        blocks = [ScoredRows(arrays.files_of(record), 0, record.read(Scored).rows) for record in self.blocks]
+        first = blocks[0].files
+        types = {f"key{at}": "<u8" for at in range(len(self.rankings))} | {"chosen": "u1"}
+        types |= {"uniform": "<u8", "samples": "u1"} if UNIFORM in first else {}
+        types |= {"group": "<u4"} if GROUP in first else {}
+        types |= {"tokens": "<u4"} if TOKENS in first else {}
+        types |= {"passes": "?"} if PASSES in first and self.filters_last else {}
+        with table.open_table(sum(map(len, blocks)), types) as rows:
+            extremes = self._load(rows, blocks, moments)
+            choice = Choice(self, groups.names, rows)
             choice.run()
-            self._write(rows, choice.made, out)
-        data = json.dumps(asdict(choice.groups), separators=(",", ":"), ensure_ascii=False).encode()
-        choice.made.by_group = hashlib.sha256(data).hexdigest()
+            self._write(rows, blocks, out)
+        choice.chosen.extremes = [asdict(some) for some in extremes]
         with out.create(GROUPS, scratch=True) as local:
-            local.write_bytes(data)
-        return ShardResult(Ledger(), asdict(choice.made))
+            local.write_text(json.dumps(asdict(choice.groups), separators=(",", ":")))
+        return ShardResult(Ledger(), asdict(choice.chosen))
 
-    def _load(self, rows: Table) -> None:
-        """Read the files of all blocks once; keys become integers of the same order, 0 = not a candidate."""
+    def _load(self, rows: Table, blocks: Sequence[ScoredRows], moments: Moments | None) -> list[Extremes]:
+        """Read the arrays of all blocks once; keys become integers of the same order, 0 = not a candidate."""
+        extremes = [Extremes() for _ in self.rankings]
         start = 0
-        for block in self.blocks:
-            for name in ("uniform", *(f"key{at}" for at in range(len(self.rankings)))):
-                for at, keys in _loaded(block, name):
-                    known = ~np.isnan(keys)
-                    bits = np.where(known, cuts.ordered(np.where(known, keys, 0.0)), np.uint64(0))
-                    rows.write(name, start + at, bits)
-            for name in ("group", "tokens", "passes"):
-                for at, values in _loaded(block, name) if name in rows else ():
-                    rows.write(name, start + at, values)
-            start += block.rows
+        for piece in (piece for block in blocks for piece in block.cut(_ROWS)):
+            passes = piece.load(PASSES)
+            candidate = np.ones(len(piece), np.bool_) if passes is None or self.filters_last else passes
+            places = np.flatnonzero(candidate)
+            for at, seen in enumerate(extremes):
+                values = self.rule.values(piece, at, moments)
+                seen.add(values[candidate], start + places)
+                keys = self.rule.keys(values, piece, at)
+                rows.write(f"key{at}", start, np.where(candidate, cuts.to_bits(keys), np.uint64(0)))
+            for name in ("uniform", "group", "tokens", "passes"):
+                if name in rows:
+                    column = piece.load(f"{name}.npy")
+                    assert column is not None
+                    bits = np.where(candidate, cuts.to_bits(column), np.uint64(0)) if name == "uniform" else column
+                    rows.write(name, start, bits)
+            start += len(piece)
+        return extremes
 
-    def _write(self, rows: Table, made: Chosen, out: Writer) -> None:
+    def _write(self, rows: Table, blocks: Sequence[ScoredRows], out: Writer) -> None:
         """Write what was taken, block by block."""
         start = 0
-        for block in self.blocks:
-            for name, file in (("chosen", "chosen"), ("samples", "uniform")):
-                digest = hashlib.sha256()
-                with out.create(f"{file}{block.number}.npy", scratch=True) as local, local.open("wb") as target:
-                    head = {"descr": "|u1", "fortran_order": False, "shape": (block.rows,)}
-                    np.lib.format.write_array_header_1_0(target, head)
-                    for at in range(0, block.rows, _ROWS):
-                        some = rows.read(name, start + at, start + min(at + _ROWS, block.rows)).tobytes()
-                        digest.update(some)
-                        target.write(some)
-                if name == "chosen":
-                    made.digests.append(digest.hexdigest())
-            start += block.rows
+        for number, block in enumerate(blocks):
+            for name, path in (("chosen", chosen_path(number)), ("samples", uniform_path(number))):
+                if name in rows:
+                    pieces = (rows.read(name, start + piece.start, start + piece.stop) for piece in block.cut(_ROWS))
+                    arrays.save_parts(out, path, "u1", (len(block),), pieces)
+            start += len(block)
 
 
 class Choice:
     """The rankings' choices over a table.
 
     Args:
-        asked: what is chosen.
+        shard: what is chosen.
+        names: of the groups.
         rows: the keys; its columns ``chosen`` and ``samples`` are filled.
     """
 
-    def __init__(self, asked: Choose, rows: Table) -> None:
-        self._asked, self._rows = asked, rows
-        self._number = len(asked.groups.names)
-        self._by_tokens = asked.budget.tokens is not None
-        count = len(asked.rankings)
-        self.made = Chosen([0] * count, [0] * count)
-        self.groups = ByGroup(asked.groups.names)
+    def __init__(self, shard: Choose, names: Sequence[str], rows: Table) -> None:
+        self._shard, self._names, self._rows = shard, names, rows
+        self._by_tokens = shard.budget.tokens is not None
+        count = len(shard.rankings)
+        self.chosen, self.groups = Chosen([0] * count, [0] * count), GroupCounts()
 
     def run(self) -> None:
         """Take rows for one ranking after another, then draw the uniform samples."""
-        asked = self._asked
-        total = asked.budget.tokens if asked.budget.tokens is not None else asked.budget.rows
-        assert total is not None
+        total = self._shard.budget.amount
         self._refuse_more_than_there_is(total)
-        parts = amounts([one.share for one in asked.rankings], total)
-        shares: list[quotas.Quotas] = []
-        for at, part in enumerate(parts):
-            quota = self._quotas(part, self._have())
-            shares.append(quota)
-            self._mark(at, self._find(at, quota))
+        shared = []
+        for at, part in enumerate(amounts([ranking.share for ranking in self._shard.rankings], total)):
+            have = dict(zip(self._names, self._count_left().tolist(), strict=True))
+            quota = quotas.split_budget(self._shard.quota, part, have)
+            shared.append(quota)
+            given = np.array([quota.given[name] for name in self._names], np.int64)
+            keys = partial(self._candidates, f"key{at}", by_tokens=self._by_tokens)
+            self._mark("chosen", at + 1, cuts.find(keys, given), keys())
         self._count()
-        for name in self.groups.names:
-            self.groups.asked.append(math.fsum(one.asked[name] for one in shares))
-            self.groups.quotas.append(sum(one.given[name] for one in shares))
-        if 1 < len(parts) <= _COMPARED:
-            self.made.overlap = self._overlap(parts)
-        self._sample(self.made.rows)
+        for name in self._names:
+            self.groups.asked.append(math.fsum(quota.asked[name] for quota in shared))
+            self.groups.quotas.append(sum(quota.given[name] for quota in shared))
+        if "samples" in self._rows:
+            self._sample()
 
     def _chunks(self) -> Iterator[tuple[int, int]]:
         for start in range(0, self._rows.rows, _ROWS):
             yield start, min(start + _ROWS, self._rows.rows)
 
-    def _some(self, name: str, *, free: bool, by_tokens: bool, grouped: bool = True) -> Iterator[Some]:
-        """The candidates with the bits of a column; only those not taken yet if ``free``."""
+    def _candidates(
+        self, column: str, *, taken: bool = False, by_tokens: bool = False, grouped: bool = True
+    ) -> Iterator[Candidates]:
+        """Yield the candidates with the bits of a column; those that are taken already only if ``taken``."""
         for start, stop in self._chunks():
-            bits = self._rows.read(name, start, stop)
+            bits = self._rows.read(column, start, stop)
             mask = bits != 0
-            if free:
+            if not taken:
                 mask &= self._rows.read("chosen", start, stop) == 0
             count = int(mask.sum())
-            groups = np.zeros(count, np.int64)
+            groups, weights = np.zeros(count, np.int64), np.ones(count, np.int64)
             if grouped and "group" in self._rows:
                 groups = self._rows.read("group", start, stop)[mask].astype(np.int64)
-            weights = np.ones(count, np.int64)
             if by_tokens:
                 weights = self._rows.read("tokens", start, stop)[mask].astype(np.int64)
-            yield Some(start + np.flatnonzero(mask), bits[mask], groups, weights)
+            yield Candidates(start + np.flatnonzero(mask), bits[mask], groups, weights)
 
-    def _have(self, *, free: bool = True) -> NDArray[np.int64]:
-        """What each group can give, in the unit of the budget."""
-        total = np.zeros(self._number, np.int64)
-        for some in self._some("uniform", free=free, by_tokens=self._by_tokens):
-            total += np.bincount(some.groups, some.weights, minlength=self._number).astype(np.int64)
+    def _count_left(self) -> NDArray[np.int64]:
+        """Count what each group can still give, in the unit of the budget."""
+        total = np.zeros(len(self._names), np.int64)
+        for some in self._candidates("key0", by_tokens=self._by_tokens):
+            total += np.bincount(some.groups, some.weights, minlength=len(total)).astype(np.int64)
         return total
 
-    def _quotas(self, part: int, have: NDArray[np.int64]) -> quotas.Quotas:
-        return quotas.of(self._asked.quota, part, dict(zip(self._asked.groups.names, have.tolist(), strict=True)))
-
-    def _find(self, at: int, quota: quotas.Quotas, *, free: bool = True) -> Cuts:
-        given = np.array([quota.given[name] for name in self._asked.groups.names], np.int64)
-        return cuts.find(lambda: self._some(f"key{at}", free=free, by_tokens=self._by_tokens), given)
-
-    def _mark(self, at: int, cut: Cuts) -> None:
-        for some in self._some(f"key{at}", free=True, by_tokens=False):
-            taken = some.positions[cut.taken(some)]
+    def _mark(self, column: str, more: int, cut: Cuts, candidates: Iterator[Candidates]) -> None:
+        """Add a number to a column of the rows that a cut takes."""
+        for some in candidates:
+            taken = some.positions[cut.take(some)]
             if len(taken):
                 start, stop = int(taken[0]), int(taken[-1]) + 1
-                codes = self._rows.read("chosen", start, stop).copy()
-                codes[taken - start] = at + 1
-                self._rows.write("chosen", start, codes)
+                values = self._rows.read(column, start, stop).copy()
+                values[taken - start] += more
+                self._rows.write(column, start, values)
 
     def _count(self) -> None:
         """Count what was taken; rows outside of bounds of dsir_then_filter are marked OUTSIDE."""
-        made = self.made
-        groups, tokens = np.zeros(self._number, np.int64), np.zeros(self._number, np.int64)
-        least = np.full((len(made.rows), self._number), _NONE)
+        chosen, number = self.chosen, len(self._names)
+        groups, tokens = np.zeros(number, np.int64), np.zeros(number, np.int64)
         for start, stop in self._chunks():
             codes = self._rows.read("chosen", start, stop)
-            if self._asked.has_passes:
+            if "passes" in self._rows:
                 gone = (codes != 0) & ~self._rows.read("passes", start, stop)
-                made.outside += int(gone.sum())
+                chosen.outside += int(gone.sum())
                 codes = np.where(gone, np.uint8(OUTSIDE), codes)
                 self._rows.write("chosen", start, codes)
             kept = (codes != 0) & (codes != OUTSIDE)
-            code = self._rows.read("group", start, stop)[kept] if "group" in self._rows else np.zeros(kept.sum(), int)
-            groups += np.bincount(code, minlength=self._number)
-            size = np.zeros(len(code), np.int64)
-            if "tokens" in self._rows:
-                size = self._rows.read("tokens", start, stop)[kept].astype(np.int64)
-            tokens += np.bincount(code, size, minlength=self._number).astype(np.int64)
-            for at in range(len(made.rows)):
+            group = self._rows.read("group", start, stop)[kept] if "group" in self._rows else np.zeros(kept.sum(), int)
+            sizes = self._rows.read("tokens", start, stop)[kept] if "tokens" in self._rows else np.zeros(len(group))
+            groups += np.bincount(group, minlength=number)
+            tokens += np.bincount(group, sizes, minlength=number).astype(np.int64)
+            for at in range(len(chosen.rows)):
                 mine = codes[kept] == at + 1
-                if mine.any():
-                    made.rows[at] += int(mine.sum())
-                    made.tokens[at] += int(size[mine].sum())
-                    bits = self._rows.read(f"key{at}", start, stop)[kept][mine]
-                    np.minimum.at(least[at], code[mine], bits)
+                chosen.rows[at] += int(mine.sum())
+                chosen.tokens[at] += int(sizes[mine].sum())
         self.groups.rows, self.groups.tokens = groups.tolist(), tokens.tolist()
-        keys = cuts.unordered(least)
-        self.groups.thresholds = [
-            [None if one == _NONE else key for one, key in zip(bits.tolist(), line.tolist(), strict=True)]
-            for bits, line in zip(least, keys, strict=True)
-        ]
-        made.spent = sum(made.tokens if self._by_tokens else made.rows)
+        chosen.spent = sum(chosen.tokens if self._by_tokens else chosen.rows)
 
-    def _overlap(self, parts: Sequence[int]) -> list[list[int]]:
-        """Rows that two rankings would both take if each chose alone; on the diagonal, what each would take."""
-        have = self._have(free=False)
-        found = [self._find(at, self._quotas(part, have), free=False) for at, part in enumerate(parts)]
-        total = np.zeros((len(parts), len(parts)), np.int64)
-        streams = [self._some(f"key{at}", free=False, by_tokens=False) for at in range(len(parts))]
-        for somes in zip(*streams, strict=True):
-            taken = np.stack([cut.taken(some) for cut, some in zip(found, somes, strict=True)]).astype(np.int64)
-            total += taken @ taken.T
-        return [[int(count) for count in line] for line in total]
-
-    def _sample(self, sizes: Sequence[int]) -> None:
-        """Mark in how many uniform samples each row is: one for each ranking, of as many rows as it took."""
-        for size in sizes:
-            wanted = np.array([size], np.int64)
-            cut = cuts.find(lambda: self._some("uniform", free=False, by_tokens=False, grouped=False), wanted)
-            for some in self._some("uniform", free=False, by_tokens=False, grouped=False):
-                taken = some.positions[cut.taken(some)]
-                if len(taken):
-                    start, stop = int(taken[0]), int(taken[-1]) + 1
-                    levels = self._rows.read("samples", start, stop).copy()
-                    levels[taken - start] += 1
-                    self._rows.write("samples", start, levels)
+    def _sample(self) -> None:
+        """Count in how many uniform samples each row is: one for each ranking, of as many rows as it took."""
+        for size in self.chosen.rows:
+            draws = partial(self._candidates, "uniform", taken=True, grouped=False)
+            self._mark("samples", 1, cuts.find(draws, np.array([size])), draws())
 
     def _refuse_more_than_there_is(self, total: int) -> None:
         """Raise UsageError if no choice can reach the budget, or nothing can be taken."""
-        names = self._asked.groups.names
-        have = dict(zip(names, self._have(free=False).tolist(), strict=True))
-        weights = quotas.weights_of(self._asked.quota, have)
+        have = dict(zip(self._names, self._count_left().tolist(), strict=True))
+        weights = quotas.weigh(self._shard.quota, have)
         most = sum(count for name, count in have.items() if weights[name])
-        unit = "response tokens" if self._by_tokens else "rows"
-        where = "tokens" if self._by_tokens else "rows"
+        where, unit = ("tokens", "response tokens") if self._by_tokens else ("rows", "rows")
         if not most:
             raise UsageError(
                 "nothing can be chosen",
@@ -309,7 +291,7 @@ class Choice:
                 expected=f"at least 1 of {total:,}",
                 hint="widen attributes.where, or give a weight to groups that have rows",
             )
-        refuse_more(total, most, unit, allow_unfilled=self._asked.allow_unfilled)
+        refuse_more(total, most, unit, allow_unfilled=self._shard.allow_unfilled)
 
 
 def refuse_more(total: int, most: int, unit: str, *, allow_unfilled: bool) -> None:
@@ -332,24 +314,6 @@ def refuse_more(total: int, most: int, unit: str, *, allow_unfilled: bool) -> No
 
 
 def amounts(shares: Sequence[float], total: int) -> list[int]:
-    """What each ranking takes of a total: its share rounded down, and the last what is left."""
-    found = [math.floor(total * share) for share in shares[:-1]]
-    return [*found, total - sum(found)]
-
-
-def _loaded(block: KeyedBlock, name: str) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The values of a file of a block, some at a time, each with the number of the first: a file of lines is one block,
-    however many rows it has.
-    """
-    uri = block.uri(name)
-    with storage.store_for(uri).open(uri) as file:
-        np.lib.format.read_magic(file)
-        (count,), _, kind = np.lib.format.read_array_header_1_0(file)
-        assert count == block.rows, uri
-        for at in range(0, count, _ROWS):
-            yield at, np.frombuffer(file.read(min(_ROWS, count - at) * kind.itemsize), kind)
-
-
-def by_group(uri: str) -> ByGroup:
-    """What a shard wrote of groups."""
-    return ByGroup(**json.loads(storage.store_for(uri).read(uri)))
+    """Share a total out to rankings: each takes its share rounded down, and the last what is left."""
+    taken = [math.floor(total * share) for share in shares[:-1]]
+    return [*taken, total - sum(taken)]

@@ -1,58 +1,54 @@
 """The select stage: rows → the same files with fewer rows, the ones worth training on.
 
-    1  fit        components.select.fit      by block and target slice: bucket counts, groups, moments of attributes
-    2  fitted     components.select.model    one shard: all of them added up → log weights of buckets, groups with scale
-    3  score      components.select.score    by block: log weights, score of attributes, group, tokens of each row
-    4  scaled     components.select.score    hybrid alone, one shard: mean and deviation of log weights by group
-    5  keys       components.select.keys     by block: the key of each row in each ranking
-    6  choose     components.select.choose   one shard: which rows are taken, by streaming keys of all blocks
-    7  write      components.select.write    by task: kept rows, their attributes, decisions;
-                  components.select.kl       by block: bucket counts of chosen rows and of uniform samples
-    8  summarise  components.select.summary  one shard: what the report says
+    1  fit      components.select.fit         by block and target slice: bucket counts, moments of attributes by group
+    2  add up   components.select.model       one shard: log weights of buckets, groups with mean and deviation
+    3  score    components.select.score       by block: log weights, score of attributes, group, tokens, noise
+    4  choose   components.select.choose      one shard: which rows are taken, by streaming the keys of all blocks
+    5  write    components.select.write       by task: chosen rows, their attributes, decisions
+                components.select.divergence  by block: bucket counts of chosen rows and of uniform samples
+                components.select.summary     one shard: texts of the best and worst rows
+    6  join     pairmill.formats.joined_parts  files that were written in parts; most runs have none
 
-A round that a method does not need is empty. A *block* is what one shard reads: consecutive slices of row files, in
-rank order. A *ranking* is an order of all candidates by key: dsir has one for each target, a score has one alone. See
-:mod:`components.select.shapes` for what goes from room to room; rows of a block are dense arrays, in order.
+A *block* is what one shard reads: consecutive slices of files, in rank order. A *ranking* is an order of all candidates
+by key: dsir has one for each target, a score has one alone.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
-from components.select import inputs, quotas
-from components.select.attributes import Wanted
-from components.select.choose import Choose, refuse_more
+from components.select import arrays, inputs, quotas
+from components.select.attributes import AttributeQuery
+from components.select.choose import Choose, chosen_path, refuse_more
 from components.select.config import SelectConfig
-from components.select.fit import FitRows, FitTarget
+from components.select.divergence import CountChosen
+from components.select.findings import Findings, Span
+from components.select.fit import MOMENTS, Features, FitRows, FitTarget
 from components.select.inputs import Block, Rows, Slice
-from components.select.keys import Keyed, Keying, MakeKeys
-from components.select.kl import CountChosen
-from components.select.model import AddUp, Model, groups_of, refuse_empty
+from components.select.model import AddUp, Model, load_moments, refuse_empty
+from components.select.rankings import Budget, KeyRule, Ranking, ScoredRows, rankings_of
 from components.select.report.page import report_of
-from components.select.score import ScaleWeights, Scored, ScoreRows
-from components.select.settings import OWN_TARGET, Quota, Settings
-from components.select.shapes import Budget, KeyedBlock, Ranking, Span, spans_by_task
+from components.select.score import Scored, ScoreRows
+from components.select.settings import Quota, Settings
 from components.select.sidecar import sidecars
-from components.select.summary import Summarise, data_of, metrics_of
+from components.select.summary import ReadTexts, SelectionRecords, locate_extremes, metrics_of, summarise
 from components.select.write import WriteRows, parts_of
 from pairmill.engine.inputs import HELD_OUT
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
+from pairmill.formats import given
 from pairmill.formats.joined_parts import JoinParts
 from pairmill.formats.means import MEANS, joined
 from pairmill.log import event
 from pairmill.report.model import Report
 
-# The rounds counted from the end.
-_WRITE: Final = -2
-_SUMMARY: Final = -1
+T = TypeVar("T")
+ShardRounds: TypeAlias = "Generator[Sequence[Shard[Any]], list[ShardRecord], T]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,43 +58,18 @@ class SelectPlan(StagePlan[None]):
     Args:
         rows: the row files in rank order.
         settings: of the stage.
-        wanted: what is read of attributes.
+        query: what is read of attributes.
         targets: the blocks of each target; none of ``target_by_attribute``.
         rankings: in the order in which they take.
-        done: known after the last round.
+        records: known after the last round.
     """
 
     rows: Rows
     settings: Settings
-    wanted: Wanted
+    query: AttributeQuery
     targets: list[list[Block]]
-    rankings: list[Ranking]
-    done: Done | None = None
-
-
-@dataclass(frozen=True)
-class Done:
-    """What the rounds learn on the way.
-
-    Args:
-        fitted: record of AddUp.
-        scored: records of ScoreRows by block.
-        keyed: records of MakeKeys by block.
-        chosen: record of Choose.
-        counted: records of CountChosen by block; none without weights.
-        written: records of WriteRows by task: one, or that of each part.
-        spans: where the rows of each task are.
-        budget: that was shared out.
-    """
-
-    fitted: ShardRecord
-    scored: list[ShardRecord]
-    keyed: list[ShardRecord]
-    chosen: ShardRecord
-    counted: list[ShardRecord]
-    written: list[list[ShardRecord]]
-    spans: Mapping[str, Sequence[Span]]
-    budget: Budget
+    rankings: tuple[Ranking, ...]
+    records: SelectionRecords | None = None
 
 
 class Select(Stage[SelectConfig, SelectPlan]):
@@ -107,7 +78,7 @@ class Select(Stage[SelectConfig, SelectPlan]):
     name: ClassVar[str] = "select"
     output_in_list: ClassVar[bool] = True
     version: ClassVar[int] = 2
-    round_count: ClassVar[int] = 8
+    round_count: ClassVar[int] = 6
     history: ClassVar[dict[int, str]] = {
         2: "damage of records and files of shards could go unseen",
     }
@@ -121,15 +92,13 @@ class Select(Stage[SelectConfig, SelectPlan]):
             option = "select_config"
         if not option:
             return None
-        from pairmill.formats import given
-
         return given.passed_on(option, config.rows)
 
     def plan(self, config: SelectConfig) -> SelectPlan:
         settings, longest = config.settings, config.max_record_bytes
         if settings.unread:
-            said = f"select: {', '.join(settings.unread)}: not read with method: {settings.method}"
-            event(said, level=logging.WARNING)
+            unread = ", ".join(settings.unread)
+            event(f"select: {unread}: not read with method: {settings.method}", level=logging.WARNING)
         expansion = config.max_expansion
         rows = inputs.discover(config.rows, verify=config.verify, longest=longest, expansion=expansion)
         if not rows.blocks:
@@ -143,11 +112,11 @@ class Select(Stage[SelectConfig, SelectPlan]):
             rows = sidecars(settings.sidecar, rows)
             files = {task.beside["sidecar"].sha256 for task in rows.training}
             refs.append(InputRef("sidecar", content_key(sorted(files))[:16]))
-        wanted = Wanted.of(settings)
-        wanted.refuse_unknown(rows)
+        query = AttributeQuery.from_settings(settings)
+        query.refuse_unknown(rows)
         targets = []
         for target in settings.dsir.targets if settings.uses_targets else ():
-            blocks, found = inputs.target_rows(
+            blocks, given_rows = inputs.target_rows(
                 target.rows,
                 target.name,
                 settings.dsir.fields,
@@ -156,69 +125,141 @@ class Select(Stage[SelectConfig, SelectPlan]):
                 expansion=expansion,
             )
             targets.append(blocks)
-            refs += found.refs
+            refs += given_rows.refs
         return SelectPlan(
             inputs=refs,
             rows_expected=rows.found.rows,
             build_context=lambda: None,
-            says={"settings": settings.said()},
+            says={"settings": settings.to_manifest()},
             rows=rows,
             settings=settings,
-            wanted=wanted,
+            query=query,
             targets=targets,
             rankings=rankings_of(settings),
         )
 
-    def rounds(
-        self, config: SelectConfig, plan: SelectPlan
-    ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], SelectPlan]:
-        # Each part forgets its shards when it returns: there may be very many of them.
-        fitted = yield from _fitted(plan, config)
-        scored = yield [ScoreRows.of(block, fitted, plan.settings, plan.wanted) for block in plan.rows.blocks]
-        scaled = yield [ScaleWeights.of(scored, fitted)] if _is_scaled(plan.settings) else []
-        keying = Keying.of(plan.settings, plan.rankings, config.seed)
-        scale = scaled[0] if scaled else None
-        keyed = yield [
-            MakeKeys.of(block, record, scale, keying) for block, record in zip(plan.rows.blocks, scored, strict=True)
-        ]
-        done = yield from _chosen(plan, fitted, scored, keyed)
-        counts = [
-            CountChosen.of(block, done.chosen, len(plan.rankings), plan.settings)
+    def rounds(self, config: SelectConfig, plan: SelectPlan) -> ShardRounds[SelectPlan]:
+        settings = plan.settings
+        model = yield from self._fit(config, plan)
+        scored = yield [
+            ScoreRows.from_settings(block, model, settings, plan.query, plan.rankings, config.seed)
             for block in plan.rows.blocks
-            if plan.settings.uses_weights
         ]
-        done = yield from _written(plan, done, counts, config.max_record_bytes)
+        (chosen,) = yield [
+            Choose(
+                blocks=tuple(scored),
+                model=model,
+                rankings=plan.rankings,
+                rule=KeyRule.from_settings(settings),
+                budget=Budget.from_settings(settings, model.read(Model).candidates),
+                quota=settings.attributes.quota if settings.uses_score else Quota(),
+                filters_last=settings.filters_last,
+                allow_unfilled=settings.allow_unfilled,
+                name="choose",
+                size=8 * (len(plan.rankings) + 1) * model.read(Model).rows,
+            )
+        ]
+        return replace(plan, records=(yield from self._write(config, plan, model, scored, chosen)))
+
+    def _fit(self, config: SelectConfig, plan: SelectPlan) -> ShardRounds[ShardRecord]:
+        """Make what weights and scores are made of: rounds 1 and 2."""
+        settings = plan.settings
+        features = Features.from_settings(settings.dsir)
+        rows = [FitRows.from_settings(block, settings, plan.query, config.seed) for block in plan.rows.blocks]
+        targets = [
+            FitTarget(block, features, name=f"target {target.name} {block.name}", size=block.size)
+            for target, blocks in zip(settings.dsir.targets, plan.targets, strict=False)
+            for block in blocks
+        ]
+        records = yield [*rows, *targets]
+        by_target, at = [], len(rows)
+        for blocks in plan.targets:
+            by_target.append(tuple(records[at : at + len(blocks)]))
+            at += len(blocks)
+        laplace = settings.dsir.laplace if settings.uses_weights else None
+        (record,) = yield [
+            AddUp(tuple(records[: len(rows)]), tuple(by_target), laplace, plan.query.terms, name="add up")
+        ]
+        model = record.read(Model)
+        names = [target.name for target in settings.dsir.targets] or [ranking.name for ranking in plan.rankings]
+        refuse_empty(model, names if settings.uses_weights else [], f"select_config={config.select_config}")
+        if settings.uses_score:
+            quotas.refuse_unknown(settings.attributes.quota, load_moments(record).names, settings.attributes.group_by)
+        # Before anything is scored; what groups of weight 0 take from it, and tokens, choose knows.
+        if settings.rows is not None:
+            refuse_more(settings.rows, model.candidates, "rows", allow_unfilled=settings.allow_unfilled)
+        return record
+
+    def _write(
+        self,
+        config: SelectConfig,
+        plan: SelectPlan,
+        model: ShardRecord,
+        scored: list[ShardRecord],
+        chosen: ShardRecord,
+    ) -> ShardRounds[SelectionRecords]:
+        """Write the chosen rows of tasks or of their parts, beside counts of what was chosen and texts to show."""
+        settings, blocks = plan.settings, plan.rows.blocks
+        findings = _findings_by_task(plan, model, scored, chosen)
+        slices: dict[str, list[Slice]] = {}
+        for part in (part for block in blocks for part in block.slices):
+            slices.setdefault(part.task.name, []).append(part)
+        writes: list[list[WriteRows]] = []
+        for task in plan.rows.tasks:
+            known = findings.get(task.name)
+            parts = parts_of(task, slices.get(task.name, ()))
+            writes.append(
+                [
+                    WriteRows.from_task(
+                        task,
+                        known if known is None or part is None else replace(known, spans=known.spans[at : at + 1]),
+                        settings,
+                        longest=config.max_record_bytes,
+                        part=part,
+                    )
+                    for at, part in enumerate(parts)
+                ]
+            )
+        shown = [row[1:] for ranking in locate_extremes(chosen, scored) for rows in ranking.values() for row in rows]
+        files = {task.name: task.file for task in plan.rows.training if any(name == task.name for name, _ in shown)}
+        texts = ReadTexts(files, tuple(dict.fromkeys(shown)), config.max_record_bytes, name="read texts")
+        features = Features.from_settings(settings.dsir)
+        counts = [CountChosen.from_record(block, chosen, features) for block in blocks if settings.uses_weights]
+        records = iter((yield [*(shard for shards in writes for shard in shards), texts, *counts]))
+        written = [[next(records) for _ in shards] for shards in writes]
+        shown_texts, counted = next(records), list(records)
         joins = [
-            JoinParts.of(self.name, self.version, task.name, some, task.path)
-            for task, some in zip(plan.rows.tasks, done.written, strict=True)
-            if len(some) > 1
+            JoinParts.of(self.name, self.version, task.name, parts, task.path)
+            for task, parts in zip(plan.rows.tasks, written, strict=True)
+            if len(parts) > 1
         ]
-        yield [Summarise.of(plan.rows.tasks, plan.rankings, plan.settings, done, config.max_record_bytes), *joins]
-        return replace(plan, done=done)
+        joined_files = yield joins
+        return SelectionRecords(model, scored, chosen, shown_texts, counted, written, joined_files)
 
     def ledger(self, plan: SelectPlan, rounds: Rounds) -> Ledger:
-        """That of the round that writes rows: the others count none."""
-        return Ledger.sum(record.ledger for record in rounds[_WRITE])
+        """Add up the ledgers of shards that write rows: the others count none."""
+        assert plan.records is not None
+        return Ledger.sum(record.ledger for parts in plan.records.written for record in parts)
 
     def parts(self, plan: SelectPlan, rounds: Rounds) -> dict[str, Ledger]:
-        assert plan.done is not None
-        written = zip(plan.rows.tasks, plan.done.written, strict=True)
-        return {task.name: Ledger.sum(record.ledger for record in some) for task, some in written}
+        assert plan.records is not None
+        written = zip(plan.rows.tasks, plan.records.written, strict=True)
+        return {task.name: Ledger.sum(record.ledger for record in parts) for task, parts in written}
 
     def finish(self, config: SelectConfig, plan: SelectPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
-        assert plan.done is not None
-        summary, *joins = rounds[_SUMMARY]
-        for record in (*(record for some in plan.done.written for record in some), *joins):
+        records = plan.records
+        assert records is not None
+        for record in (*(record for parts in records.written for record in parts), *records.joined):
             for file in record.lasting():
                 out.link(record.folder, file)
         held_out = {
-            task.path: some[0].ledger.rows_in
-            for task, some in zip(plan.rows.tasks, plan.done.written, strict=True)
+            task.path: parts[0].ledger.rows_in
+            for task, parts in zip(plan.rows.tasks, records.written, strict=True)
             if task.held_out
         }
         return {
-            **data_of(plan.rows.tasks, plan.rankings, plan.settings, plan.done, summary),
-            MEANS: joined(record.data for some in plan.done.written for record in some),
+            **summarise(plan.rows.tasks, plan.rankings, plan.settings, records),
+            MEANS: joined(record.data for parts in records.written for record in parts),
             **({"held_out": held_out} if held_out else {}),
             **plan.rows.found.passed_on(),
         }
@@ -231,111 +272,29 @@ class Select(Stage[SelectConfig, SelectPlan]):
         return report_of(manifest)
 
 
-def rankings_of(settings: Settings) -> list[Ranking]:
-    """In the order in which they take rows."""
-    if settings.uses_score:
-        return [Ranking(settings.method, 1.0)]
-    if settings.method == "target_by_attribute":
-        return [Ranking(OWN_TARGET, 1.0)]
-    total = math.fsum(one.share for one in settings.dsir.targets)
-    return [Ranking(one.name, one.share / total) for one in settings.dsir.targets]
-
-
-def budget_of(settings: Settings, candidates: int) -> Budget:
-    """How much is chosen. A share is taken as the decimal number that it is written as; at least one row is chosen."""
-    if settings.share is not None:
-        return Budget(rows=max(1, math.floor(Fraction(str(settings.share)) * candidates)))
-    return Budget(rows=settings.rows, tokens=settings.tokens)
-
-
-def _is_scaled(settings: Settings) -> bool:
-    return settings.method == "hybrid" and settings.hybrid.lambda_ > 0
-
-
-def _fitted(plan: SelectPlan, config: SelectConfig) -> Generator[Sequence[Shard[Any]], list[ShardRecord], ShardRecord]:
-    """Rounds 1 and 2: what weights and scores are made of."""
+def _findings_by_task(
+    plan: SelectPlan, model: ShardRecord, scored: Sequence[ShardRecord], chosen: ShardRecord
+) -> Mapping[str, Findings]:
+    """Gather what is known of the rows of each task: a span for each slice."""
     settings = plan.settings
-    targets = [
-        [FitTarget.of(block, target.name, settings.dsir) for block in blocks]
-        for target, blocks in zip(settings.dsir.targets if plan.targets else (), plan.targets, strict=True)
-    ]
-    first = yield [
-        *(FitRows.of(block, settings, plan.wanted, config.seed) for block in plan.rows.blocks),
-        *(one for some in targets for one in some),
-    ]
-    at = len(plan.rows.blocks)
-    fits, by_target = first[:at], []
-    for some in targets:
-        by_target.append(first[at : at + len(some)])
-        at += len(some)
-    (fitted,) = yield [AddUp.of(fits, by_target, settings, plan.wanted)]
-    names = [one.name for one in plan.rankings] if settings.method != "hybrid" else [settings.dsir.targets[0].name]
-    model = fitted.read(Model)
-    refuse_empty(model, names if settings.uses_weights else [], f"select_config={config.select_config}")
-    if settings.uses_score:
-        own = settings.attributes
-        quotas.refuse_unknown(own.quota, groups_of(fitted).names, own.group_by)
-    # Before anything is scored; what groups of weight 0 take from it, and tokens, choose knows.
-    if settings.rows is not None:
-        refuse_more(settings.rows, model.candidates, "rows", allow_unfilled=settings.allow_unfilled)
-    return fitted
-
-
-def _chosen(
-    plan: SelectPlan, fitted: ShardRecord, scored: list[ShardRecord], keyed: list[ShardRecord]
-) -> Generator[Sequence[Shard[Any]], list[ShardRecord], Done]:
-    """Round 6: which rows are taken."""
-    settings = plan.settings
-    read = [record.read(Scored) for record in scored]
-    blocks = []
-    for block, one, record, other in zip(plan.rows.blocks, read, keyed, scored, strict=True):
-        data = record.read(Keyed)
-        blocks.append(KeyedBlock(block.number, one.rows, data.candidates, record, other))
-    spans = spans_by_task([[(task, first, rows) for task, first, rows in one.slices] for one in read])
-    budget = budget_of(settings, sum(one.candidates for one in blocks))
-    (chosen,) = yield [
-        Choose.of(
-            blocks,
-            plan.rankings,
-            budget,
-            groups_of(fitted),
-            settings.attributes.quota if settings.uses_score else Quota(),
-            has_tokens=settings.counts_tokens,
-            has_passes=settings.method == "dsir_then_filter",
-            allow_unfilled=settings.allow_unfilled,
+    codes = arrays.files_of(chosen)
+    spans: dict[str, list[Span]] = {}
+    for block, record in zip(plan.rows.blocks, scored, strict=True):
+        files, at = arrays.files_of(record), 0
+        for task, first, count in record.read(Scored).slices:
+            rows = ScoredRows(files, at, at + count)
+            spans.setdefault(task, []).append(Span(rows, codes[chosen_path(block.number)], first))
+            at += count
+    rankings = tuple(ranking.name for ranking in plan.rankings)
+    return {
+        task: Findings(
+            tuple(some),
+            groups=model.file(MOMENTS),
+            moments=codes.get(MOMENTS),
+            rule=KeyRule.from_settings(settings),
+            rankings=rankings,
+            targets=tuple(target.name for target in settings.dsir.targets) or rankings,
+            filters_last=settings.filters_last,
         )
-    ]
-    return Done(fitted, scored, keyed, chosen, [], [], spans, budget)
-
-
-def _written(
-    plan: SelectPlan, done: Done, counts: Sequence[CountChosen], longest: int
-) -> Generator[Sequence[Shard[Any]], list[ShardRecord], Done]:
-    """Round 7: the chosen rows of tasks or of their parts, beside counts of what was chosen."""
-    slices: dict[str, list[Slice]] = {}
-    for block in plan.rows.blocks:
-        for one in block.slices:
-            slices.setdefault(one.task.name, []).append(one)
-    writes: list[WriteRows] = []
-    owners: list[int] = []
-    for number, task in enumerate(plan.rows.tasks):
-        for part, spans in parts_of(task, slices.get(task.name, ()), done.spans.get(task.name, ())):
-            writes.append(
-                WriteRows.of(
-                    task,
-                    spans,
-                    done.chosen,
-                    done.scored,
-                    done.keyed,
-                    plan.rankings,
-                    plan.settings,
-                    longest=longest,
-                    part=part,
-                )
-            )
-            owners.append(number)
-    records = yield [*writes, *counts]
-    written: list[list[ShardRecord]] = [[] for _ in plan.rows.tasks]
-    for number, record in zip(owners, records[: len(writes)], strict=True):
-        written[number].append(record)
-    return replace(done, counted=records[len(writes) :], written=written)
+        for task, some in spans.items()
+    }

@@ -23,12 +23,12 @@ _END: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class Some:
-    """Some rows, in the order of positions; all arrays have one entry a row.
+class Candidates:
+    """Candidates rows, in the order of positions; all arrays have one entry a row.
 
     Args:
         positions: int64, ascending, also over successive ones.
-        bits: uint64, the key as :func:`ordered` maps it.
+        bits: uint64, the key as :func:`to_bits` maps it.
         groups: int64, number of the group.
         weights: int64, what a row takes of the quota: 1, or its tokens.
     """
@@ -38,15 +38,15 @@ class Some:
     groups: NDArray[np.int64]
     weights: NDArray[np.int64]
 
-    def where(self, mask: NDArray[np.bool_]) -> Some:
-        """Those of a mask."""
-        return Some(self.positions[mask], self.bits[mask], self.groups[mask], self.weights[mask])
+    def where(self, mask: NDArray[np.bool_]) -> Candidates:
+        """Return those of a mask."""
+        return Candidates(self.positions[mask], self.bits[mask], self.groups[mask], self.weights[mask])
 
     def __len__(self) -> int:
         return len(self.positions)
 
 
-Stream = Callable[[], Iterator[Some]]
+Stream = Callable[[], Iterator[Candidates]]
 """Each call begins with the first row again."""
 
 
@@ -62,8 +62,8 @@ class Cuts:
     bits: NDArray[np.uint64]
     stops: NDArray[np.int64]
 
-    def taken(self, some: Some) -> NDArray[np.bool_]:
-        """Which rows are taken."""
+    def take(self, some: Candidates) -> NDArray[np.bool_]:
+        """Return which rows are taken."""
         bits = self.bits[some.groups]
         taken: NDArray[np.bool_] = (some.bits > bits) | (
             (some.bits == bits) & (some.positions < self.stops[some.groups])
@@ -71,16 +71,11 @@ class Cuts:
         return taken
 
 
-def ordered(keys: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Keys (float64, no NaN) as uint64 of the same order; -0.0 is 0.0."""
+def to_bits(keys: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Map keys (float64, no NaN) to uint64 of the same order; -0.0 is 0.0."""
     assert not np.isnan(keys).any(), "a key is not a number"
     bits = (keys + 0.0).view(np.uint64)
     return np.where(bits >= _TOP, ~bits, bits | _TOP)
-
-
-def unordered(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """The keys again."""
-    return np.where(bits >= _TOP, bits ^ _TOP, ~bits).astype(np.uint64).view(np.float64)
 
 
 def find(stream: Stream, quotas: NDArray[np.int64]) -> Cuts:
@@ -118,8 +113,8 @@ class _Search:
         self.shift = 64
         self.rows = 0
 
-    def _inside(self, stream: Stream) -> Iterator[tuple[Some, NDArray[np.int64]]]:
-        """The rows that begin like their group's cut, and the place of their group among the open ones."""
+    def _inside(self, stream: Stream) -> Iterator[tuple[Candidates, NDArray[np.int64]]]:
+        """Yield the rows that begin like their group's cut, and the place of their group among the open ones."""
         places = np.full(len(self.bits), -1, np.int64)
         places[self.open] = np.arange(len(self.open))
         for some in stream():
@@ -162,25 +157,25 @@ class _Search:
     def settle(self, stream: Stream) -> None:
         """Find the last taken row of each open group: by sorting, or by position if the whole keys are equal."""
         need = self.need.copy()
-        found: list[Some] = []
+        held: list[Candidates] = []
         for some, _ in self._inside(stream):
             if self.shift:
-                found.append(some)
+                held.append(some)
             else:
                 self._take(some, need)
-        if found:
+        if held:
             self._take(
-                Some(
-                    np.concatenate([one.positions for one in found]),
-                    np.concatenate([one.bits for one in found]),
-                    np.concatenate([one.groups for one in found]),
-                    np.concatenate([one.weights for one in found]),
+                Candidates(
+                    np.concatenate([some.positions for some in held]),
+                    np.concatenate([some.bits for some in held]),
+                    np.concatenate([some.groups for some in held]),
+                    np.concatenate([some.weights for some in held]),
                 ),
                 need,
             )
         self.open = self.open[:0]
 
-    def _take(self, some: Some, need: NDArray[np.int64]) -> None:
+    def _take(self, some: Candidates, need: NDArray[np.int64]) -> None:
         """Take rows in order until ``need`` is reached, and lower it by what they give."""
         if not len(some):
             return

@@ -1,27 +1,23 @@
-"""What is said of each row of a task: its scores as attributes, and why it was not chosen as a decision."""
+"""What is written beside rows: their scores as attributes, and the rule by which others were not chosen."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from components.select.choose import by_group
+from components.select import arrays
+from components.select.choose import OUTSIDE
 from components.select.columns import joined
-from components.select.keys import path_of
-from components.select.kl import chosen_path
-from components.select.score import CANDIDATE, GROUP, LOG_WEIGHTS, SCORE, TOKENS, Scored
-from components.select.shapes import OUTSIDE, ByGroup, Span
-from pairmill import storage
-from pairmill.engine.stage import ShardRecord
+from components.select.model import load_moments
+from components.select.rankings import GROUP, LOG_WEIGHTS, PASSES, SCORE, TOKENS, KeyRule, ScoredRows
+from pairmill.engine.stage import ShardFile
 from pairmill.formats import attributes, decisions
 from pairmill.formats.rows import BATCH_ROWS
 
@@ -29,78 +25,32 @@ OPERATION: Final = "select"
 NO_CANDIDATE: Final = "no_candidate"
 NOT_BEST: Final = "not_best"
 OUT_OF_BOUNDS: Final = "out_of_bounds"
-RULES: Final = {
-    NO_CANDIDATE: "outside the bounds of attributes.where",
-    NOT_BEST: "its key is below that of every row taken, of its group",
-    OUT_OF_BOUNDS: "taken by its key, but outside the bounds of attributes.where",
-}
-"""Why a row is not chosen."""
-_DIGITS: Final = 6
 _ROWS: Final = 1 << 18
 """Rows of which all is held together."""
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Where the arrays of consecutive rows are. Records of shards would be too much for each of very many tasks.
+class Span:
+    """Rows of a task that are in one block.
 
     Args:
-        span: of the rows.
-        chosen: URI of what choose says of the block.
-        scored: URI of the folder with what ScoreRows made of the block.
-        keyed: URI of the folder with its keys.
-        files: names of the files of ``scored``.
+        scored: their arrays.
+        chosen: the codes of the block's rows.
+        first: number of the first row in the task.
     """
 
-    span: Span
-    chosen: str
-    scored: str
-    keyed: str
-    files: tuple[str, ...]
+    scored: ScoredRows
+    chosen: ShardFile
+    first: int
 
-    @classmethod
-    def of(cls, span: Span, chosen: ShardRecord, scored: ShardRecord, keyed: ShardRecord) -> Rows:
-        """Those of a span, given the record of choose and those of its block."""
-        files = tuple(scored.read(Scored).files)
-        return cls(span, chosen.uri(chosen_path(span.block)), scored.folder, keyed.folder, files)
+    def cut(self, most: int = _ROWS) -> Iterator[Span]:
+        """Yield the same rows, some at a time: a file of lines is one span, however many rows it has."""
+        for piece in self.scored.cut(most):
+            yield Span(piece, self.chosen, self.first + piece.start - self.scored.start)
 
-    def has(self, path: str) -> bool:
-        """Whether ScoreRows made this file."""
-        return path in self.files
-
-    def array(self, path: str) -> NDArray[Any]:
-        """Of each row what a file says; of log weights [targets, rows]."""
-        return self._cut(storage.join(self.scored if path in self.files else self.keyed, path))
-
-    def pieces(self) -> Iterator[Rows]:
-        """The same rows, some at a time: a file of lines is one span, however many rows it has."""
-        span = self.span
-        for start in range(span.start, span.stop, _ROWS):
-            stop = min(start + _ROWS, span.stop)
-            yield replace(self, span=Span(span.block, start, stop, span.first + start - span.start))
-
-    @property
     def codes(self) -> NDArray[np.uint8]:
-        """What choose says of each row."""
-        return self._cut(self.chosen)
-
-    @property
-    def candidate(self) -> NDArray[np.bool_]:
-        """Whether each row can be chosen."""
-        if self.has(CANDIDATE):
-            return self.array(CANDIDATE)
-        return np.ones(self.span.stop - self.span.start, np.bool_)
-
-    def _cut(self, uri: str) -> NDArray[Any]:
-        with storage.store_for(uri).open(uri) as file:
-            assert np.lib.format.read_magic(file) == (1, 0), uri
-            shape, _, kind = np.lib.format.read_array_header_1_0(file)
-            head, rows = file.tell(), self.span.stop - self.span.start
-            found: NDArray[Any] = np.empty((math.prod(shape[:-1]), rows), kind)
-            for line, into in enumerate(found):
-                file.seek(head + (line * shape[-1] + self.span.start) * kind.itemsize)
-                into[:] = np.frombuffer(file.read(rows * kind.itemsize), kind)
-        return found.reshape(*shape[:-1], rows)
+        """Read what took each row."""
+        return arrays.load_rows(self.chosen.uri, self.scored.start, self.scored.stop)
 
 
 @dataclass(frozen=True)
@@ -108,33 +58,39 @@ class Findings:
     """What is known of the rows of a task.
 
     Args:
-        parts: its rows, in order.
-        groups: URI of what was taken of each group.
+        spans: its rows, in order.
+        groups: moments by group; the names of groups are read.
+        moments: of log weights by group; None but of hybrid.
+        rule: makes keys.
         rankings: their names.
         targets: the names of log weights.
+        filters_last: whether rows outside of bounds were candidates.
     """
 
-    parts: Sequence[Rows]
-    groups: str
-    rankings: Sequence[str]
-    targets: Sequence[str]
-
-    def _pieces(self) -> Iterator[Rows]:
-        return (piece for one in self.parts for piece in one.pieces())
+    spans: tuple[Span, ...]
+    groups: ShardFile
+    moments: ShardFile | None
+    rule: KeyRule
+    rankings: tuple[str, ...]
+    targets: tuple[str, ...]
+    filters_last: bool
 
     def codes(self) -> NDArray[np.uint8]:
-        """What choose says of each row; uint8 [rows]."""
-        return np.concatenate([np.empty(0, np.uint8), *(one.codes for one in self.parts)])
+        """Read what took each row; uint8 [rows]."""
+        return np.concatenate([np.empty(0, np.uint8), *(span.codes() for span in self.spans)])
+
+    def _pieces(self) -> Iterator[Span]:
+        return (piece for span in self.spans for piece in span.cut())
 
     def types(self) -> dict[str, str]:
-        """The columns of attributes."""
-        files = self.parts[0].files if self.parts else ()
-        found = {f"log_weight_{name}": "number" for name in self.targets if LOG_WEIGHTS in files}
-        found |= {"score": "number"} if SCORE in files else {}
-        found |= {f"key_{name}": "number" for name in self.rankings}
-        found |= {"group": "text"} if GROUP in files else {}
-        found |= {"tokens": "integer"} if TOKENS in files else {}
-        return {**found, "chosen_by": "text"}
+        """Return the columns of attributes."""
+        files: Mapping[str, ShardFile] = self.spans[0].scored.files if self.spans else {}
+        types = {f"log_weight_{name}": "number" for name in self.targets if LOG_WEIGHTS in files}
+        types |= {"score": "number"} if SCORE in files else {}
+        types |= {f"key_{name}": "number" for name in self.rankings}
+        types |= {"group": "text"} if GROUP in files else {}
+        types |= {"tokens": "integer"} if TOKENS in files else {}
+        return {**types, "chosen_by": "text"}
 
     def write_attributes(self, kept: NDArray[np.bool_], groups: Sequence[int], local: Path) -> None:
         """Write the attributes of kept rows (bool [rows]) in row groups of these sizes."""
@@ -153,35 +109,38 @@ class Findings:
         assert not count, "row groups do not add up to the kept rows"
 
     def _tables(self, types: Mapping[str, str], kept: NDArray[np.bool_]) -> Iterator[pa.Table]:
-        """The attributes of the kept rows of each span."""
-        schema, names = attributes.schema_of(types), by_group(self.groups).names
+        """Yield the attributes of the kept rows of each span."""
+        schema, names = attributes.schema_of(types), load_moments(self.groups).names
+        moments = load_moments(self.moments) if self.moments is not None else None
         at = 0
-        for block in self._pieces():
-            codes = block.codes
+        for piece in self._pieces():
+            codes, rows = piece.codes(), piece.scored
             mask = kept[at : at + len(codes)]
             at += len(mask)
+            passes = rows.load(PASSES)
+            no_candidate = ~passes if passes is not None and not self.filters_last else np.zeros(len(rows), np.bool_)
             columns: list[Any] = []
-            for name in types:
-                if name.startswith("log_weight_"):
-                    number = self.targets.index(name.removeprefix("log_weight_"))
-                    columns.append(pa.array(block.array(LOG_WEIGHTS)[number][mask]))
-                elif name.startswith("key_"):
-                    keys = block.array(path_of(self.rankings.index(name.removeprefix("key_"))))[mask]
-                    columns.append(pa.array(keys, mask=np.isnan(keys)))
-                elif name == "group":
-                    columns.append(pa.array(names).take(pa.array(block.array(GROUP)[mask])))
-                elif name == "chosen_by":
-                    taken = codes[mask].astype(np.int64) - 1
-                    gone = (taken < 0) | (taken == OUTSIDE - 1)
-                    columns.append(pa.array(list(self.rankings)).take(pa.array(taken, mask=gone)))
-                else:
-                    columns.append(pa.array(block.array(SCORE if name == "score" else TOKENS)[mask]))
-            yield pa.table([one.cast(field.type) for one, field in zip(columns, schema, strict=True)], schema)
+            weights = rows.load(LOG_WEIGHTS)
+            if weights is not None:
+                columns += [pa.array(line[mask]) for line in weights]
+            if (score := rows.load(SCORE)) is not None:
+                columns.append(pa.array(score[mask]))
+            for number in range(len(self.rankings)):
+                keys = self.rule.keys(self.rule.values(rows, number, moments), rows, number)
+                columns.append(pa.array(keys[mask], mask=no_candidate[mask]))
+            if (group := rows.load(GROUP)) is not None:
+                columns.append(pa.array(names).take(pa.array(group[mask])))
+            if (tokens := rows.load(TOKENS)) is not None:
+                columns.append(pa.array(tokens[mask]))
+            taken = codes[mask].astype(np.int64) - 1
+            gone = (taken < 0) | (taken == OUTSIDE - 1)
+            columns.append(pa.array(list(self.rankings)).take(pa.array(taken, mask=gone)))
+            yield pa.table([column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema)
 
     def write_decisions(self, action: str, local: Path) -> None:
         """Write why rows are not chosen, by their number in the file, in row groups that follow from the rows alone."""
         held: list[pa.Table] = []
-        count, groups = 0, by_group(self.groups)
+        count = 0
         with pq.ParquetWriter(local, decisions.SCHEMA, compression="zstd", version="2.6") as writer:
 
             def flush(most: int) -> None:
@@ -193,38 +152,15 @@ class Findings:
                 writer.write_table(decisions.table_of(columns, len(some)))
                 held, count = [table.slice(most)], max(0, count - most)
 
-            for block in self._pieces():
-                codes = block.codes
+            for piece in self._pieces():
+                codes, passes = piece.codes(), piece.scored.load(PASSES)
                 gone = np.flatnonzero((codes == 0) | (codes == OUTSIDE))
-                ordinals = pa.array((gone + block.span.first).astype(np.uint32))
-                columns = [ordinals, self._rules(block, gone), self._details(block, gone, groups)]
-                held.append(pa.table(columns, ["ordinal", "rule", "detail"]))
+                outside = ~passes if passes is not None and not self.filters_last else np.zeros(len(codes), np.bool_)
+                place = np.where(codes == OUTSIDE, 2, np.where(outside, 0, 1))[gone]
+                rules = pa.array([NO_CANDIDATE, NOT_BEST, OUT_OF_BOUNDS]).take(pa.array(place))
+                held.append(pa.table([pa.array((gone + piece.first).astype(np.uint32)), rules], ["ordinal", "rule"]))
                 count += len(gone)
                 while count >= BATCH_ROWS:
                     flush(BATCH_ROWS)
             if count:
                 flush(count)
-
-    def _rules(self, block: Rows, gone: NDArray[np.int64]) -> pa.Array:
-        place = np.where(block.codes[gone] == OUTSIDE, 2, np.where(block.candidate[gone], 1, 0))
-        return pa.array([NO_CANDIDATE, NOT_BEST, OUT_OF_BOUNDS]).take(pa.array(place))
-
-    def _details(self, block: Rows, gone: NDArray[np.int64], groups: ByGroup) -> pa.Array:
-        """Of each ranking the row's key and the least key taken from its group; null for a row that has none."""
-        group = block.array(GROUP)[gone] if block.has(GROUP) else np.zeros(len(gone), np.int64)
-        parts = []
-        for number, name in enumerate(self.rankings):
-            keys = pa.array(block.array(path_of(number))[gone])
-            least = pa.array([_shown(one) for one in groups.thresholds[number]], pa.string()).take(pa.array(group))
-            said = pc.round(keys, _DIGITS).cast(pa.string())
-            parts.append(pc.binary_join_element_wise(f"{name}: key ", said, ", least taken ", least, ""))
-        made = pc.binary_join_element_wise(*parts, "; ") if len(parts) > 1 else parts[0]
-        if len(groups.names) > 1:
-            names = pa.array(groups.names).take(pa.array(group))
-            made = pc.binary_join_element_wise("group ", names, "; ", made, "")
-        hidden = ~block.candidate[gone] | (block.codes[gone] == OUTSIDE)
-        return pc.if_else(pa.array(hidden), pa.scalar(None, pa.string()), made)
-
-
-def _shown(key: float | None) -> str:
-    return "none" if key is None else str(round(key, _DIGITS))

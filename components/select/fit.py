@@ -1,14 +1,7 @@
-"""What is counted for weights and scores: bucket counts of raw and target rows, and moments of attributes by group.
-
-FitRows(block)     bucket counts of its rows, moments of attributes of its candidates
-FitTarget(block)   bucket counts of rows of a target
-
-:mod:`components.select.model` adds them up.
-"""
+"""Counts of blocks: words and n-grams of raw and target rows by bucket, and moments of attributes by group."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -17,23 +10,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from components.select.attributes import Wanted, read
-from components.select.groups import Moments
+from components.select import arrays, attributes
+from components.select.attributes import AttributeQuery
 from components.select.inputs import Block, Slice
+from components.select.moments import Moments
 from components.select.settings import DsirSettings, Settings
 from pairmill import _native
 from pairmill.engine.content import Content, whole
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import jsonstream, rows
 from pairmill.formats.row_files import ORIGIN
 
-VERSION: Final = 1
 COUNTS: Final = "counts.npy"
 MOMENTS: Final = "moments.json"
-_TEXTS = 1 << 20
+_TEXTS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,22 +38,20 @@ class Features:
         ngrams: longest n-gram.
         buckets: how many.
         hash: of a feature.
+        unicode: version of the tables that texts are split by.
     """
 
     fields: tuple[str, ...]
     ngrams: int
     buckets: int
     hash: str
+    unicode: str
 
     @classmethod
-    def of(cls, settings: DsirSettings) -> Features:
-        """Those of the settings."""
-        return cls(tuple(settings.fields), settings.ngrams, settings.buckets, settings.hash)
-
-    @property
-    def identity(self) -> list[Any]:
-        """What counts follow from beside the rows, JSON-like."""
-        return [VERSION, _native.curate_unicode(), *asdict(self).values()]
+    def from_settings(cls, settings: DsirSettings) -> Features:
+        """Take them from the settings."""
+        unicode = _native.curate_unicode()
+        return cls(tuple(settings.fields), settings.ngrams, settings.buckets, settings.hash, unicode)
 
     def count(
         self, columns: Mapping[str, pa.Array], counts: NDArray[np.int64], which: NDArray[np.bool_] | None = None
@@ -76,195 +67,158 @@ class Fitted:
 
     Args:
         rows: of the block.
-        candidates: of them.
-        fitted: rows that were counted.
+        fitted: rows whose features were counted.
         features: of the counted rows.
     """
 
-    rows: int
-    candidates: int = 0
+    rows: int = 0
     fitted: int = 0
     features: int = 0
 
 
 @dataclass(frozen=True)
-class FitRows(HandKeyed[object]):
-    """Bucket counts and moments of a block.
+class FitRows(Shard[object], reads=()):
+    """Counts the buckets of a block's rows, and adds up the attributes of its candidates.
 
     Args:
         features: None = no text is read.
         share: of the rows that are counted.
-        wanted: attributes that are read.
+        query: attributes that are read.
         method: decides which rows are counted and which are candidates.
+        seed: of the draw of rows that are counted.
     """
 
     block: Block
     features: Features | None
     share: float
-    wanted: Wanted
+    query: AttributeQuery
     method: str
     seed: int
 
     @classmethod
-    def of(cls, block: Block, settings: Settings, wanted: Wanted, seed: int) -> FitRows:
-        """The shard for a block."""
-        features = Features.of(settings.dsir) if settings.uses_weights else None
+    def from_settings(cls, block: Block, settings: Settings, query: AttributeQuery, seed: int) -> FitRows:
+        """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
+        features = Features.from_settings(settings.dsir) if settings.uses_weights else None
         share = settings.dsir.fit_share if features is not None else 1.0
-        operations = _operations(wanted, share)
-        # Of equal shards all is equal: what is not used is not kept.
+        block = block.keep(query.operations | ({ORIGIN} if share < 1 else set()))
+        method = settings.method if query.names else ""
         seed = seed if share < 1 else 0
-        method = settings.method if wanted.names else ""
-        key = content_key(
-            "select fit",
-            VERSION,
-            block.identity(operations),
-            features.identity if features is not None else None,
-            [share, seed] if share < 1 else 1,
-            wanted.identity(),
-            method,
-        )
-        return cls(f"fit {block.name}", key, block.size, block, features, share, wanted, method, seed)
+        return cls(block, features, share, query, method, seed, name=f"fit {block.name}", size=block.size)
 
     def random_access(self) -> dict[str, Content]:
-        operations = _operations(self.wanted, self.share)
-        return {**self.block.random_access, **self.block.attribute_files(operations)}
+        return self.block.random_access()
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        data = Fitted(0)
-        features = self.features
+        data = Fitted()
         own = self.method == "target_by_attribute"
-        counts = np.zeros((2 if own else 1, features.buckets if features is not None else 0), np.int64)
+        counts = np.zeros((2 if own else 1, self.features.buckets if self.features is not None else 0), np.int64)
         moments: list[Moments] = []
-        for one in self.block.slices:
-            count = one.count() if self.wanted.names or self.share < 1 or features is None else None
-            passes: NDArray[np.bool_] | None = None
-            if self.wanted.names:
-                assert count is not None
-                looked = read(self.wanted, one, count)
-                passes = looked.passes
-                candidates = passes if candidates_pass(self.method) else np.ones(count, np.bool_)
-                moments.append(Moments.of(looked, candidates))
-                data.candidates += int(candidates.sum())
-            if features is not None:
-                count = self._texts(one, features, count, passes, counts, data)
-            assert count is not None
+        for part in self.block.slices:
+            count, values = 0, None
+            if self.query.names or self.share < 1 or self.features is None:
+                count = part.count()
+                values = attributes.read(self.query, part, count)
+            if self.features is not None:
+                count = self._count_features(part, self.features, values, counts, data)
+            values = values or attributes.read(self.query, part, count)
+            within = values.passes if only_within(self.method) else np.ones(count, np.bool_)
+            moments.append(Moments.from_values(values.values, values.groups, values.names, within))
             data.rows += count
-            data.candidates += 0 if self.wanted.names else count
-        if features is not None:
-            with out.create(COUNTS, scratch=True) as local, local.open("wb") as file:
-                np.save(file, counts)
-        if self.wanted.names:
-            with out.create(MOMENTS, scratch=True) as local:
-                local.write_text(json.dumps(Moments.joined(moments).to_json(), separators=(",", ":")), "utf-8")
+        if self.features is not None:
+            arrays.save(out, COUNTS, counts)
+        with out.create(MOMENTS, scratch=True) as local:
+            local.write_bytes(Moments.merge(moments).dump())
         return ShardResult(Ledger(), asdict(data))
 
-    def _texts(
+    def _count_features(
         self,
-        one: Slice,
+        part: Slice,
         features: Features,
-        count: int | None,
-        passes: NDArray[np.bool_] | None,
+        values: attributes.AttributeValues | None,
         counts: NDArray[np.int64],
         data: Fitted,
     ) -> int:
         """Count the features of a slice; return its rows."""
         which: NDArray[np.bool_] | None = None
-        if count is not None:
-            which = passes if passes is not None and self.method == "filter_then_dsir" else np.ones(count, np.bool_)
+        if values is not None:
+            count = len(values.passes)
+            which = values.passes if self.method == "filter_then_dsir" else np.ones(count, np.bool_)
             if self.share < 1:
-                draws = _native.select_draws(one.task.name, one.ordinals(count), self.seed, "fit")
+                draws = _native.select_draws(part.task.name, part.ordinals(count), self.seed, "fit")
                 which = which & (draws < self.share)
-        done = 0
-        for batch in one.batches(features.fields):
+        start = 0
+        for batch in part.batches(features.fields):
             columns = {name: getattr(batch, name) for name in features.fields}
-            stop = done + len(batch)
-            mine = which[done:stop] if which is not None else None
+            stop = start + len(batch)
+            mine = which[start:stop] if which is not None else None
             data.features += features.count(columns, counts[0], mine)
             data.fitted += len(batch) if mine is None else int(mine.sum())
             if len(counts) > 1:
-                assert passes is not None
-                features.count(columns, counts[1], passes[done:stop])
-            done = stop
-        return done
+                assert values is not None
+                features.count(columns, counts[1], values.passes[start:stop])
+            start = stop
+        return start
 
 
-def _operations(wanted: Wanted, share: float) -> set[str]:
-    """The attributes that are read; a draw is by the number that a row had at first."""
-    return wanted.operations | ({ORIGIN} if share < 1 else set())
-
-
-def candidates_pass(method: str) -> bool:
-    """Whether only rows within ``attributes.where`` are candidates."""
+def only_within(method: str) -> bool:
+    """Return whether only rows within ``attributes.where`` are candidates."""
     return method in ("attributes", "hybrid", "filter_then_dsir")
 
 
 @dataclass(frozen=True)
-class FitTarget(HandKeyed[object]):
-    """Bucket counts of rows of a target; they need only the fields that count, and may have others."""
+class FitTarget(Shard[object], reads=()):
+    """Counts the buckets of a target's rows; they need only the fields that count, and may have others."""
 
     block: Block
     features: Features
 
-    @classmethod
-    def of(cls, block: Block, name: str, settings: DsirSettings) -> FitTarget:
-        """The shard for a block of the target of this name."""
-        features = Features.of(settings)
-        key = content_key("select target", block.identity(), features.identity)
-        return cls(f"target {name} {block.name}", key, block.size, block, features)
-
     def random_access(self) -> dict[str, Content]:
-        return self.block.random_access
+        return self.block.random_access()
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        data = Fitted(0)
+        data = Fitted()
         counts = np.zeros((1, self.features.buckets), np.int64)
-        for one in self.block.slices:
-            for columns in _target_texts(one, self.features.fields):
+        for part in self.block.slices:
+            for columns in _read_texts(part, self.features.fields):
                 data.features += self.features.count(columns, counts[0])
                 data.rows += len(columns[self.features.fields[0]])
         data.fitted = data.rows
-        with out.create(COUNTS, scratch=True) as local, local.open("wb") as file:
-            np.save(file, counts)
+        arrays.save(out, COUNTS, counts)
         return ShardResult(Ledger(), asdict(data))
 
 
-def _target_texts(one: Slice, fields: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+def _read_texts(part: Slice, fields: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
     """Yield these columns of rows that may lack others."""
-    part = one.part
-    if part.uri.endswith(".parquet"):
-        with rows.open_parquet(part.uri, part.content) as file:
-            names = file.schema_arrow.names
+    file = part.part
+    if file.uri.endswith(".parquet"):
+        with rows.open_parquet(file.uri, file.content) as parquet:
+            names = parquet.schema_arrow.names
             for name in fields:
                 if name not in names:
-                    raise InputError(f"column {name!r} is missing", where=part.uri, got=", ".join(names))
-            groups = None if part.stop is None else range(part.start, part.stop)
-            for batch in rows.parquet_batches(part.uri, file, list(fields), groups, longest=part.longest):
+                    raise InputError(f"column {name!r} is missing", where=file.uri, got=", ".join(names))
+            groups = None if file.stop is None else range(file.start, file.stop)
+            for batch in rows.parquet_batches(file.uri, parquet, list(fields), groups, longest=file.longest):
                 for name in fields:
                     if batch.column(name).null_count:
-                        raise InputError(f"{name} is null", where=part.uri, expected="text")
+                        raise InputError(f"{name} is null", where=file.uri, expected="text")
                 yield {name: batch.column(name).cast(pa.large_string()) for name in fields}
         return
-    held: list[list[str]] = []
+    held: dict[str, list[str]] = {name: [] for name in fields}
     size = 0
-    with whole(part.uri, part.content) as opened:
-        for number, item in enumerate(jsonstream.objects(part.uri, longest=part.longest, file=opened), 1):
-            where = f"{part.uri} row {number}"
+    with whole(file.uri, file.content) as opened:
+        for number, item in enumerate(jsonstream.objects(file.uri, longest=file.longest, file=opened), 1):
+            where = f"{file.uri} row {number}"
             if not isinstance(item, jsonstream.Pairs):
                 raise InputError("not a JSON object", where=where, got=type(item).__name__, expected=", ".join(fields))
-            found = dict(item)
+            values: dict[str, Any] = dict(item)
             for name in fields:
-                if not isinstance(found.get(name), str):
-                    got = "nothing" if name not in found else type(found[name]).__name__
+                if not isinstance(values.get(name), str):
+                    got = "nothing" if name not in values else type(values[name]).__name__
                     raise InputError(f"{name} is not text", where=where, got=got, expected="a string")
-            held.append([found[name] for name in fields])
-            size += sum(map(len, held[-1]))
+                held[name].append(values[name])
+                size += len(values[name])
             if size >= _TEXTS:
-                yield _columns(held, fields)
-                held, size = [], 0
-    if held:
-        yield _columns(held, fields)
-
-
-def _columns(held: list[list[str]], fields: Sequence[str]) -> dict[str, pa.Array]:
-    columns = zip(*held, strict=True)
-    return {name: pa.array(column, pa.large_string()) for name, column in zip(fields, columns, strict=True)}
+                yield {name: pa.array(texts, pa.large_string()) for name, texts in held.items()}
+                held, size = {name: [] for name in fields}, 0
+    if held[fields[0]]:
+        yield {name: pa.array(texts, pa.large_string()) for name, texts in held.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,6 @@ from components.select.columns import column_slices
 from pairmill import storage
 from pairmill.engine.content import Content
 from pairmill.engine.inputs import HELD_OUT, Inputs
-from pairmill.engine.manifest import content_key
 from pairmill.errors import InputError
 from pairmill.formats import row_files, rows
 from pairmill.formats.row_files import ORIGIN, RowFile
@@ -38,15 +37,20 @@ class Slice:
     part: FileSlice
     identity: tuple[Any, ...]
 
+    def keep(self, operations: Collection[str]) -> Slice:
+        """Return the slice with the attributes of these operations alone."""
+        beside = {name: file for name, file in self.task.beside.items() if name in operations}
+        return replace(self, task=replace(self.task, beside=beside))
+
     def batches(self, names: Sequence[str] = rows.FIELDS) -> Iterator[Batch]:
-        """Its rows, in which these texts are not null."""
+        """Read its rows, in which these texts are not null."""
         part = self.part
         for batch in rows.read(part.uri, part, checked=False, content=part.content, longest=part.longest):
             rows.refuse_nulls(batch, part.uri, names)
             yield batch
 
     def count(self) -> int:
-        """How many rows it has; of Parquet the footer says it."""
+        """Count its rows; of Parquet the footer has the number."""
         if self.part.uri.endswith(".parquet"):
             with rows.open_parquet(self.part.uri, self.part.content) as file:
                 meta, stop = file.metadata, self.part.stop
@@ -55,15 +59,15 @@ class Slice:
         return sum(len(batch) for batch in self.batches(()))
 
     def ordinals(self, count: int) -> NDArray[np.int64]:
-        """The numbers that its rows had in the file that curate was given, else in their own; int64 [count]."""
+        """Read the numbers that its rows had in the file that curate was given, else in their own; int64 [count]."""
         origin = self.task.beside.get(ORIGIN)
         if origin is None:
             return np.arange(self.part.first, self.part.first + count, dtype=np.int64)
         (column,) = column_slices(
             origin.uri, origin.content, ["ordinal"], self.part.first, count, whole=self.part.stop is None
         )
-        found: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        return found
+        ordinals: NDArray[np.int64] = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        return ordinals
 
 
 @dataclass(frozen=True)
@@ -80,38 +84,38 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Of shards that read it."""
+        """The name of shards that read it."""
         return f"{self.number:06}"
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return sum(one.part.size for one in self.slices)
+        """Bytes to read."""
+        return sum(part.part.size for part in self.slices)
 
-    def identity(self, operations: Collection[str] = ()) -> str:
-        """What its rows, their names and these attributes of them follow from."""
-        parts = []
-        for one in self.slices:
-            beside = [[name, file.sha256] for name, file in sorted(one.task.beside.items()) if name in operations]
-            parts.append([one.task.name, list(one.identity), one.part.first, beside])
-        return content_key(parts)
+    def keep(self, operations: Collection[str]) -> Block:
+        """Return the block with the attributes of these operations alone, for a shard that reads no others."""
+        return Block(self.number, tuple(part.keep(operations) for part in self.slices))
 
-    @property
+    def identify(self) -> object:
+        """Return what its rows, their names and their attributes follow from."""
+        return [
+            [
+                part.task.name,
+                part.identity,
+                part.part.first,
+                {name: file.sha256 for name, file in part.task.beside.items()},
+            ]
+            for part in self.slices
+        ]
+
     def random_access(self) -> dict[str, Content]:
-        """The row files that are read in parts."""
-        found: dict[str, Content] = {}
-        for one in self.slices:
-            found |= one.part.random_access
-        return found
-
-    def attribute_files(self, operations: Collection[str]) -> dict[str, Content]:
-        """The files of these attributes, which are read in parts too."""
-        found: dict[str, Content] = {}
-        for one in self.slices:
-            for name, file in one.task.beside.items():
-                if name in operations:
-                    found |= file.random_access
-        return found
+        """Return the files that are read in parts, for ``Shard.random_access``."""
+        contents: dict[str, Content] = {}
+        for part in self.slices:
+            contents |= part.part.random_access
+            for file in part.task.beside.values():
+                contents |= file.random_access
+        return contents
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def discover(given: Sequence[str], *, verify: bool, longest: int, expansion: int
     beside = row_files.beside(tops)
     tasks: list[RowFile] = []
     seen: dict[str, str] = {}
-    for file in sorted(found.files, key=lambda one: (not one.task.startswith(HELD_OUT), one.task)):
+    for file in sorted(found.files, key=lambda file: (not file.task.startswith(HELD_OUT), file.task)):
         path = row_files.path_below(file, tops)
         other = seen.setdefault(path, file.uri)
         if other != file.uri:
@@ -156,23 +160,23 @@ def discover(given: Sequence[str], *, verify: bool, longest: int, expansion: int
 def target_rows(
     uri: str, name: str, fields: Sequence[str], *, verify: bool, longest: int, expansion: int
 ) -> tuple[list[Block], Inputs]:
-    """The rows of a target, of which these fields are read.
+    """Find the rows of a target, of which these fields are read.
 
     Raises:
         InputError: nothing found, or a damaged folder.
     """
-    found = row_files.discover([uri], f"dsir.targets {name}", verify=verify, fields=fields)
-    files = sorted(found.files, key=lambda one: one.task)
-    return blocks_of([RowFile(file, file.task, {}) for file in files], longest, expansion), found
+    given = row_files.discover([uri], f"dsir.targets {name}", verify=verify, fields=fields)
+    files = sorted(given.files, key=lambda file: file.task)
+    return blocks_of([RowFile(file, file.task, {}) for file in files], longest, expansion), given
 
 
 def blocks_of(tasks: Sequence[RowFile], longest: int, expansion: int) -> list[Block]:
-    """The blocks of all tasks that are not held out."""
+    """Gather the slices of all tasks that are not held out into blocks."""
     slices = [
         Slice(task, part, identity)
         for task in tasks
         if not task.held_out
         for part, identity, _ in row_files.cut(task.file, longest, expansion)
     ]
-    groups = grouped(slices, lambda one: one.part.size, _BLOCK_BYTES, _BLOCK_SLICES)
+    groups = grouped(slices, lambda part: part.part.size, _BLOCK_BYTES, _BLOCK_SLICES)
     return [Block(number, tuple(group)) for number, group in enumerate(groups)]

@@ -1,8 +1,7 @@
-"""What weights and scores are made of, added up: log weights of buckets, and groups with their mean and deviation."""
+"""Counts of all blocks, added up: log weights of buckets, and groups with the mean and deviation of their values."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,19 +10,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.select.attributes import Wanted
-from components.select.fit import COUNTS, MOMENTS, VERSION, Fitted
-from components.select.groups import Moments
-from components.select.settings import OWN_TARGET, Settings
-from components.select.shapes import MAX_GROUPS, Groups, Scale
+from components.select import arrays
+from components.select.fit import COUNTS, MOMENTS, Fitted
+from components.select.moments import Moments
+from components.select.settings import OWN_TARGET
 from pairmill import _native, storage
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardFile, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 
 WEIGHTS: Final = "weights.npy"
-GROUPS: Final = "groups.json"
 # Added to each probability, as data-selection does: a bucket that nothing falls into has a logarithm too.
 TINY: Final = 1e-8
 
@@ -37,33 +34,27 @@ class Model:
         candidates: of them.
         fitted: rows whose features were counted.
         features: of them.
-        target_rows: by target; of ``target_by_attribute`` none are said.
         target_features: by target.
-        groups: how many there are.
     """
 
     rows: int
     candidates: int
-    fitted: int = 0
-    features: int = 0
-    target_rows: list[int] = field(default_factory=list)
+    fitted: int
+    features: int
     target_features: list[int] = field(default_factory=list)
-    groups: int = 1
 
 
 @dataclass(frozen=True)
-class AddUp(HandKeyed[object]):
+class AddUp(Shard[object], reads=()):
     """Adds up what all blocks counted.
 
     Its files are ``counts.npy`` (int64 [1 + targets, buckets], raw first), ``weights.npy`` (float64 [targets, buckets])
-    and ``groups.json``.
+    and ``moments.json``.
 
     Args:
-        blocks: records' places and data.
-        targets: the same, by target; empty of ``target_by_attribute``, which the blocks count.
-        laplace: added to each bucket of a target.
-        weighted: whether there are bucket counts, and so log weights.
-        grouped: whether attributes were read, and so moments by group.
+        blocks: records of FitRows.
+        targets: records of FitTarget, by target; empty of ``target_by_attribute``, which FitRows counts.
+        laplace: added to each bucket of a target; None = there are no counts, and so no log weights.
         terms: attributes that are scored.
     """
 
@@ -71,150 +62,68 @@ class AddUp(HandKeyed[object]):
 
     blocks: tuple[ShardRecord, ...]
     targets: tuple[tuple[ShardRecord, ...], ...]
-    laplace: float
-    weighted: bool
-    grouped: bool
+    laplace: float | None
     terms: tuple[str, ...]
 
-    @classmethod
-    def of(
-        cls,
-        blocks: Sequence[ShardRecord],
-        targets: Sequence[Sequence[ShardRecord]],
-        settings: Settings,
-        wanted: Wanted,
-    ) -> AddUp:
-        """The shard, given the records of FitRows, and of FitTarget for each target."""
-        key = content_key(
-            "select add up",
-            VERSION,
-            [one.key for one in blocks],
-            [[one.key for one in some] for some in targets],
-            settings.dsir.laplace if settings.uses_weights else None,
-            settings.uses_weights,
-            bool(wanted.names),
-        )
-        some = tuple(tuple(records) for records in targets)
-        return cls(
-            "add up",
-            key,
-            0,
-            tuple(blocks),
-            some,
-            settings.dsir.laplace,
-            settings.uses_weights,
-            bool(wanted.names),
-            wanted.terms,
-        )
-
     def run(self, context: object, out: Writer) -> ShardResult:
-        read = [record.read(Fitted) for record in self.blocks]
+        moments = Moments.merge(load_moments(record) for record in self.blocks)
+        self._refuse_unvalued(moments)
+        with out.create(MOMENTS, scratch=True) as local:
+            local.write_bytes(moments.dump())
+        fitted = [record.read(Fitted) for record in self.blocks]
         data = Model(
-            sum(one.rows for one in read),
-            sum(one.candidates for one in read),
-            sum(one.fitted for one in read),
-            sum(one.features for one in read),
+            sum(block.rows for block in fitted),
+            int(moments.rows.sum()),
+            sum(block.fitted for block in fitted),
+            sum(block.features for block in fitted),
         )
-        if self.weighted:
-            counts = [_sum(self.blocks), *(_sum(records)[0] for records in self.targets)]
-            total = np.concatenate([counts[0], *(one[None] for one in counts[1:])])
-            _save(out, COUNTS, total)
-            _save(out, WEIGHTS, log_weights(total, self.laplace))
-            data.target_rows = [sum(one.read(Fitted).rows for one in some) for some in self.targets]
+        if self.laplace is not None:
+            counts = [_sum_counts(self.blocks), *(_sum_counts(records) for records in self.targets)]
+            total = np.concatenate(counts)
+            arrays.save(out, COUNTS, total)
+            arrays.save(out, WEIGHTS, log_weights(total, self.laplace))
             data.target_features = total[1:].sum(axis=1).tolist()
-        names, row_counts, scale = [""], [data.candidates], None
-        if self.grouped:
-            moments = Moments.joined(
-                Moments.of_json(json.loads(storage.store_for(uri).read(uri)))
-                for uri in (record.uri(MOMENTS) for record in self.blocks)
-            )
-            names = sorted(moments.rows)
-            row_counts = [moments.rows[name] for name in names]
-            scale = moments.scale(names)
-            self._refuse_unvalued(moments)
-        if len(names) > MAX_GROUPS:
-            raise InputError(
-                "too many groups",
-                where="attributes.group_by",
-                got=f"{len(names):,}, such as {names[len(names) // 2]!r}",
-                expected=f"at most {MAX_GROUPS:,}",
-                hint="group by an attribute of few values",
-            )
-        data.groups = len(names)
-        said = groups_to_json(Groups(names, row_counts, scale=scale))
-        with out.create(GROUPS, scratch=True) as local:
-            local.write_text(json.dumps(said, separators=(",", ":")), "utf-8")
         return ShardResult(Ledger(), asdict(data))
 
     def _refuse_unvalued(self, moments: Moments) -> None:
         """Raise InputError if an attribute that is scored has no value in any row: a sidecar of other rows has none."""
-        for at, name in enumerate(self.terms):
-            if moments.sums and not any(line[at].count for line in moments.sums.values()):
+        for name, counts in zip(self.terms, moments.counts, strict=False):
+            if len(moments.names) and not counts.any():
                 raise InputError(
                     "no candidate has a value of an attribute that is scored",
                     where=f"attributes.score {name}",
-                    got=f"{sum(moments.rows.values()):,} rows without one",
+                    got=f"{int(moments.rows.sum()):,} rows without one",
                     hint="check whether its file is of these rows: a sidecar's tasks and ordinals have to be theirs",
                 )
 
 
-def _sum(records: Sequence[ShardRecord]) -> NDArray[np.int64]:
-    total: NDArray[np.int64] = load(records[0], COUNTS).astype(np.int64)
+def load_moments(source: ShardRecord | ShardFile) -> Moments:
+    """Read the moments that a shard wrote."""
+    uri = source.uri(MOMENTS) if isinstance(source, ShardRecord) else source.uri
+    return Moments.parse(storage.store_for(uri).read(uri))
+
+
+def _sum_counts(records: Sequence[ShardRecord]) -> NDArray[np.int64]:
+    total: NDArray[np.int64] = arrays.load(records[0], COUNTS)
     for record in records[1:]:
-        total += load(record, COUNTS)
+        total += arrays.load(record, COUNTS)
     return total
 
 
 def log_weights(counts: NDArray[np.int64], laplace: float) -> NDArray[np.float64]:
-    """The log weight of each bucket, float64 [targets, buckets], of counts [1 + targets, buckets], raw first."""
-    raw = shares(counts[0])
-    found = [
-        _native.select_ln(shares(one + laplace) + TINY) - _native.select_ln(raw + TINY)
-        for one in counts[1:].astype(np.float64)
-    ]
-    return np.stack(found) if found else np.empty((0, counts.shape[1]))
+    """Return the log weight of each bucket, float64 [targets, buckets], of counts [1 + targets, buckets], raw first."""
+    raw = _native.select_ln(shares(counts[0]) + TINY)
+    weights = np.empty((len(counts) - 1, counts.shape[1]))
+    for line, target in zip(weights, counts[1:].astype(np.float64), strict=True):
+        line[:] = _native.select_ln(shares(target + laplace) + TINY) - raw
+    return weights
 
 
 def shares(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Counts divided by their sum; 0 of nothing. Whole numbers and halves are summed exactly."""
-    total = float(_exact_sum(counts))
-    return counts.astype(np.float64) / total if total else np.zeros(len(counts))
-
-
-def _exact_sum(counts: NDArray[Any]) -> float:
+    """Divide counts by their sum; 0 of nothing. Whole numbers and halves are summed exactly."""
     # numpy adds in an order that depends on the processor.
-    return math.fsum(counts.tolist())
-
-
-def _save(out: Writer, path: str, array: NDArray[Any]) -> None:
-    with out.create(path, scratch=True) as local, local.open("wb") as file:
-        np.save(file, array)
-
-
-def load(record: ShardRecord, path: str) -> NDArray[Any]:
-    """An array that a shard saved."""
-    uri = record.uri(path)
-    with storage.store_for(uri).open(uri) as file:
-        found: NDArray[Any] = np.load(file)
-    return found
-
-
-def groups_to_json(groups: Groups) -> dict[str, Any]:
-    """JSON-like."""
-    scale = groups.scale
-    made = None if scale is None else [scale.mean.tolist(), scale.deviation.tolist()]
-    return {"names": groups.names, "rows": groups.rows, "scale": made}
-
-
-def groups_of(record: ShardRecord) -> Groups:
-    """The groups that AddUp wrote."""
-    uri = record.uri(GROUPS)
-    raw = json.loads(storage.store_for(uri).read(uri))
-    scale = None
-    if raw["scale"] is not None:
-        mean, deviation = (np.array(one, np.float64).reshape(-1, len(raw["names"])) for one in raw["scale"])
-        scale = Scale(mean, deviation)
-    return Groups(raw["names"], raw["rows"], scale=scale)
+    total = math.fsum(counts.tolist())
+    return counts.astype(np.float64) / total if total else np.zeros(len(counts))
 
 
 def refuse_empty(model: Model, names: Sequence[str], where: str) -> None:
@@ -229,7 +138,7 @@ def refuse_empty(model: Model, names: Sequence[str], where: str) -> None:
             expected="at least one",
             hint="loosen the bounds",
         )
-    for name, features in zip(names, model.target_features, strict=True):
+    for name, features in zip(names, model.target_features, strict=False):
         if not features:
             own = name == OWN_TARGET
             raise InputError(

@@ -20,30 +20,26 @@ class Quotas:
     Args:
         asked: their part by the rule alone, whatever they have; a real number.
         given: their quota: none above what they have, and what others lack is shared out by the same rule.
-        unfilled: what no group can give.
     """
 
     asked: dict[str, float]
     given: dict[str, int]
-    unfilled: int
 
 
-def of(quota: Quota, budget: int, have: Mapping[str, int]) -> Quotas:
+def split_budget(quota: Quota, budget: int, have: Mapping[str, int]) -> Quotas:
     """Share a budget out to groups, given what each has, in rows or in response tokens.
 
     Quotas are integers by largest remainder, ties by name. A group's weight is what it has, or that to a power, or 1,
     or the number that was given.
     """
-    weights = weights_of(quota, have)
-    most = sum(count for name, count in have.items() if weights[name])
-    wanted = min(budget, most)
-    real = share_out(weights, wanted, {name: float(count) for name, count in have.items()}).tokens
-    asked = share_out(weights, budget).tokens
-    return Quotas(asked, _rounded(real, wanted, have), budget - wanted)
+    weights = weigh(quota, have)
+    most = min(budget, sum(count for name, count in have.items() if weights[name]))
+    real = share_out(weights, most, {name: float(count) for name, count in have.items()}).tokens
+    return Quotas(share_out(weights, budget).tokens, _round(real, most, have))
 
 
-def weights_of(quota: Quota, have: Mapping[str, int]) -> dict[str, float]:
-    """The weight of each group."""
+def weigh(quota: Quota, have: Mapping[str, int]) -> dict[str, float]:
+    """Return the weight of each group."""
     if quota.method == "weights":
         return {name: float(quota.weights.get(name, 0)) for name in have}
     if quota.method == "unimax":
@@ -66,21 +62,21 @@ def refuse_unknown(quota: Quota, names: Sequence[str], group_by: str | None) -> 
             )
 
 
-def _rounded(real: Mapping[str, float], total: int, have: Mapping[str, int]) -> dict[str, int]:
-    """Integers of this sum, none above what its group has: a real number may be a bit above or below an integer."""
+def _round(real: Mapping[str, float], total: int, have: Mapping[str, int]) -> dict[str, int]:
+    """Round to integers of this sum, none above what its group has: a real number may be a bit off an integer."""
     real = {name: min(value, float(have[name])) for name, value in real.items()}
     # Sums of float64 may miss the total by more than one row where counts are near 2**53.
-    found = {name: floor(value) for name, value in real.items()}
-    missing = total - sum(found.values())
-    if 0 <= missing <= len(found):
-        found = largest_remainder(real, total)
-    for name in sorted(found, key=lambda one: (found[one] - real[one], one)):
-        found[name] = min(found[name], have[name])
-    left = total - sum(found.values())
-    for name in sorted(found):
+    whole = {name: floor(value) for name, value in real.items()}
+    missing = total - sum(whole.values())
+    if 0 <= missing <= len(whole):
+        whole = largest_remainder(real, total)
+    for name in sorted(whole, key=lambda name: (whole[name] - real[name], name)):
+        whole[name] = min(whole[name], have[name])
+    left = total - sum(whole.values())
+    for name in sorted(whole):
         if left <= 0:
             break
-        more = min(left, have[name] - found[name]) if real[name] else 0
-        found[name] += more
+        more = min(left, have[name] - whole[name]) if real[name] else 0
+        whole[name] += more
         left -= more
-    return found
+    return whole

@@ -1,263 +1,202 @@
-"""What each row is worth: its log weight by target, and its score of attributes.
-
-ScoreRows(block)   log weights, score, group and tokens of each row
-ScaleWeights       hybrid: mean and deviation of log weights by group, over all blocks
-"""
+"""What each row of a block is worth: log weight by target, score of attributes, and the noise that draws add."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from components.select.attributes import Wanted, read
-from components.select.fit import Features, candidates_pass
-from components.select.groups import Moments, score_of
+from components.select import arrays, attributes
+from components.select.attributes import AttributeQuery
+from components.select.fit import MOMENTS, Features, only_within
 from components.select.inputs import Block, Slice
-from components.select.model import GROUPS, WEIGHTS, groups_of, load
+from components.select.model import WEIGHTS, load_moments
+from components.select.moments import Moments
+from components.select.rankings import (
+    GROUP,
+    LOG_WEIGHTS,
+    PASSES,
+    SCORE,
+    TOKENS,
+    UNIFORM,
+    Ranking,
+    noise_of,
+)
 from components.select.settings import Length, Settings
-from components.select.shapes import Groups, Looked, Scale
-from pairmill import _native, storage
+from pairmill import _native
 from pairmill.engine.content import Content
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
+from pairmill.formats.row_files import ORIGIN
 
-VERSION: Final = 1
-LOG_WEIGHTS: Final = "log_weights.npy"
-FEATURES: Final = "features.npy"
-SCORE: Final = "score.npy"
-GROUP: Final = "group.npy"
-TOKENS: Final = "tokens.npy"
-CANDIDATE: Final = "candidate.npy"
-PASSES: Final = "passes.npy"
-MOMENTS: Final = "moments.json"
-SCALE: Final = "scale.json"
+_ROWS: Final = 1 << 20
+"""Rows whose noise is drawn together."""
 
 
 @dataclass
 class Scored:
-    """The data of a record of ScoreRows, whose files are arrays with a value for each row of the block.
-
-    ``log_weights.npy``  float64 [targets, rows]: scaled by length; if rows have weights
-    ``features.npy``     uint32: how many features the row has; if rows have weights
-    ``score.npy``        float64: of attributes; if there is one
-    ``group.npy``        uint32: code of the group; if there are several
-    ``tokens.npy``       uint32: response tokens; if they are counted
-    ``candidate.npy``    bool: whether the row can be chosen; absent = all can
-    ``passes.npy``       bool: within ``attributes.where``; of dsir_then_filter
+    """The data of a record of ScoreRows, whose files are the arrays of :class:`components.select.rankings.ScoredRows`.
 
     Args:
         slices: task, number of the first row, and rows, of each slice of the block.
-        candidates: how many rows can be chosen.
-        files: the names of the files above that there are.
     """
 
-    slices: list[list[Any]]
-    candidates: int
-    files: list[str] = field(default_factory=list)
+    slices: list[list[Any]] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
-        """Of the block."""
+        """Rows of the block."""
         return sum(count for _, _, count in self.slices)
 
 
 @dataclass(frozen=True)
-class ScoreRows(HandKeyed[object]):
-    """Log weights, score, group and tokens of the rows of a block.
+class ScoreRows(Shard[object], reads=()):
+    """Scores the rows of a block.
 
     Args:
-        fitted: record of AddUp.
+        model: record of AddUp.
         features: None = rows have no weights.
         length: what log weights are divided by.
-        tokens: whether response tokens are counted.
-        weights: of the attributes that are scored, in the order of ``wanted.terms``.
-        method: decides who is a candidate.
-        scale: whether moments of log weights are taken.
+        tokens: version of the tables by which response tokens are counted; empty = they are not.
+        query: attributes that are read.
+        weights: of the attributes that are scored, in the order of ``query.terms``.
+        method: decides which attributes are kept.
+        salts: of noise, by the file that it is written to.
+        seed: of all draws.
     """
 
     block: Block
-    fitted: ShardRecord
+    model: ShardRecord
     features: Features | None
     length: Length
-    tokens: bool
-    wanted: Wanted
+    tokens: str
+    query: AttributeQuery
     weights: tuple[float, ...]
     method: str
+    salts: Mapping[str, str]
+    seed: int
 
     @classmethod
-    def of(cls, block: Block, fitted: ShardRecord, settings: Settings, wanted: Wanted) -> ScoreRows:
-        """The shard for a block."""
-        features = Features.of(settings.dsir) if settings.uses_weights else None
-        weights = tuple(one.weight for one in settings.attributes.score) if settings.uses_score else ()
-        key = content_key(
-            "select score",
-            VERSION,
-            block.identity(wanted.operations),
-            fitted.key,
-            features.identity if features is not None else None,
-            settings.dsir.length,
-            _native.curate_unicode() if settings.counts_tokens else None,
-            wanted.identity(),
-            weights,
-            settings.method,
-        )
+    def from_settings(
+        cls,
+        block: Block,
+        model: ShardRecord,
+        settings: Settings,
+        query: AttributeQuery,
+        rankings: tuple[Ranking, ...],
+        seed: int,
+    ) -> ScoreRows:
+        """Make the shard of a block; what it does not use has one value, so that equal shards have equal keys."""
+        salts = {noise_of(number): ranking.salt for number, ranking in enumerate(rankings) if ranking.salt}
+        salts |= {UNIFORM: "uniform"} if settings.uses_weights else {}
+        block = block.keep(query.operations | ({ORIGIN} if salts else set()))
         return cls(
-            f"score {block.name}",
-            key,
-            block.size,
             block,
-            fitted,
-            features,
-            settings.dsir.length,
-            settings.counts_tokens,
-            wanted,
-            weights,
-            settings.method,
+            model,
+            features=Features.from_settings(settings.dsir) if settings.uses_weights else None,
+            length=settings.dsir.length if settings.uses_weights else "none",
+            tokens=_native.curate_unicode() if settings.counts_tokens else "",
+            query=query,
+            weights=tuple(term.weight for term in settings.attributes.score) if settings.uses_score else (),
+            method=settings.method,
+            salts=salts,
+            seed=seed if salts else 0,
+            name=f"score {block.name}",
+            size=block.size,
         )
 
     def random_access(self) -> dict[str, Content]:
-        return {**self.block.random_access, **self.block.attribute_files(self.wanted.operations)}
+        return self.block.random_access()
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        weights = load(self.fitted, WEIGHTS) if self.features is not None else None
-        groups = groups_of(self.fitted)
-        codes = {name: code for code, name in enumerate(groups.names)}
-        parts: dict[str, list[NDArray[Any]]] = {}
-        data = Scored([], 0)
-        moments: list[Moments] = []
-        for one in self.block.slices:
-            count, found = self._texts(one, weights)
-            candidate = np.ones(count, np.bool_)
-            if self.wanted.names:
-                looked = read(self.wanted, one, count)
-                mine = _codes(looked, codes)
-                if candidates_pass(self.method):
-                    candidate = looked.passes
-                    found[CANDIDATE] = [candidate]
-                elif self.method == "dsir_then_filter":
-                    found[PASSES] = [looked.passes]
-                if len(groups.names) > 1:
-                    found[GROUP] = [mine.astype(np.uint32)]
-                if self.weights:
-                    assert groups.scale is not None
-                    found[SCORE] = [score_of(looked, mine, groups.scale, self.weights)]
-                if self.method == "hybrid":
-                    moments.append(
-                        Moments.by_code(np.concatenate(found[LOG_WEIGHTS], axis=1)[:1], mine, groups.names, candidate)
-                    )
-            elif self.method == "hybrid":
-                moments.append(
-                    Moments.by_code(
-                        np.concatenate(found[LOG_WEIGHTS], axis=1)[:1], np.zeros(count, np.int32), [""], candidate
-                    )
-                )
-            for name, arrays in found.items():
-                parts.setdefault(name, []).extend(arrays)
-            data.slices.append([one.task.name, one.part.first, count])
-            data.candidates += int(candidate.sum())
-        data.files = sorted(parts)
-        for name in data.files:
-            arrays = parts.pop(name)
-            with out.create(name, scratch=True) as local, local.open("wb") as file:
-                _save(file, arrays)
-        if self.method == "hybrid":
+        weights = arrays.load(self.model, WEIGHTS) if self.features is not None else None
+        groups = load_moments(self.model)
+        codes_by_name = {name: code for code, name in enumerate(groups.names)}
+        scored, moments = Scored(), list[Moments]()
+        columns: dict[str, list[NDArray[Any]]] = {}
+        for part in self.block.slices:
+            count, pieces = self._read_texts(part, weights)
+            values = attributes.read(self.query, part, count)
+            # A group without a candidate has no code, so its rows get 0.
+            codes = np.array([codes_by_name.get(name, 0) for name in values.names] or [0])[values.groups]
+            if self.query.where and (only_within(self.method) or self.method == "dsir_then_filter"):
+                pieces[PASSES] = [values.passes]
+            if len(groups.names) > 1:
+                pieces[GROUP] = [codes.astype(np.uint32)]
+            if self.weights:
+                pieces[SCORE] = [score(values.values, codes, groups, self.weights)]
+            if self.method == "hybrid":
+                first = np.concatenate(pieces[LOG_WEIGHTS], axis=1)[:1]
+                moments.append(Moments.from_values(first, codes, groups.names, values.passes))
+            for name, some in pieces.items():
+                columns.setdefault(name, []).extend(some)
+            scored.slices.append([part.task.name, part.part.first, count])
+        for name in sorted(columns):
+            some = columns.pop(name)
+            # A file of lines is one slice: its rows are not held twice.
+            shape = (*some[0].shape[:-1], scored.rows)
+            lines = range(shape[0]) if len(shape) > 1 else (...,)
+            arrays.save_parts(out, name, some[0].dtype.str, shape, (piece[line] for line in lines for piece in some))
+        if self.salts:
+            counts = [rows for _, _, rows in scored.slices]
+            ordinals = [part.ordinals(rows) for part, rows in zip(self.block.slices, counts, strict=True)]
+            for name, salt in sorted(self.salts.items()):
+                arrays.save_parts(out, name, "<f8", (scored.rows,), self._draw(ordinals, salt))
+        if moments:
             with out.create(MOMENTS, scratch=True) as local:
-                local.write_text(json.dumps(Moments.joined(moments).to_json(), separators=(",", ":")), "utf-8")
-        return ShardResult(Ledger(), asdict(data))
+                local.write_bytes(Moments.merge(moments).dump())
+        return ShardResult(Ledger(), asdict(scored))
 
-    def _texts(self, one: Slice, weights: NDArray[np.float64] | None) -> tuple[int, dict[str, list[NDArray[Any]]]]:
-        """What the texts of a slice say, in pieces, and its rows; nothing is read if nothing needs it."""
+    def _draw(self, ordinals: list[NDArray[np.int64]], salt: str) -> Iterator[NDArray[np.float64]]:
+        """Draw noise for the rows of the block: a function of the row, the seed and the salt."""
+        for part, numbers in zip(self.block.slices, ordinals, strict=True):
+            for at in range(0, len(numbers), _ROWS):
+                yield _native.select_draws(part.task.name, numbers[at : at + _ROWS], self.seed, salt, noise=True)
+
+    def _read_texts(
+        self, part: Slice, weights: NDArray[np.float64] | None
+    ) -> tuple[int, dict[str, list[NDArray[Any]]]]:
+        """Weigh and count the texts of a slice, in pieces, and count its rows; nothing is read if nothing needs it."""
         features = self.features
         if features is None and not self.tokens:
-            return one.count(), {}
-        sums, counts, tokens = [], [], []
+            return part.count(), {}
+        sums, tokens = [], []
         rows = 0
         names = [*(features.fields if features is not None else ()), *(["response"] if self.tokens else [])]
-        for batch in one.batches(list(dict.fromkeys(names))):
+        for batch in part.batches(list(dict.fromkeys(names))):
             if features is not None:
                 assert weights is not None
                 texts = [getattr(batch, name) for name in features.fields]
                 some = _native.select_score(texts, weights, features.ngrams, features.hash)  # type: ignore[arg-type]
-                sums.append(by_length(*some, self.length))
-                counts.append(some[1])
+                sums.append(scale_by_length(*some, self.length))
             if self.tokens:
                 tokens.append(_native.select_tokens(batch.response))
             rows += len(batch)
-        found: dict[str, list[NDArray[Any]]] = {}
-        if features is not None:
-            assert weights is not None
-            found[FEATURES] = [np.empty(0, np.uint32), *counts]
-            found[LOG_WEIGHTS] = [np.empty((len(weights), 0)), *sums]
+        pieces: dict[str, list[NDArray[Any]]] = {}
+        if weights is not None:
+            pieces[LOG_WEIGHTS] = [np.empty((len(weights), 0)), *sums]
         if self.tokens:
-            found[TOKENS] = [np.empty(0, np.uint32), *tokens]
-        return rows, found
+            pieces[TOKENS] = [np.empty(0, np.uint32), *tokens]
+        return rows, pieces
 
 
-def _save(file: BinaryIO, arrays: Sequence[NDArray[Any]]) -> None:
-    """Save pieces, joined along their last axis: a file of lines is one slice, and its rows are not held twice."""
-    kind, shape = arrays[0].dtype, (*arrays[0].shape[:-1], sum(one.shape[-1] for one in arrays))
-    head = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, head)
-    for line in range(shape[0]) if len(shape) > 1 else (...,):
-        file.writelines(one[line].tobytes() for one in arrays)
-
-
-def by_length(sums: NDArray[np.float64], features: NDArray[np.uint32], length: Length) -> NDArray[np.float64]:
-    """Log weights, divided by what the length of a row says; a row without a feature has length 1."""
+def scale_by_length(sums: NDArray[np.float64], features: NDArray[np.uint32], length: Length) -> NDArray[np.float64]:
+    """Divide log weights by what the length of a row says; a row without a feature has length 1."""
     if length == "none":
         return sums
     number = np.maximum(features, 1).astype(np.float64)
-    found: NDArray[np.float64] = sums / (np.sqrt(number) if length == "sqrt" else number)
-    return found
+    return np.divide(sums, np.sqrt(number) if length == "sqrt" else number)
 
 
-def _codes(looked: Looked, codes: dict[str, int]) -> NDArray[np.int64]:
-    """The codes of rows among all groups; a group without a candidate has none, so its rows get 0."""
-    table = np.array([codes.get(name, 0) for name in looked.names] or [0], np.int64)
-    return table[looked.groups]
-
-
-@dataclass(frozen=True)
-class ScaleWeights(HandKeyed[object]):
-    """Mean and deviation of the log weights of candidates, by group.
-
-    Args:
-        blocks: records of ScoreRows.
-        fitted: record of AddUp.
-    """
-
-    blocks: tuple[ShardRecord, ...]
-    fitted: ShardRecord
-
-    @classmethod
-    def of(cls, blocks: Sequence[ShardRecord], fitted: ShardRecord) -> ScaleWeights:
-        """The shard."""
-        key = content_key("select scale", VERSION, [one.key for one in blocks], fitted.key)
-        return cls("scale", key, 0, tuple(blocks), fitted)
-
-    def run(self, context: object, out: Writer) -> ShardResult:
-        names = groups_of(self.fitted).names
-        moments = Moments.joined(
-            Moments.of_json(json.loads(storage.store_for(uri).read(uri)))
-            for uri in (record.uri(MOMENTS) for record in self.blocks)
-        )
-        scale = moments.scale(names)
-        with out.create(SCALE, scratch=True) as local:
-            local.write_text(json.dumps([scale.mean.tolist(), scale.deviation.tolist()]), "utf-8")
-        return ShardResult(Ledger())
-
-
-def scale_of(record: ShardRecord) -> Scale:
-    """What ScaleWeights wrote."""
-    uri = record.uri(SCALE)
-    mean, deviation = (np.array(one, np.float64) for one in json.loads(storage.store_for(uri).read(uri)))
-    return Scale(mean, deviation)
-
-
-__all__ = ["GROUPS", "Groups", "ScaleWeights", "ScoreRows", "Scored", "by_length", "scale_of"]
+def score(
+    values: NDArray[np.float64], codes: NDArray[Any], groups: Moments, weights: Sequence[float]
+) -> NDArray[np.float64]:
+    """Sum weight · z over the terms, from the first to the last; float64 [rows]."""
+    total = np.zeros(len(codes))
+    for term, weight in enumerate(weights):
+        total = total + weight * groups.scaled(term, values[term], codes)
+    return total

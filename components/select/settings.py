@@ -329,6 +329,11 @@ class Settings:
         return self.tokens is not None
 
     @property
+    def filters_last(self) -> bool:
+        """Whether rows outside of ``attributes.where`` are taken, and go then."""
+        return self.method == "dsir_then_filter"
+
+    @property
     def unread(self) -> list[str]:
         """The settings that say something, but are not read with this method."""
         if self.method == "off":
@@ -363,14 +368,14 @@ class Settings:
         """The settings of a text."""
         return SettingsFile(where, text.encode()).onto(cls())
 
-    def said(self) -> dict[str, Any]:
-        """JSON-like, for the manifest: of places only the last part, because a place is not content."""
-        found: dict[str, Any] = to_json(self)
-        for target in found["dsir"]["targets"]:
+    def to_manifest(self) -> dict[str, Any]:
+        """Return JSON-like settings for the manifest: of places only the last part, because a place is not content."""
+        settings: dict[str, Any] = to_json(self)
+        for target in settings["dsir"]["targets"]:
             target["rows"] = storage.name_of(target["rows"])
-        if found["sidecar"]:
-            found["sidecar"] = storage.name_of(found["sidecar"])
-        return found
+        if settings["sidecar"]:
+            settings["sidecar"] = storage.name_of(settings["sidecar"])
+        return settings
 
 
 def default_file() -> str:

@@ -7,8 +7,8 @@ that it does not name have null. Without that column, the rows are those of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from pairmill.formats.rows import BATCH_ROWS, open_parquet, parquet_batches
 
 SIDECAR: Final = "sidecar"
 _ENDING: Final = ".parquet"
-_KEYS: Final = ("task", "ordinal")
+KEYS: Final = ("task", "ordinal")
 
 
 def sidecars(uri: str, rows: Rows) -> Rows:
@@ -56,85 +56,61 @@ def sidecars(uri: str, rows: Rows) -> Rows:
     return Rows([new.get(task.name, task) for task in rows.tasks], blocks, rows.found)
 
 
-@dataclass(frozen=True)
-class Sidecar:
-    """The file of a sidecar that a task's rows are in."""
+def read_columns(part: Slice, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:
+    """Read columns of a task's sidecar for the rows of a slice.
 
-    file: InputFile
-    task: str
+    Args:
+        part: the slice.
+        columns: by name.
+        ordinals: of its rows, as above, ascending.
 
-    @classmethod
-    def of(cls, task: RowFile) -> Sidecar:
-        """That of a task, which has one."""
-        return cls(task.beside[SIDECAR], task.name)
+    Raises:
+        InputError: a column is absent, a row is named twice, or a file without ordinals has other rows.
+    """
+    file = part.task.beside[SIDECAR]
+    with open_parquet(file.uri, file.content) as parquet:
+        names = parquet.schema_arrow.names
+        for name in columns:
+            if name not in names:
+                raise no_column(file.uri, name, names)
+        if "ordinal" not in names:
+            whole = part.part.stop is None
+            return column_slices(file.uri, file.content, columns, part.part.first, len(ordinals), whole=whole)
+        table = _read_near(parquet, file.uri, part.task.name, columns, ordinals)
+    return _match(table, columns, ordinals, file.uri, part.task.name)
 
-    def schema(self) -> pa.Schema:
-        """Its columns without task and ordinal."""
-        with open_parquet(self.file.uri, self.file.content) as parquet:
-            schema = parquet.schema_arrow
-        return pa.schema([field for field in schema if field.name not in _KEYS])
 
-    def columns(self, one: Slice, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:
-        """The columns for the rows of a slice.
+def _read_near(parquet: Any, uri: str, task: str, columns: Sequence[str], ordinals: NDArray[np.int64]) -> pa.Table:
+    """Read the rows of a sidecar that may be rows of the slice."""
+    keys = [name for name in KEYS if name in parquet.schema_arrow.names]
+    held: list[pa.RecordBatch] = []
+    least, most = (int(ordinals[0]), int(ordinals[-1])) if len(ordinals) else (0, -1)
+    for batch in parquet_batches(uri, parquet, [*keys, *columns], None, BATCH_ROWS):
+        ordinal = batch.column("ordinal")
+        mask = pc.and_(pc.greater_equal(ordinal, least), pc.less_equal(ordinal, most))
+        if "task" in keys:
+            mask = pc.and_(mask, pc.equal(batch.column("task").cast(pa.string()), task))
+        held.append(batch.filter(mask))
+    return pa.Table.from_batches(held, held[0].schema if held else parquet.schema_arrow.remove_metadata())
 
-        Args:
-            one: the slice.
-            columns: by name.
-            ordinals: of its rows, as above, ascending.
 
-        Raises:
-            InputError: a column is absent, a row is named twice, or a file without ordinals has other rows.
-        """
-        with open_parquet(self.file.uri, self.file.content) as parquet:
-            names = parquet.schema_arrow.names
-            for name in columns:
-                if name not in names:
-                    raise no_column(self.file.uri, name, names)
-            if "ordinal" not in names:
-                whole = one.part.stop is None
-                return column_slices(
-                    self.file.uri, self.file.content, columns, one.part.first, len(ordinals), whole=whole
-                )
-            table = self._table(parquet, names, columns, ordinals)
-        return self._matched(table, columns, ordinals)
-
-    def _table(
-        self, parquet: object, names: Sequence[str], columns: Sequence[str], ordinals: NDArray[np.int64]
-    ) -> pa.Table:
-        """The rows of the sidecar that may be rows of the slice."""
-        keys = [name for name in _KEYS if name in names]
-        wanted = [*keys, *columns]
-        held: list[pa.RecordBatch] = []
-        least, most = (int(ordinals[0]), int(ordinals[-1])) if len(ordinals) else (0, -1)
-        for batch in parquet_batches(self.file.uri, parquet, wanted, None, BATCH_ROWS):
-            ordinal = batch.column("ordinal")
-            mask = pc.and_(pc.greater_equal(ordinal, least), pc.less_equal(ordinal, most))
-            if "task" in keys:
-                mask = pc.and_(mask, pc.equal(batch.column("task").cast(pa.string()), self.task))
-            held.append(batch.filter(mask))
-        schema = held[0].schema if held else parquet.schema_arrow.remove_metadata()  # type: ignore[attr-defined]
-        return pa.Table.from_batches(held, schema)
-
-    def _matched(self, table: pa.Table, columns: Sequence[str], ordinals: NDArray[np.int64]) -> list[pa.Array]:
-        given = joined(table["ordinal"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
-        order = np.argsort(given, kind="stable")
-        given = given[order]
-        twice = np.flatnonzero(given[1:] == given[:-1])
-        if len(twice):
-            raise InputError(
-                "a row is named twice",
-                where=self.file.uri,
-                got=f"{self.task}:{given[twice[0]]}",
-                expected="each row at most once",
-            )
-        at = np.searchsorted(given, ordinals)
-        at = np.minimum(at, max(len(given) - 1, 0))
-        # That no row of a slice is named says nothing: where slices begin must not decide.
-        absent = given[at] != ordinals if len(given) else np.ones(len(ordinals), np.bool_)
-        place = pa.array(order[at] if len(given) else at, mask=absent)
-        return [joined(table[name]).take(place) for name in columns]
+def _match(table: pa.Table, columns: Sequence[str], ordinals: NDArray[np.int64], uri: str, task: str) -> list[pa.Array]:
+    """Put rows of a sidecar in the order of the slice's rows; a row that it does not name has nulls."""
+    given = joined(table["ordinal"]).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    order = np.argsort(given, kind="stable")
+    given = given[order]
+    twice = np.flatnonzero(given[1:] == given[:-1])
+    if len(twice):
+        raise InputError(
+            "a row is named twice", where=uri, got=f"{task}:{given[twice[0]]}", expected="each row at most once"
+        )
+    at = np.minimum(np.searchsorted(given, ordinals), max(len(given) - 1, 0))
+    # That no row of a slice is named says nothing: where slices begin must not decide.
+    absent = given[at] != ordinals if len(given) else np.ones(len(ordinals), np.bool_)
+    place = pa.array(order[at] if len(given) else at, mask=absent)
+    return [joined(table[name]).take(place) for name in columns]
 
 
 def _has_tasks(file: InputFile) -> bool:
     with open_parquet(file.uri, file.content) as parquet:
-        return all(name in parquet.schema_arrow.names for name in _KEYS)
+        return all(name in parquet.schema_arrow.names for name in KEYS)

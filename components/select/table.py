@@ -18,7 +18,7 @@ _HELD: Final = 128 << 20
 
 
 class Table:
-    """Columns of ``rows`` values each, zero at first; :func:`opened` makes one."""
+    """Columns of ``rows`` values each, zero at first; :func:`open_table` makes one."""
 
     def __init__(self, rows: int, types: Mapping[str, str], file: int | None) -> None:
         self.rows = rows
@@ -39,7 +39,7 @@ class Table:
         return name in self._types
 
     def read(self, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Rows ``[start, stop)`` of a column; not to be changed."""
+        """Return rows ``[start, stop)`` of a column; not to be changed."""
         if self._file is None:
             return self._held[name][start:stop]
         kind = self._types[name]
@@ -62,13 +62,13 @@ class Table:
         left = memoryview(np.ascontiguousarray(values, kind).tobytes())
         at = self._starts[name] + start * kind.itemsize
         while left:
-            done = os.pwrite(self._file, left, at)
-            left, at = left[done:], at + done
+            size = os.pwrite(self._file, left, at)
+            left, at = left[size:], at + size
 
 
 @contextmanager
-def opened(rows: int, types: Mapping[str, str], held: int = _HELD) -> Iterator[Table]:
-    """A table of these columns.
+def open_table(rows: int, types: Mapping[str, str], held: int = _HELD) -> Iterator[Table]:
+    """Open a table of these columns.
 
     Args:
         rows: of each column.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -10,17 +10,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from components.select.choose import GROUPS
-from components.select.findings import OPERATION, Findings, Rows
+from components.select.choose import OUTSIDE
+from components.select.findings import OPERATION, Findings
 from components.select.inputs import Slice
 from components.select.lengths import Measured
 from components.select.settings import Settings
-from components.select.shapes import OUTSIDE, Chosen, Ranking, Span
 from components.select.sidecar import SIDECAR
 from pairmill.engine.content import Content, whole
 from pairmill.engine.inputs import HELD_OUT, InputFile
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.keys import unkeyed
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, decisions, joined_parts, kept_rows, rows
 from pairmill.formats.kept_rows import Attributes
@@ -29,8 +29,7 @@ from pairmill.formats.parquet import number_row_groups
 from pairmill.formats.row_files import ORIGIN, RowFile
 from pairmill.formats.slices import FileSlice
 
-VERSION: Final = 1
-_COPIED = 1 << 20
+_COPIED: Final = 1 << 20
 
 
 @dataclass
@@ -50,27 +49,14 @@ class Written:
     means: dict[str, Any] = field(default_factory=dict)
 
 
-def parts_of(task: RowFile, slices: Sequence[Slice], spans: Sequence[Span]) -> list[tuple[Slice | None, list[Span]]]:
-    """What is written of a task by itself, with where its rows are; of a task that is not very large all of it."""
-    large = len(slices) > 1 and sum(one.part.size for one in slices) >= joined_parts.PARTS_FROM
-    if not large or task.file.kind != "parquet":
-        return [(None, list(spans))]
-    ends = [*(one.part.first for one in slices[1:]), None]
-    return [(one, list(_within(spans, one.part.first, end))) for one, end in zip(slices, ends, strict=True)]
-
-
-def _within(spans: Sequence[Span], first: int, end: int | None) -> Iterator[Span]:
-    """Where the rows of a task from ``first`` to ``end`` are."""
-    for span in spans:
-        stop = span.first + span.stop - span.start
-        low, high = max(first, span.first), stop if end is None else min(end, stop)
-        if low < high:
-            shift = span.start - span.first
-            yield Span(span.block, low + shift, high + shift, low)
+def parts_of(task: RowFile, slices: Sequence[Slice]) -> Sequence[Slice | None]:
+    """List what is written of a task by itself; of a task that is not very large all of it."""
+    large = len(slices) > 1 and sum(part.part.size for part in slices) >= joined_parts.PARTS_FROM
+    return slices if large and task.file.kind == "parquet" else [None]
 
 
 @dataclass(frozen=True)
-class WriteRows(HandKeyed[object]):
+class WriteRows(Shard[object], reads=()):
     """Writes the chosen rows of a task, or of a part of it that JoinParts needs; of mode report all of them.
 
     Args:
@@ -80,8 +66,8 @@ class WriteRows(HandKeyed[object]):
         findings: what is known of the rows; None = they are held out, and copied unread.
         report: whether rows that are not chosen stay.
         reason: in the ledger.
-        longest: bytes of the longest row.
         part: what of the file is read; None = all.
+        longest: bytes of the longest row.
     """
 
     file: InputFile
@@ -90,62 +76,27 @@ class WriteRows(HandKeyed[object]):
     findings: Findings | None
     report: bool
     reason: str
-    longest: int
     part: FileSlice | None
+    longest: int = field(metadata=unkeyed("a longer row fails the shard"))
 
     @classmethod
-    def of(
-        cls,
-        task: RowFile,
-        spans: Sequence[Span],
-        chosen: ShardRecord,
-        scored: Sequence[ShardRecord],
-        keyed: Sequence[ShardRecord],
-        rankings: Sequence[Ranking],
-        settings: Settings,
-        *,
-        longest: int,
-        part: Slice | None = None,
+    def from_task(
+        cls, task: RowFile, findings: Findings | None, settings: Settings, *, longest: int, part: Slice | None = None
     ) -> WriteRows:
-        """The shard for a task, or for a part of it with its spans; the records are of all blocks."""
+        """Make the shard for a task, or for a part of it."""
         # A sidecar stays where it is; what an earlier choice said of the rows is replaced.
-        beside = {name: one for name, one in task.beside.items() if name not in (SIDECAR, OPERATION)}
-        identity = [[name, one.sha256] for name, one in sorted(beside.items())]
-        read: list[Any] = [task.file.sha256, task.name, task.path, identity]
-        findings = None
-        if not task.held_out:
-            data = chosen.read(Chosen)
-            targets = [one.name for one in settings.dsir.targets] if settings.uses_targets else []
-            names = tuple(one.name for one in rankings)
-            findings = Findings(
-                tuple(
-                    Rows.of(piece, chosen, scored[span.block], keyed[span.block])
-                    for span in spans
-                    for piece in span.pieces()
-                ),
-                chosen.uri(GROUPS),
-                names,
-                tuple(targets) or names,
-            )
-            read += [
-                [[asdict(one), data.digests[one.block], scored[one.block].key, keyed[one.block].key] for one in spans],
-                [names, findings.targets, data.by_group],
-            ]
-        report = settings.mode == "report"
-        cut = list(part.identity) if part is not None else []
-        key = content_key("select write", VERSION, read, report, settings.reason, cut)
+        beside = {name: file for name, file in task.beside.items() if name not in (SIDECAR, OPERATION)}
         return cls(
-            f"write {task.name}" if part is None else f"write {task.name} {part.part.first}",
-            key,
-            task.file.size if part is None else part.part.size,
             task.file,
             task.path,
             beside,
             findings,
-            report,
+            settings.mode == "report",
             settings.reason,
-            longest,
-            None if part is None else part.part,
+            part=None if part is None else part.part,
+            longest=longest,
+            name=f"write {task.name}" if part is None else f"write {task.name} {part.part.first}",
+            size=task.file.size if part is None else part.part.size,
         )
 
     def random_access(self) -> dict[str, Content]:

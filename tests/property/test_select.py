@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from components.select import cuts, groups, quotas, table
-from components.select.cuts import Some
+from components.select import cuts, moments, quotas, table
+from components.select.cuts import Candidates
 from components.select.settings import Quota
 from tests.support.select_definition import allotted, whole_numbers
 
@@ -40,9 +39,9 @@ def test_the_rows_taken_are_those_of_sorting(rows: list[tuple[float, int, int]],
     keys = np.array([one[0] for one in rows], np.float64)
     codes = np.array([one[1] for one in rows], np.int64)
     weights = np.array([one[2] for one in rows], np.int64)
-    every = Some(np.arange(len(rows)), cuts.ordered(keys), codes, weights)
+    every = Candidates(np.arange(len(rows)), cuts.to_bits(keys), codes, weights)
 
-    def stream() -> Iterator[Some]:
+    def stream() -> Iterator[Candidates]:
         for start in range(0, len(rows), step):
             mask = np.zeros(len(rows), np.bool_)
             mask[start : start + step] = True
@@ -57,15 +56,14 @@ def test_the_rows_taken_are_those_of_sorting(rows: list[tuple[float, int, int]],
             expected.add(at)
             taken += rows[at][2]
     cut = cuts.find(stream, np.array(wanted, np.int64))
-    assert set(np.flatnonzero(cut.taken(every)).tolist()) == expected
+    assert set(np.flatnonzero(cut.take(every)).tolist()) == expected
 
 
 @given(st.lists(KEYS, max_size=30))
 def test_integers_of_keys_have_their_order(keys: list[float]) -> None:
     some = np.array(keys, np.float64)
-    bits = cuts.ordered(some)
+    bits = cuts.to_bits(some)
     assert (bits > 0).all()
-    assert cuts.unordered(bits).tolist() == keys
     assert [keys[at] for at in np.argsort(bits, kind="stable")] == sorted(keys)
 
 
@@ -76,26 +74,41 @@ VALUES = st.lists(st.tuples(st.one_of(NUMBERS, st.just(math.nan)), st.integers(0
 @given(VALUES, st.integers(0, 40))
 @example([(1e9 + 1e-7, 0), (1e9, 0), (1e9 - 1e-7, 0)], 1)
 @example([(5e-324, 0), (-5e-324, 0), (1e150, 1)], 2)
-def test_means_and_deviations_are_the_rounded_exact_ones_in_any_parts(rows: list[tuple[float, int]], cut: int) -> None:
-    values = np.array([[one[0] for one in rows]], np.float64).reshape(1, -1)
-    codes = np.array([one[1] for one in rows], np.int64)
+def test_means_and_deviations_are_those_of_all_rows_in_any_parts(rows: list[tuple[float, int]], cut: int) -> None:
+    values = np.array([[row[0] for row in rows]], np.float64).reshape(1, -1)
+    codes = np.array([row[1] for row in rows], np.int64)
     names = ["a", "b", "c"]
-    parts = [
-        groups.Moments.by_code(values[:, some], codes[some], names, np.ones(len(codes[some]), np.bool_))
-        for some in (slice(cut, None), slice(0, cut))
-    ]
-    made = groups.Moments.joined(groups.Moments.of_json(json.loads(json.dumps(one.to_json()))) for one in parts)
-    scale = made.scale(names)
+    merged = moments.Moments.merge(
+        moments.Moments.parse(moments.Moments.from_values(values[:, some], codes[some], names, every[some]).dump())
+        for every in [np.ones(len(rows), np.bool_)]
+        for some in (slice(0, cut), slice(cut, None))
+    )
     for code, name in enumerate(names):
         mine = [Fraction(value) for value, group in rows if group == code and not math.isnan(value)]
-        assert made.rows.get(name, 0) == sum(group == code for _, group in rows)
+        count = sum(group == code for _, group in rows)
+        assert (name in merged.names) == (count > 0)
+        if not count:
+            continue
+        at = merged.names.index(name)
+        assert merged.rows[at] == count
         if mine:
             mean = sum(mine, Fraction(0)) / len(mine)
-            variance = sum(((one - mean) ** 2 for one in mine), Fraction(0)) / len(mine)
-            assert scale.mean[0, code] == float(mean)
-            assert scale.deviation[0, code] == math.sqrt(float(variance))
+            variance = sum(((value - mean) ** 2 for value in mine), Fraction(0)) / len(mine)
+            close = 8 * len(mine) * math.ulp(max(abs(float(value)) for value in mine))
+            assert merged.means[0, at] == pytest.approx(float(mean), rel=0, abs=close)
+            assert merged.deviations[0, at] == pytest.approx(math.sqrt(float(variance)), rel=1e-9, abs=close)
         else:
-            assert (scale.mean[0, code], scale.deviation[0, code]) == (0, 0)
+            assert (merged.means[0, at], merged.deviations[0, at]) == (0, 0)
+
+
+@given(NUMBERS, st.lists(st.integers(1, 50), min_size=1, max_size=5))
+def test_equal_values_have_no_deviation(value: float, counts: list[int]) -> None:
+    """z is 0 where all values are equal: not even a rounding may make a deviation of them."""
+    merged = moments.Moments.merge(
+        moments.Moments.from_values(np.full((1, count), value), np.zeros(count, np.int64), ["a"], np.ones(count, bool))
+        for count in counts
+    )
+    assert (merged.means[0, 0], merged.deviations[0, 0]) == (value, 0)
 
 
 HAVE = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 10**7), min_size=1)
@@ -114,11 +127,10 @@ def test_quotas_are_those_of_section_12(have: dict[str, int], budget: int, metho
         if not any(weights.values()):
             return
         quota = Quota(method="weights", weights=weights)
-    made = quotas.of(quota, budget, have)
-    by_weight = quotas.weights_of(quota, have)
+    made = quotas.split_budget(quota, budget, have)
+    by_weight = quotas.weigh(quota, have)
     most = sum(count for name, count in have.items() if by_weight[name])
     assert sum(made.given.values()) == min(budget, most)
-    assert made.unfilled == budget - min(budget, most)
     assert all(0 <= made.given[name] <= have[name] for name in have)
     assert all(made.given[name] == 0 for name in have if not by_weight[name])
     wanted = allotted(by_weight, min(budget, most), have)
@@ -131,7 +143,7 @@ def test_quotas_are_those_of_section_12(have: dict[str, int], budget: int, metho
 @given(st.lists(st.tuples(st.integers(0, 19), st.lists(st.integers(0, 255), max_size=9)), max_size=9))
 def test_a_table_in_a_file_is_one_in_memory(writes: list[tuple[int, list[int]]]) -> None:
     types = {"a": "<u8", "b": "u1"}
-    with table.opened(20, types) as one, table.opened(20, types, held=0) as two:
+    with table.open_table(20, types) as one, table.open_table(20, types, held=0) as two:
         for start, values in writes:
             some = np.array(values[: 20 - start], np.uint8)
             for made in (one, two):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pairmill.engine.manifest import Manifest
-from pairmill.report.charts import Bars, HeatMap, Stacked
+from pairmill.report.charts import Bars, Stacked
 from pairmill.report.model import Block, Cell, Percent, Report, Samples, Section, Table, describe_names, describe_rows
 
 _SOURCES = 100
@@ -22,7 +22,7 @@ _UNITS = {"rows": "rows", "response_tokens": "response tokens"}
 
 
 def report_of(manifest: Manifest) -> Report:
-    """The report of a finished folder of select, from its manifest alone."""
+    """Build the report of a finished folder of select, from its manifest alone."""
     data, ledger = manifest.data, manifest.ledger
     unit = _UNITS[data["budget"]["unit"]]
     figures: dict[str, Cell] = {
@@ -48,7 +48,6 @@ def report_of(manifest: Manifest) -> Report:
             *_sources(data),
             *_lengths(data),
             *_groups(data, unit),
-            *_overlap(data),
             *_samples(data),
             _settings(data),
         ],
@@ -67,45 +66,32 @@ def _next(data: Mapping[str, Any]) -> str:
 
 
 def _divergences(data: Mapping[str, Any]) -> list[Block]:
-    rows = [
-        (
-            name,
-            one["rows"],
-            one["raw"],
-            one["uniform"],
-            one["selected"],
-            one["reduction"],
-            one["mean_features_raw"],
-            one["mean_features_selected"],
-        )
-        for name, one in data["divergences"].items()
-    ]
-    if not rows:
+    if not data["divergences"]:
         return []
-    header = (
-        "Target",
-        "Chosen",
-        "All rows",
-        "Uniform sample",
-        "Chosen rows",
-        "Reduction",
-        "Mean features, all",
-        "Mean features, chosen",
-    )
+    columns = {
+        "rows": "Chosen",
+        "raw": "All rows",
+        "uniform": "Uniform sample",
+        "selected": "Chosen rows",
+        "reduction": "Reduction",
+        "mean_features_raw": "Mean features, all",
+        "mean_features_selected": "Mean features, chosen",
+    }
+    rows: list[list[Cell]] = [[name, *(target[key] for key in columns)] for name, target in data["divergences"].items()]
     note = (
         "Divergence (KL, in nats) of the target's words and n-grams from those of all rows, of a uniform sample of "
         "as many rows, and of the chosen ones: less is nearer. The reduction is the sample's less that of the chosen "
         "rows. Chosen rows and sample are smoothed alike, because a small sample misses words."
     )
-    return [Table("How near the choice is to its targets", header, rows, note)]
+    return [Table("How near the choice is to its targets", ("Target", *columns.values()), rows, note)]
 
 
 def _rankings(data: Mapping[str, Any]) -> list[Block]:
     if len(data["rankings"]) < 2:
         return []
     rows = [
-        (one["name"], Percent(one["share"]), one["rows"], Percent.of(one["rows"], data["chosen"]))
-        for one in data["rankings"]
+        (target["name"], Percent(target["share"]), target["rows"], Percent.of(target["rows"], data["chosen"]))
+        for target in data["rankings"]
     ]
     return [Table("Targets, in the order in which they take rows", ("Target", "Asked", "Rows", "Share"), rows)]
 
@@ -114,7 +100,7 @@ def _sources(data: Mapping[str, Any]) -> list[Block]:
     every = data["sources"]
     names = sorted(every, key=lambda name: (-every[name]["rows"], name))
     total, chosen = data["rows"], data["chosen"]
-    characters = sum(one["characters_chosen"] for one in every.values())
+    characters = sum(source["characters_chosen"] for source in every.values())
     rows = [
         (
             name,
@@ -131,15 +117,15 @@ def _sources(data: Mapping[str, Any]) -> list[Block]:
     largest = names[:4]
     parts = [*largest, "all others"] if len(names) > len(largest) else largest
 
-    def shares(key: str) -> list[float]:
-        found: list[float] = [every[name][key] for name in largest]
-        return [*found, sum(every[name][key] for name in names[4:])] if len(parts) > len(largest) else found
+    def shares_of(key: str) -> list[float]:
+        shares: list[float] = [every[name][key] for name in largest]
+        return [*shares, sum(every[name][key] for name in names[4:])] if len(parts) > len(largest) else shares
 
     return [
         Stacked(
             "Shares of sources, before and after",
             parts,
-            [("all", shares("rows")), ("chosen", shares("chosen"))],
+            [("all", shares_of("rows")), ("chosen", shares_of("chosen"))],
             "rows",
         ),
         Bars("Chosen, by source", [(name, every[name]["chosen"]) for name in names[:_SOURCES]], "rows", tabled=False),
@@ -153,36 +139,27 @@ def _sources(data: Mapping[str, Any]) -> list[Block]:
 
 
 def _lengths(data: Mapping[str, Any]) -> list[Block]:
-    before, after = data["lengths"]["before"], data["lengths"]["after"]
-    rows = [
-        (
-            name,
-            before[key] / before["rows"] if before["rows"] else 0.0,
-            after[key] / after["rows"] if after["rows"] else 0.0,
-        )
-        for name, key in (("Instruction", "instruction"), ("Response", "response"))
+    ends = {"all rows": data["lengths"]["before"], "chosen rows": data["lengths"]["after"]}
+    means = [
+        (name.capitalize(), *(end[name] / end["rows"] if end["rows"] else 0.0 for end in ends.values()))
+        for name in ("instruction", "response")
     ]
-    used = [at for at, counts in enumerate(zip(before["bins"], after["bins"], strict=True)) if any(counts)]
+    used = [at for at, counts in enumerate(zip(*(end["bins"] for end in ends.values()), strict=True)) if any(counts)]
     bins = range(used[0], used[-1] + 1) if used else range(0)
-    shares = [
-        (
-            _between(at),
-            Percent.of(before["bins"][at], before["rows"]),
-            Percent.of(after["bins"][at], after["rows"]),
-        )
-        for at in bins
+    shares: list[list[Cell]] = [
+        [_between(at), *(Percent.of(end["bins"][at], end["rows"]) for end in ends.values())] for at in bins
     ]
     return [
-        Table("Mean characters of a row", ("Text", "All rows", "Chosen rows"), rows),
-        Bars(
-            "Responses by length, all rows", [(_between(at), before["bins"][at]) for at in bins], "rows", tabled=False
-        ),
-        Bars(
-            "Responses by length, chosen rows",
-            [(_between(at), after["bins"][at]) for at in bins],
-            "rows",
-            1,
-            tabled=False,
+        Table("Mean characters of a row", ("Text", "All rows", "Chosen rows"), means),
+        *(
+            Bars(
+                f"Responses by length, {name}",
+                [(_between(at), end["bins"][at]) for at in bins],
+                "rows",
+                number,
+                tabled=False,
+            )
+            for number, (name, end) in enumerate(ends.items())
         ),
         Section(
             "Responses by length",
@@ -199,24 +176,20 @@ def _between(bin_: int) -> str:
 
 
 def _groups(data: Mapping[str, Any], unit: str) -> list[Block]:
-    found = data["groups"]
-    if not found:
+    groups = data["groups"]
+    if not groups:
         return []
     rows = [
         (
-            one["group"] or "(no value)",
-            one["candidates"],
-            one["asked"],
-            one["quota"],
-            one["taken"],
-            one["rows"],
-            Percent.of(one["rows"], one["candidates"]),
+            group["group"] or "(no value)",
+            *(group[key] for key in ("candidates", "asked", "quota", "taken", "rows")),
+            Percent.of(group["rows"], group["candidates"]),
         )
-        for one in found["groups"][:_GROUPS]
+        for group in groups["groups"][:_GROUPS]
     ]
-    rest = f" {found['number'] - _GROUPS:,} smaller groups are not shown." if found["number"] > _GROUPS else ""
+    rest = f" {groups['number'] - _GROUPS:,} smaller groups are not shown." if groups["number"] > _GROUPS else ""
     note = (
-        f"Groups by {found['by']}, in {unit}. By the rule alone: the group's part of the budget. Quota: never more "
+        f"Groups by {groups['by']}, in {unit}. By the rule alone: the group's part of the budget. Quota: never more "
         f"than the group has; what groups lack is shared out to the others by the same rule.{rest}"
     )
     header = ("Group", "Candidates", "By the rule alone", "Quota", "Taken", "Rows", "Of its candidates")
@@ -226,41 +199,20 @@ def _groups(data: Mapping[str, Any], unit: str) -> list[Block]:
     ]
 
 
-def _overlap(data: Mapping[str, Any]) -> list[Block]:
-    if not data["overlap"]:
-        return []
-    note = (
-        "Rows that two targets would both take if each chose alone from all candidates; on the diagonal, what each "
-        "would take. What the first took, the next cannot take."
-    )
-    return [HeatMap("Overlap of targets", data["overlap"], "target", "target", note=note)]
-
-
 def _samples(data: Mapping[str, Any]) -> list[Block]:
     most = max(1, min(_SHOWN, _SAMPLES // max(1, 2 * len(data["samples"]))))
     blocks: list[Block] = []
     for name, ends in data["samples"].items():
         for end, title in (("best", "Best"), ("worst", "Worst")):
-            rows = [
-                {
-                    "value": f"{one['value']:.6g} · {one['task']}:{one['ordinal']}",
-                    "instruction": one["instruction"],
-                    "response": one["response"],
-                }
-                for one in ends[end]
+            places = [f"{row['task']}:{row['ordinal']}" for row in ends[end]]
+            samples = [
+                {"value": f"{row['value']:.6g} · {place}", **{key: row[key] for key in ("instruction", "response")}}
+                for row, place in zip(ends[end], places, strict=True)
             ]
-            table = Table(
-                f"{title} rows of {name}: all that are listed",
-                ("Value", "Row"),
-                [(one["value"], f"{one['task']}:{one['ordinal']}") for one in ends[end]],
-            )
-            blocks.append(
-                Section(
-                    f"{title} rows: {name}",
-                    [Samples(f"{title} rows", rows[:most], "value"), table],
-                    "by log weight or score, before noise",
-                )
-            )
+            values = [(row["value"], place) for row, place in zip(ends[end], places, strict=True)]
+            table = Table(f"{title} rows of {name}: all that are listed", ("Value", "Row"), values)
+            shown = Samples(f"{title} rows", samples[:most], "value")
+            blocks.append(Section(f"{title} rows: {name}", [shown, table], "by log weight or score, before noise"))
     return blocks
 
 
@@ -269,40 +221,39 @@ def _settings(data: Mapping[str, Any]) -> Block:
     return Section("Settings", [Table("select_config.yaml", ("Setting", "Value"), rows)], "what was asked for")
 
 
-def _flat(settings: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+def _flat(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in settings.items():
-        found += (
-            _flat(value, f"{above}{name}.") if isinstance(value, Mapping) and value else [(f"{above}{name}", value)]
-        )
-    return found
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def _look_at(data: Mapping[str, Any], unit: str) -> list[str]:
-    said = []
+    remarks = []
     budget = data["budget"]
     if budget["taken"] < budget["asked"]:
-        said.append(f"Less is taken than was asked for: {budget['taken']:,} of {budget['asked']:,} {unit}.")
+        remarks.append(f"Less is taken than was asked for: {budget['taken']:,} of {budget['asked']:,} {unit}.")
     if data["outside"]:
-        said.append(f"{data['outside']:,} rows were taken by dsir, and went for the bounds of attributes.where.")
-    for name, one in data["divergences"].items():
-        if one["reduction"] <= 0:
-            said.append(f"The rows chosen for {name} are no nearer to it than a uniform sample.")
+        remarks.append(f"{data['outside']:,} rows were taken by dsir, and went for the bounds of attributes.where.")
+    for name, target in data["divergences"].items():
+        if target["reduction"] <= 0:
+            remarks.append(f"The rows chosen for {name} are no nearer to it than a uniform sample.")
     before, after = data["lengths"]["before"], data["lengths"]["after"]
     if before["rows"] and after["rows"]:
         ratio = after["response"] / after["rows"] / max(1e-9, before["response"] / before["rows"])
         if ratio < _SHORTER:
-            said.append(f"Chosen responses are much shorter than others: {Percent(ratio)} of the mean length.")
-    nothing = [name for name, one in data["sources"].items() if one["rows"] and not one["chosen"]]
-    few = [name for name, one in data["sources"].items() if 0 < one["chosen"] < _FEW * one["rows"]]
+            remarks.append(f"Chosen responses are much shorter than others: {Percent(ratio)} of the mean length.")
+    nothing = [name for name, source in data["sources"].items() if source["rows"] and not source["chosen"]]
+    few = [name for name, source in data["sources"].items() if 0 < source["chosen"] < _FEW * source["rows"]]
     if nothing:
-        said.append(f"Nothing is chosen of {describe_names(nothing)}.")
+        remarks.append(f"Nothing is chosen of {describe_names(nothing)}.")
     if few:
-        said.append(f"Less than 2% is chosen of {describe_names(few)}.")
+        remarks.append(f"Less than 2% is chosen of {describe_names(few)}.")
     groups = data["groups"]
     if groups and groups["short"]:
-        said.append(
+        remarks.append(
             f"Groups with less than their part of the budget: {groups['short']:,}. "
             f"{groups['redistributed']:,.0f} {unit} went to other groups."
         )
-    return said
+    return remarks

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from components.select.attributes import grouped, names_of, numbers, within
-from components.select.groups import scaled, score_of
+from components.select.moments import Moments
+from components.select.score import score
 from components.select.settings import Bound
-from components.select.shapes import Looked, Scale
 
 REFERENCE = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
@@ -88,8 +88,7 @@ def test_groups(values: list[Any], kind: pa.DataType, edges: tuple[float, ...], 
 def test_null_and_a_group_without_deviation_score_nothing() -> None:
     values = np.array([1.0, 2.0, np.nan, 5.0])
     codes = np.array([0, 0, 0, 1])
-    z = scaled(values, codes, np.array([1.5, 5.0]), np.array([0.5, 0.0]))
-    assert z.tolist() == [-1.0, 1.0, 0.0, 0.0]
-    looked = Looked(np.ones(4, np.bool_), np.stack([values, values]), codes.astype(np.int32), ["a", "b"])
-    scale = Scale(np.array([[1.5, 5.0]] * 2), np.array([[0.5, 0.0]] * 2))
-    assert score_of(looked, codes, scale, (2.0, -0.5)).tolist() == [-1.5, 1.5, 0.0, 0.0]
+    both = np.stack([values, values])
+    groups = Moments.from_values(both, codes, ["a", "b"], np.ones(4, np.bool_))
+    assert groups.scaled(0, values, codes).tolist() == [-1.0, 1.0, 0.0, 0.0]
+    assert score(both, codes, groups, (2.0, -0.5)).tolist() == [-1.5, 1.5, 0.0, 0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from components.select import fit, inputs, keys, kl
-from components.select.attributes import Wanted
+from components.select import arrays, divergence, fit, inputs, score
+from components.select.attributes import AttributeQuery
 from components.select.fit import Features, FitRows, FitTarget, Fitted
-from components.select.model import AddUp, Model, load, log_weights, shares
+from components.select.model import AddUp, Model, log_weights, shares
 from components.select.settings import Settings
 from pairmill import _native
 from pairmill.engine import manifest
@@ -34,7 +35,7 @@ def settings_of(more: str = "") -> Settings:
 
 
 def run(shard: Shard[Any], root: Path) -> ShardRecord:
-    return run_shard("select", shard, None, root.as_uri())()
+    return run_shard("select", replace(shard, key=shard.name.replace(" ", "-")), None, root.as_uri())()
 
 
 def written(path: Path, rows: list[dict[str, str]]) -> Path:
@@ -47,13 +48,20 @@ def written(path: Path, rows: list[dict[str, str]]) -> Path:
 
 def fitted(folder: Path, root: Path, settings: Settings, seed: int = 0) -> list[ShardRecord]:
     found = inputs.discover([str(folder)], verify=False, longest=RECORD_BYTES, expansion=EXPANSION)
-    return [run(FitRows.of(block, settings, Wanted.of(settings), seed), root) for block in found.blocks]
+    return [
+        run(FitRows.from_settings(block, settings, AttributeQuery.from_settings(settings), seed), root)
+        for block in found.blocks
+    ]
+
+
+def target_of(block: inputs.Block, settings: Settings) -> FitTarget:
+    return FitTarget(block, Features.from_settings(settings.dsir), name="target")
 
 
 def counts_of(rows: list[dict[str, str]], fields: tuple[str, ...] = ("instruction", "response")) -> list[int]:
     counts = np.zeros(50, np.int64)
     columns = {name: pa.array([row[name] for row in rows]) for name in fields}
-    Features(fields, 2, 50, "xxh3").count(columns, counts)
+    Features(fields, 2, 50, "xxh3", "").count(columns, counts)
     found: list[int] = counts.tolist()
     return found
 
@@ -67,10 +75,10 @@ def test_blocks_and_slices_add_up_to_all_rows(tmp_path: Path, monkeypatch: pytes
     written(rows / "a.jsonl", ROWS[:10])
     records = fitted(rows, tmp_path, settings_of())
     assert len(records) > 2
-    total = run(AddUp.of(records, [records[:1]], settings_of(), Wanted.of(settings_of())), tmp_path)
+    total = run(AddUp(tuple(records), (tuple(records[:1]),), 1.0, (), name="add up"), tmp_path)
     model = total.read(Model)
     assert (model.rows, model.candidates, model.fitted) == (40, 40, 40)
-    assert load(total, fit.COUNTS)[0].tolist() == counts_of(ROWS)
+    assert arrays.load(total, fit.COUNTS)[0].tolist() == counts_of(ROWS)
     assert model.features == sum(counts_of(ROWS))
 
 
@@ -82,7 +90,7 @@ def test_some_rows_are_fitted_by_their_draws(tmp_path: Path) -> None:
     draws = _native.select_draws("a.jsonl", np.arange(len(ROWS)), 3, "fit")
     mine = [row for row, draw in zip(ROWS, draws, strict=True) if draw < 0.4]
     assert 5 < len(mine) < 30
-    assert load(record, fit.COUNTS)[0].tolist() == counts_of(mine)
+    assert arrays.load(record, fit.COUNTS)[0].tolist() == counts_of(mine)
     assert (record.read(Fitted).fitted, record.read(Fitted).rows) == (len(mine), len(ROWS))
 
 
@@ -93,11 +101,11 @@ def test_a_target_needs_only_the_fields_that_count(name: str, tmp_path: Path) ->
     (block,), _ = inputs.target_rows(
         str(written(tmp_path / name, rows)), "t", ["response"], verify=False, longest=RECORD_BYTES, expansion=EXPANSION
     )
-    record = run(FitTarget.of(block, "t", settings.dsir), tmp_path)
-    assert load(record, fit.COUNTS)[0].tolist() == counts_of(rows, ("response",))
+    record = run(target_of(block, settings), tmp_path)
+    assert arrays.load(record, fit.COUNTS)[0].tolist() == counts_of(rows, ("response",))
     assert record.read(Fitted).rows == 9
     with pytest.raises(InputError, match="instruction"):
-        run(FitTarget.of(block, "t", settings_of().dsir), tmp_path)
+        run(target_of(block, settings_of()), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +123,7 @@ def test_a_wrong_row_of_a_target_is_named(line: str, message: str, tmp_path: Pat
         str(path), "t", ["instruction", "response"], verify=False, longest=RECORD_BYTES, expansion=EXPANSION
     )
     with pytest.raises(InputError, match=message):
-        run(FitTarget.of(block, "t", settings_of().dsir), tmp_path)
+        run(target_of(block, settings_of()), tmp_path)
 
 
 def test_log_weights_are_of_smoothed_shares() -> None:
@@ -127,12 +135,12 @@ def test_log_weights_are_of_smoothed_shares() -> None:
 
 def test_divergence_is_zero_of_itself_and_counts_only_what_the_target_has() -> None:
     target, other = np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.25, 0.5])
-    assert kl.divergence(target, target) == 0
-    assert kl.divergence(target, other) == pytest.approx(np.log(2), rel=1e-7)
+    assert divergence.divergence(target, target) == 0
+    assert divergence.divergence(target, other) == pytest.approx(np.log(2), rel=1e-7)
 
 
 def test_the_larger_choice_has_the_larger_sample() -> None:
-    assert kl.sample_order([3, 9, 3, 10]) == [3, 1, 0, 2]
+    assert divergence.order_samples([3, 9, 3, 10]) == [3, 1, 0, 2]
 
 
 def test_keys_made_in_parts_are_those_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +154,7 @@ def test_keys_made_in_parts_are_those_of_all_rows(tmp_path: Path, monkeypatch: p
     }
     made = []
     for size in (1 << 20, 7):
-        monkeypatch.setattr(keys, "_ROWS", size)
+        monkeypatch.setattr(score, "_ROWS", size)
         made.append(select(tmp_path / str(size), rows, said, seed=2))
     files = [{path.name: path.read_bytes() for path in one.rglob("*") if path.is_file()} for one in made]
     assert files[0].keys() == files[1].keys()

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from components.select.core import budget_of, rankings_of
+from components.select.rankings import Budget, Ranking, rankings_of
 from components.select.settings import DEFAULT, Settings, default_file
-from components.select.shapes import Budget, Ranking
 from pairmill.errors import UsageError
 from tests.support.helpers import REPOSITORY
 
@@ -85,20 +84,22 @@ def test_lambda_one_needs_no_score() -> None:
 
 
 def test_places_are_not_content() -> None:
-    one = Settings.parse("dsir: {targets: [{name: a, rows: s3://one/t.jsonl}]}").said()
-    other = Settings.parse("dsir: {targets: [{name: a, rows: /two/t.jsonl}]}").said()
+    one = Settings.parse("dsir: {targets: [{name: a, rows: s3://one/t.jsonl}]}").to_manifest()
+    other = Settings.parse("dsir: {targets: [{name: a, rows: /two/t.jsonl}]}").to_manifest()
     assert one == other
 
 
 def test_shares_of_targets_are_of_the_budget() -> None:
     said = "method: dsir\nrows: 10\ndsir: {targets: [{name: a, rows: a, share: 3}, {name: b, rows: b}]}"
-    assert rankings_of(Settings.parse(said)) == [Ranking("a", 0.75), Ranking("b", 0.25)]
+    assert rankings_of(Settings.parse(said)) == (Ranking("a", 0.75, "a"), Ranking("b", 0.25, "b"))
 
 
 @pytest.mark.parametrize(("share", "count", "rows"), [(0.29, 100, 29), (0.1, 1000, 100), (0.001, 10, 1), (1.0, 7, 7)])
 def test_a_share_is_the_number_that_is_written(share: float, count: int, rows: int) -> None:
     assert math.floor(0.29 * 100) == 28
-    assert budget_of(Settings(method="attributes", share=share, attributes=_scored()), count) == Budget(rows=rows)
+    assert Budget.from_settings(Settings(method="attributes", share=share, attributes=_scored()), count) == Budget(
+        rows=rows
+    )
 
 
 def _scored() -> object:
