@@ -46,9 +46,9 @@ class UsageError(PairmillError):
 
     exit_code = 2
 
-    def moved(self, where: str) -> Self:
-        """Return the same error at another place."""
-        return type(self)(self.what, where=where, got=self.got, expected=self.expected, hint=self.hint)
+    def moved(self, where: str, hint: str = "") -> Self:
+        """Return the same error at another place, with another hint if there is one."""
+        return type(self)(self.what, where=where, got=self.got, expected=self.expected, hint=hint or self.hint)
 
 
 class InputError(PairmillError):

@@ -40,8 +40,8 @@ class Checks(TypedDict, total=False):
         nonzero: the number is not 0; of several one at least is not.
         divides: the field whose value is a multiple of this one; 0 divides everything.
         choices: the values that are known.
-        form: a regular expression that a whole text matches, and how to write it in words; empty texts are not matched.
-        parse: called with each text that is not empty; raises UsageError.
+        form: a regular expression that a whole text matches, unless the value is empty, and how to write it in words.
+        parse: called with the text, unless the value is empty; raises UsageError.
         filled: there is at least one character, item or key.
         length: the number of items, of a list that is not empty.
         max_length: the greatest number of items.
@@ -49,6 +49,7 @@ class Checks(TypedDict, total=False):
         ascending: each item is greater than the one before.
         needs: the field that has to be given too, if this one is; given is what differs from the default.
         excludes: the fields that may not be given too.
+        hint: the next step, in messages that have no other.
     """
 
     at_least: float | str
@@ -67,6 +68,7 @@ class Checks(TypedDict, total=False):
     ascending: bool
     needs: str
     excludes: tuple[str, ...]
+    hint: str
 
 
 def setting(default: Any = MISSING, *, help: str, **checks: Unpack[Checks]) -> Any:  # noqa: A002
@@ -121,9 +123,10 @@ class Checked:
         for item in dataclasses.fields(self):  # type: ignore[arg-type]
             checks, value = item.metadata.get("checks"), getattr(self, item.name)
             if checks and value is not None:
-                _check_whole(self, item, value, checks)
-                for where, single in _items(key_of(item), value):
-                    _check_single(self, item, where, single, checks)
+                try:
+                    _check_field(self, item, value, checks)
+                except UsageError as error:
+                    raise error.moved(error.where, error.hint or checks.get("hint", "")) from error
         for group in self._groups:
             group.check(self)
 
@@ -173,6 +176,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
+def _check_field(settings: Any, item: Field[Any], value: Any, checks: Checks) -> None:
+    _check_whole(settings, item, value, checks)
+    for where, single in _items(key_of(item), value):
+        if isinstance(single, str):
+            if single or single is not value:
+                _check_text(settings, where, single, checks)
+        elif isinstance(single, int | float) and not isinstance(single, bool):
+            _check_number(settings, item, where, single, checks)
+
+
 def _check_whole(settings: Any, item: Field[Any], value: Any, checks: Checks) -> None:
     key = key_of(item)
     sized = isinstance(value, list | tuple | Mapping)
@@ -209,13 +222,6 @@ def _check_unique(key: str, items: Collection[Any], unique: bool | str) -> None:
             where = f"{key}[{number}].{unique}" if isinstance(unique, str) else f"{key}[{number}]"
             raise UsageError("occurs twice", where=where, got=shown(name), expected="each once")
         seen.add(name)
-
-
-def _check_single(settings: Any, item: Field[Any], where: str, value: Any, checks: Checks) -> None:
-    if isinstance(value, str) and value:
-        _check_text(settings, where, value, checks)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        _check_number(settings, item, where, value, checks)
 
 
 def _check_text(settings: Any, where: str, value: str, checks: Checks) -> None:

@@ -7,7 +7,7 @@ if __name__ == "__main__":  # before the imports, which take half a second
 
 from components.curate.core import Curate
 from components.curate.explain import ExplainConfig, explain
-from components.curate.settings import DEFAULT, default_file
+from components.curate.settings import Settings
 from components.curate.show import ShowConfig, show
 from components.curate.train_classifier import TrainConfig, train
 from pairmill.interface.cli import Command
@@ -16,7 +16,7 @@ from pairmill.interface.stagecli import main, settings_command
 COMMANDS = {
     "explain": Command(ExplainConfig, explain),
     "show": Command(ShowConfig, show),
-    "settings": settings_command(DEFAULT, default_file),
+    "settings": settings_command(Settings),
     "train_classifier": Command(TrainConfig, train),
 }
 

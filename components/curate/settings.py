@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, TypeAlias, get_type_hints
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_type_hints
 
 from components.curate.decontaminate.settings import Decontaminate
 from components.curate.exact_settings import ExactSettings
@@ -22,7 +22,7 @@ from components.curate.scores.perplexity import PerplexitySettings
 from components.curate.scores.pii import PiiSettings
 from pairmill import storage
 from pairmill.errors import UsageError, did_you_mean
-from pairmill.formats.settings_file import Part, SettingsFile, render, to_json
+from pairmill.formats.settings_file import FileSettings, Part, SettingsFile, to_json
 
 DEFAULT: Final = "curate_config.yaml"
 """The default file, in the working directory. It is optional: without it every setting has its default."""
@@ -45,7 +45,7 @@ class Override:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(FileSettings):
     """All of the file.
 
     Args:
@@ -66,6 +66,9 @@ class Settings:
         overrides: items {prefix: web, near: report, heuristics: {…}}: the first whose prefix a task has.
     """
 
+    FILE: ClassVar = DEFAULT
+    HEAD: ClassVar = HEAD
+
     source_priority: list[str] = field(default_factory=list)
     prefer: Prefer = "rank"
     same_condition_only: bool = False
@@ -83,28 +86,15 @@ class Settings:
     overrides: list[Override] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = [one.name for one in self.classifiers]
         for name in names:
             if names.count(name) > 1:
                 raise UsageError("two classifiers have one name", where="classifiers", got=name)
 
     @classmethod
-    def load(cls, given: str, option: str = "curate_config") -> Settings:
-        """Read a file; an absent DEFAULT gives the defaults.
-
-        Raises:
-            UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
-        """
-        return cls.of_file(SettingsFile.load(given, option, DEFAULT))
-
-    @classmethod
-    def parse(cls, text: str, where: str = DEFAULT) -> Settings:
-        """The settings of a text."""
-        return cls.of_file(SettingsFile(where, text.encode()))
-
-    @classmethod
-    def of_file(cls, file: SettingsFile) -> Settings:
-        """The settings of an open file."""
+    def from_file(cls, file: SettingsFile) -> Self:
+        """Read an open file; what overrides change is read onto what it says at the top."""
         plain = file.onto(cls(), leave=("overrides",))
         near = file.top.entries().get("near") if file.top is not None else None
         unsaid = near is not None and not near.is_scalar() and "mode" not in near.entries()
@@ -144,11 +134,6 @@ class Settings:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "variants"}
-
-
-def default_file() -> str:
-    """The text of curate_config.yaml as it is shipped."""
-    return render(Settings(), HEAD)
 
 
 def _override(part: Part, plain: Settings) -> Override:

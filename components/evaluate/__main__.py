@@ -6,10 +6,10 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 from components.evaluate.core import Evaluate
-from components.evaluate.settings import DEFAULT, default_file
+from components.evaluate.settings import EvaluateSettings
 from pairmill.interface.stagecli import main, settings_command
 
-COMMANDS = {"settings": settings_command(DEFAULT, default_file)}
+COMMANDS = {"settings": settings_command(EvaluateSettings)}
 
 if __name__ == "__main__":
     raise SystemExit(main(Evaluate(), COMMANDS))

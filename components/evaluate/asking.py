@@ -125,7 +125,7 @@ class Ask(HandKeyed[object]):
         made: list[Ask] = []
         start = 0
         for number, (digest, count) in enumerate(prompts.read(Prompted).pieces):
-            key = content_key("evaluate texts", TEXTS_VERSION, model.digest, generation.said(), digest)
+            key = content_key("evaluate texts", TEXTS_VERSION, model.digest, generation.to_manifest(), digest)
             name, uri = f"{prompts.name} {number:05}", prompts.uri(QUESTIONS)
             made.append(cls(name, key, count, model, generation, uri, start, start + count))
             start += count

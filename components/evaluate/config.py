@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from components.evaluate.settings import DEFAULT, EvaluateSettings
+from components.evaluate.settings import EvaluateSettings
 from components.train.arrays import PLACE
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
@@ -51,7 +50,7 @@ class EvaluateConfig(RunConfig):
         changes_bytes=False,
     )
     evaluate_config: str = option(
-        DEFAULT,
+        EvaluateSettings.FILE,
         help="generation, prompts and profile, as a YAML file; python -m components.evaluate settings prints it",
         changes_bytes=False,
     )
@@ -97,6 +96,3 @@ class EvaluateConfig(RunConfig):
     def settings(self) -> EvaluateSettings:
         """What the file and ``set`` say; read once."""
         return EvaluateSettings.load(self.evaluate_config, self.set)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "settings"}

@@ -89,7 +89,7 @@ class Evaluate(Stage[EvaluateConfig, EvaluatePlan]):
         return EvaluatePlan(
             inputs=refs,
             build_context=object,
-            says={"settings": settings.said(), "version": benchmarks.VERSION},
+            says={"settings": settings.to_manifest(), "version": benchmarks.VERSION},
             options={"benchmarks": config.asked},
             model=model,
             asked=asked,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
-from components.mix.settings import DEFAULT, MixSettings
+from components.mix.settings import MixSettings
 from pairmill.engine.options import Profile, RunConfig, option
 from pairmill.errors import UsageError
 from pairmill.formats import prefixes
@@ -24,7 +23,7 @@ class MixConfig(RunConfig):
         changes_bytes=False,
     )
     mix_config: str = option(
-        DEFAULT,
+        MixSettings.FILE,
         help="the method, the budget and the caps, as a YAML file; the shipped one has every setting and a comment on "
         "each",
         changes_bytes=False,  # the plan says it by content
@@ -59,6 +58,3 @@ class MixConfig(RunConfig):
     def is_off(self) -> bool:
         """Whether the sampler follows its own rules."""
         return self.profile == "data_io" or self.settings.method == "off"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "settings"}

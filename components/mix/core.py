@@ -73,7 +73,7 @@ class Mix(Stage[MixConfig, MixPlan]):
             inputs=refs,
             rows_expected=found.rows,
             build_context=lambda: found.counting,
-            says={"settings": config.settings.said()},
+            says={"settings": config.settings.to_manifest()},
             tasks=found.tasks,
             grouping=found.grouping,
             plan_inputs=found.inputs,

@@ -14,7 +14,7 @@ from components.mix.core import discover
 from components.mix.counting import count
 from components.mix.planned import mixture_of, sources_of, table_of
 from components.mix.report import cells, header, said_epochs, said_method
-from components.mix.settings import DEFAULT, MixSettings
+from components.mix.settings import MixSettings
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import option
 from pairmill.errors import UsageError
@@ -48,7 +48,7 @@ class PreviewConfig:
     epochs: int = option(10, help="number of epochs, unless each phase says its own")
     context_size: int = option(4097, help="longest row in tokens, one more than the trainer's context")
     min_resp_length: int = option(2, help="shortest response in tokens, its end token included")
-    mix_config: str = option(DEFAULT, help="the settings that the options above replace")
+    mix_config: str = option(MixSettings.FILE, help="the settings that the options above replace")
     prefix_config_path: str = option(prefixes.DEFAULT, help="the sampler's rules, of which long_context is read")
     rows: list[str] = option([], help="the rows that were tokenized, for buckets")
 

@@ -2,76 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import math
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pairmill.errors import UsageError
-from pairmill.formats.settings_file import SettingsFile, render, to_json
+from pairmill.fields import COLUMN, Checked, setting
+from pairmill.formats.settings_file import FileSettings
 from pairmill.mixture.making import WantedPhase, Within
-from pairmill.mixture.methods import MethodName, Recipe, check_cap
+from pairmill.mixture.methods import MethodName, Recipe
 from pairmill.mixture.plan import MOST_EPOCHS
 
-DEFAULT: Final = "mix_config.yaml"
-"""The default file, in the working directory. It is optional: without it every setting has its default."""
-
-HEAD: Final = """How many response tokens each source gives to the training. With method: off nothing is planned: the
-sampler takes what prefix_config.yaml says. Methods: unimax (as even as the caps allow), exponent or temperature
-(shares in proportion to size ** exponent; a temperature T is the exponent 1/T), weights (given), attribute (weights
-of buckets), english (unimax, each row at most once), code (exponent 1.3: large sources are favoured).
-Made by: python -m components.mix settings"""
-
 _CLOSE: Final = 1e-9
+_LEAVE: Final = "a source is left out by the weight 0, or by others: leave"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
-    """A source.
+class SourceSettings(Checked):
+    """A source."""
 
-    Args:
-        name: of the source.
-        prefixes: the tasks whose names begin with one of these.
-    """
-
-    name: str
-    prefixes: list[str]
-
-    def __post_init__(self) -> None:
-        if not self.name or any(one in self.name for one in "|\n"):
-            raise UsageError("not a name", where="name", got=repr(self.name), expected="text without |")
-        if not self.prefixes:
-            raise UsageError("the source has no prefix", where="prefixes", expected='a list; "" is every task')
+    name: str = setting(help="of the source", filled=True, form=(r"[^|\n]+", "text without |"))
+    prefixes: list[str] = setting(help="the tasks whose names begin with one of these", filled=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BucketAttribute:
-    """An attribute whose values are put into groups.
+class BucketAttribute(Checked, one_of=("edges", "in_")):
+    """An attribute whose values are put into groups."""
 
-    Args:
-        attribute: <operation>.<column> of the files in attributes/ beside the rows. Of a date the year counts.
-        edges: ascending numbers; n edges make n + 1 groups, and a value on an edge is in the group above it.
-        in_: values that are a group each; all others are the group "other".
-        names: of the groups of edges, in place of "<0.5" and the like.
-    """
-
-    attribute: str
-    edges: list[float] = field(default_factory=list)
-    in_: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
+    attribute: str = setting(
+        help="<operation>.<column> of the files in attributes/ beside the rows. Of a date the year counts", form=COLUMN
+    )
+    edges: list[float] = setting(
+        [],
+        help="ascending numbers; n edges make n + 1 groups, and a value on an edge is in the group above it",
+        ascending=True,
+    )
+    in_: list[str] = setting([], help='values that are a group each; all others are the group "other"', unique=True)
+    names: list[str] = setting([], help='of the groups of edges, in place of "<0.5" and the like')
 
     def __post_init__(self) -> None:
-        operation, dot, column = self.attribute.partition(".")
-        if not (operation and dot and column):
-            raise UsageError(
-                "not an attribute", where="attribute", got=repr(self.attribute), expected="<operation>.<column>"
-            )
-        if bool(self.edges) == bool(self.in_):
-            got = "both" if self.edges else "neither"
-            raise UsageError("edges or in", where="edges", got=got, expected="one of them")
-        if any(low >= high for low, high in pairwise(self.edges)):
-            raise UsageError("not ascending", where="edges", got=str(self.edges), expected=str(sorted({*self.edges})))
-        if len(set(self.in_)) < len(self.in_):
-            raise UsageError("a value occurs twice", where="in", got=str(self.in_))
+        super().__post_init__()
         if self.names and (self.in_ or len(self.names) != len(self.edges) + 1):
             expected = f"{len(self.edges) + 1} names for {len(self.edges)} edges" if self.edges else "none, with in"
             raise UsageError("the names do not fit", where="names", got=str(self.names), expected=expected)
@@ -85,13 +56,13 @@ class BucketAttribute:
 
     @property
     def labels(self) -> list[str]:
-        """The names of the groups; the last is that of rows without a value."""
+        """Return the names of the groups; the last is that of rows without a value."""
         if self.in_:
             return [*self.in_, OTHER, NONE]
         if self.names:
             return [*self.names, NONE]
-        low, high = f"<{self.edges[0]:g}", f">={self.edges[-1]:g}"
-        return [low, *(f"{one:g}-{two:g}" for one, two in pairwise(self.edges)), high, NONE]
+        first, last = f"<{self.edges[0]:g}", f">={self.edges[-1]:g}"
+        return [first, *(f"{low:g}-{high:g}" for low, high in pairwise(self.edges)), last, NONE]
 
 
 OTHER: Final = "other"
@@ -100,114 +71,108 @@ _MAX_BUCKETS: Final = 65_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Buckets:
-    """Sources that are not tasks but groups of rows. Their names are those of the groups, joined by |.
+class Buckets(Checked):
+    """Sources that are not tasks but groups of rows. Their names are those of the groups, joined by |."""
 
-    Args:
-        attributes: items {attribute: <operation>.<column>, edges: [0.3, 0.7]} or {attribute, in: [values]}; with
-            several, each combination is a bucket. Empty = no buckets.
-        prefixes: the tasks whose rows are put into buckets; empty = all tasks that no source has.
-    """
-
-    attributes: list[BucketAttribute] = field(default_factory=list)
-    prefixes: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        count = len(self.names()) if self.attributes else 0
-        if count > _MAX_BUCKETS:
-            raise UsageError("too many buckets", where="attributes", got=f"{count:,}", expected=f"{_MAX_BUCKETS:,}")
-        named = [one.attribute for one in self.attributes]
-        for name in named:
-            if named.count(name) > 1:
-                raise UsageError("the attribute occurs twice", where="attributes", got=name)
+    attributes: list[BucketAttribute] = setting(
+        [],
+        help="items {attribute: <operation>.<column>, edges: [0.3, 0.7]} or {attribute, in: [values]}; with several, "
+        "each combination is a bucket. Empty = no buckets",
+        unique="attribute",
+    )
+    prefixes: list[str] = setting(
+        [], help="the tasks whose rows are put into buckets; empty = all tasks that no source has"
+    )
 
     def names(self) -> list[str]:
-        """The names of all buckets, by code; whether a row is in them is not known yet."""
-        found = [""]
-        for one in self.attributes:
-            found = [f"{before}|{label}" if before else label for before in found for label in one.labels]
-        return found
+        """Return the names of all buckets, by code; whether a row is in them is not known yet."""
+        names = [""]
+        for attribute in self.attributes:
+            names = [f"{before}|{label}" if before else label for before in names for label in attribute.labels]
+        return names
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhaseSettings:
-    """A part of the training. What a phase does not say is as at the top.
+class PhaseSettings(Checked):
+    """A part of the training. What a phase does not say is as at the top."""
 
-    Args:
-        name: of the phase.
-        until: the share of the budget after which it ends; of the last one 1.
-        sources: names of the sources that it draws from; empty = all.
-        epochs: of this phase; null = its share of the option epochs, if that is a whole number.
-        method: as at the top.
-        exponent: as at the top.
-        temperature: as at the top.
-        weights: as at the top.
-        max_epochs: passes over any source until the end of this phase.
-    """
-
-    name: str
-    until: float
-    sources: list[str] = field(default_factory=list)
-    epochs: int | None = None
-    method: MethodName | None = None
-    exponent: float | None = None
-    temperature: float | None = None
-    weights: dict[str, float] = field(default_factory=dict)
-    max_epochs: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.epochs is not None and not 1 <= self.epochs <= MOST_EPOCHS:
-            raise UsageError("out of range", where="epochs", got=str(self.epochs), expected=f"1 to {MOST_EPOCHS:,}")
+    name: str = setting(help="of the phase")
+    until: float = setting(help="the share of the budget after which it ends; of the last one 1")
+    sources: list[str] = setting([], help="names of the sources that it draws from; empty = all")
+    epochs: int | None = setting(
+        None,
+        help="of this phase; null = its share of the option epochs, if that is a whole number",
+        at_least=1,
+        at_most=MOST_EPOCHS,
+    )
+    method: MethodName | None = setting(None, help="as at the top")
+    exponent: float | None = setting(None, help="as at the top")
+    temperature: float | None = setting(None, help="as at the top")
+    weights: dict[str, float] = setting({}, help="as at the top")
+    max_epochs: float | None = setting(None, help="passes over any source until the end of this phase")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixSettings:
-    """What the file says.
+class MixSettings(FileSettings):
+    """All settings."""
 
-    Args:
-        method: off, unimax, exponent, temperature, weights, attribute, english or code.
-        budget: response tokens of the whole training, such as 2_000_000_000; null = one pass over all sources, or less
-            where caps are lower.
-        exponent: for method exponent; 1 is as it comes, 0 gives all sources the same, above 1 favours the large ones.
-        temperature: for method temperature, in place of an exponent.
-        weights: for methods weights and attribute, by source; 0 leaves a source out.
-        max_epochs: passes over any source in the whole training; may be below 1; null = no cap.
-        caps: by source, in place of max_epochs.
-        allow_unfilled: plan less than the budget if the caps do not allow it, in place of an error.
-        within: how the tokens of a source are shared out over its tasks: proportional (to their size) or unimax.
-        sources: items {name, prefixes}; empty = each set of tasks is a source, as in the reports.
-        others: tasks that no source has are an error, or leave (nothing is drawn of them), or sources (each set of them
-            is a source).
-        buckets: rows grouped by their attributes, each group a source.
-        phases: items {name, until, epochs, method, …}, in order; empty = one phase.
-    """
+    FILE: ClassVar = "mix_config.yaml"
+    HEAD: ClassVar = """\
+How many response tokens each source gives to the training. With method: off nothing is planned: the
+sampler takes what prefix_config.yaml says. Methods: unimax (as even as the caps allow), exponent or temperature
+(shares in proportion to size ** exponent; a temperature T is the exponent 1/T), weights (given), attribute (weights
+of buckets), english (unimax, each row at most once), code (exponent 1.3: large sources are favoured).
+Made by: python -m components.mix settings"""
 
-    method: Literal["off", "unimax", "exponent", "temperature", "weights", "attribute", "english", "code"] = "off"
-    budget: float | None = None
-    exponent: float | None = None
-    temperature: float | None = None
-    weights: dict[str, float] = field(default_factory=dict)
-    max_epochs: float | None = None
-    caps: dict[str, float] = field(default_factory=dict)
-    allow_unfilled: bool = False
-    within: Within = "proportional"
-    sources: list[SourceSettings] = field(default_factory=list)
-    others: Literal["error", "leave", "sources"] = "error"
-    buckets: Buckets = field(default_factory=Buckets)
-    phases: list[PhaseSettings] = field(default_factory=list)
+    method: Literal["off", "unimax", "exponent", "temperature", "weights", "attribute", "english", "code"] = setting(
+        "off", help="off, unimax, exponent, temperature, weights, attribute, english or code"
+    )
+    budget: float | None = setting(
+        None,
+        help="response tokens of the whole training, such as 2_000_000_000; null = one pass over all sources, or less "
+        "where caps are lower",
+        above=0,
+    )
+    exponent: float | None = setting(
+        None, help="for method exponent; 1 is as it comes, 0 gives all sources the same, above 1 favours the large ones"
+    )
+    temperature: float | None = setting(None, help="for method temperature, in place of an exponent")
+    weights: dict[str, float] = setting({}, help="for methods weights and attribute, by source; 0 leaves a source out")
+    max_epochs: float | None = setting(
+        None, help="passes over any source in the whole training; may be below 1; null = no cap", above=0, hint=_LEAVE
+    )
+    caps: dict[str, float] = setting({}, help="by source, in place of max_epochs", above=0, hint=_LEAVE)
+    allow_unfilled: bool = setting(
+        False, help="plan less than the budget if the caps do not allow it, in place of an error"
+    )
+    within: Within = setting(
+        "proportional",
+        help="how the tokens of a source are shared out over its tasks: proportional (to their size) or unimax",
+    )
+    sources: list[SourceSettings] = setting(
+        [], help="items {name, prefixes}; empty = each set of tasks is a source, as in the reports", unique="name"
+    )
+    others: Literal["error", "leave", "sources"] = setting(
+        "error",
+        help="tasks that no source has are an error, or leave (nothing is drawn of them), or sources (each set of them "
+        "is a source)",
+    )
+    buckets: Buckets = setting(Buckets, help="rows grouped by their attributes, each group a source")
+    phases: list[PhaseSettings] = setting(
+        [], help="items {name, until, epochs, method, …}, in order; empty = one phase", unique="name"
+    )
 
     def __post_init__(self) -> None:
-        if self.budget is not None and not self.budget > 0:
-            raise UsageError("out of range", where="budget", got=f"{self.budget:g}", expected="above 0, or null")
-        for name, cap in self.caps.items():
-            check_cap(f"caps.{name}", cap)
-        check_cap("max_epochs", self.max_epochs)
-        names = [one.name for one in self.sources]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError("two sources have one name", where="sources", got=name)
-        for name in {*names} & {*(self.buckets.names() if self.buckets.attributes else ())}:
-            raise UsageError("a source has the name of a bucket", where="sources", got=name)
+        super().__post_init__()
+        count = math.prod(len(attribute.labels) for attribute in self.buckets.attributes)
+        if count > _MAX_BUCKETS:
+            expected = f"at most {_MAX_BUCKETS:,}"
+            raise UsageError("too many buckets", where="buckets.attributes", got=f"{count:,}", expected=expected)
+        buckets = {*(self.buckets.names() if self.buckets.attributes else ())}
+        for number, source in enumerate(self.sources, 1):
+            if source.name in buckets:
+                where = f"sources[{number}].name"
+                raise UsageError("the name of a bucket", where=where, got=source.name, expected="another name")
         if self.method == "attribute" and not self.buckets.attributes:
             raise UsageError(
                 "the method attribute needs buckets", where="buckets", expected="attributes: [{attribute, edges}]"
@@ -216,14 +181,12 @@ class MixSettings:
         self.recipes()
 
     def _check_phases(self) -> None:
-        names, before = [one.name for one in self.phases], 0.0
-        for number, one in enumerate(self.phases, 1):
-            where = f"phases[{number}].until"
-            if names.count(one.name) > 1:
-                raise UsageError("two phases have one name", where=f"phases[{number}].name", got=one.name)
-            if not before < one.until:
-                raise UsageError("not ascending", where=where, got=f"{one.until:g}", expected=f"above {before:g}")
-            before = one.until
+        before = 0.0
+        for number, phase in enumerate(self.phases, 1):
+            if not before < phase.until:
+                where = f"phases[{number}].until"
+                raise UsageError("not ascending", where=where, got=f"{phase.until:g}", expected=f"above {before:g}")
+            before = phase.until
         if self.phases and abs(before - 1) > _CLOSE:
             raise UsageError(
                 "the phases do not end at 1",
@@ -242,19 +205,13 @@ class MixSettings:
             return []
         if not self.phases:
             return [self._recipe(PhaseSettings(name="", until=1))]
-        found = []
-        for number, one in enumerate(self.phases, 1):
+        recipes = []
+        for number, phase in enumerate(self.phases, 1):
             try:
-                found.append(self._recipe(one))
+                recipes.append(self._recipe(phase))
             except UsageError as error:
-                raise UsageError(
-                    error.what,
-                    where=f"phases[{number}].{error.where}",
-                    got=error.got,
-                    expected=error.expected,
-                    hint=error.hint,
-                ) from error
-        return found
+                raise error.moved(f"phases[{number}].{error.where}") from error
+        return recipes
 
     def _recipe(self, phase: PhaseSettings) -> Recipe:
         assert self.method != "off"
@@ -314,25 +271,6 @@ class MixSettings:
             )
         return found
 
-    @classmethod
-    def load(cls, given: str, option: str = "mix_config") -> MixSettings:
-        """Read a file; an absent DEFAULT gives the defaults.
-
-        Raises:
-            UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
-        """
-        return SettingsFile.load(given, option, DEFAULT).onto(cls())
-
-    @classmethod
-    def parse(cls, text: str, where: str = DEFAULT) -> MixSettings:
-        """The settings of a text."""
-        return SettingsFile(where, text.encode()).onto(cls())
-
-    def said(self) -> dict[str, Any]:
-        """JSON-like, for the manifest."""
-        found: dict[str, Any] = to_json(self)
-        return found
-
     def changed(self, **values: Any) -> MixSettings:
         """The same with other values. Another method does not keep what only the one before read."""
         if "method" in values:
@@ -346,8 +284,3 @@ class MixSettings:
 
 def _reads(method: str, option: str) -> bool:
     return method == option or (method == "attribute" and option == "weights")
-
-
-def default_file() -> str:
-    """The text of mix_config.yaml as it is shipped."""
-    return render(MixSettings(), HEAD)

@@ -6,10 +6,10 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 from components.search.core import Search
-from components.search.settings import DEFAULT, default_file
+from components.search.settings import SearchSettings
 from pairmill.interface.stagecli import main, settings_command
 
-COMMANDS = {"settings": settings_command(DEFAULT, default_file)}
+COMMANDS = {"settings": settings_command(SearchSettings)}
 
 if __name__ == "__main__":
     raise SystemExit(main(Search(), COMMANDS))

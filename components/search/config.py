@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from components.evaluate import before
 from components.mix.config import MixConfig
-from components.mix.settings import DEFAULT as MIX_DEFAULT
 from components.mix.settings import MixSettings
-from components.search.settings import DEFAULT, SearchSettings
+from components.search.settings import SearchSettings
 from components.train.settings import TrainSettings
 from pairmill.engine.options import RunConfig, option
 from pairmill.errors import UsageError
@@ -34,12 +32,12 @@ class SearchConfig(RunConfig):
         changes_bytes=False,
     )
     mix_config: str = option(
-        MIX_DEFAULT,
+        MixSettings.FILE,
         help="sources, budget and caps, as of mix; its method and weights are not read",
         changes_bytes=False,  # the mixtures say it by content
     )
     search_config: str = option(
-        DEFAULT,
+        SearchSettings.FILE,
         help="proxies and objective, as a YAML file; python -m components.search settings prints it",
         changes_bytes=False,
     )
@@ -129,8 +127,3 @@ class SearchConfig(RunConfig):
         found = TrainSettings.load(self.train_config, self.train_set, by="train_set")
         before.check(found, self.evaluate_config, self.evaluate_set)
         return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name not in {"settings", "mix_settings", "trainings"}
-        }

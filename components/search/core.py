@@ -140,7 +140,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
             inputs=refs,
             rows_expected=found.rows,
             build_context=lambda: found.counting,
-            says={"settings": settings.said(), "mix": _said(mixing), **_length_said(trainings)},
+            says={"settings": settings.to_manifest(), "mix": _said(mixing), **_length_said(trainings)},
             found=found,
             proxies=proxies,
             optimum=optimum,
@@ -238,7 +238,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
 
 def _said(settings: MixSettings) -> dict[str, Any]:
     """What of mix's settings is read: not how mix itself would share the budget out."""
-    said = settings.said()
+    said = settings.to_manifest()
     for name in ("method", "exponent", "temperature", "weights", "phases", "allow_unfilled"):
         del said[name]
     return said

@@ -6,10 +6,10 @@ if __name__ == "__main__":  # before the imports, which take half a second
     quiet()
 
 from components.select.core import Select
-from components.select.settings import DEFAULT, default_file
+from components.select.settings import Settings
 from pairmill.interface.stagecli import main, settings_command
 
-COMMANDS = {"settings": settings_command(DEFAULT, default_file)}
+COMMANDS = {"settings": settings_command(Settings)}
 
 if __name__ == "__main__":
     raise SystemExit(main(Select(), COMMANDS))

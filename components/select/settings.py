@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from pairmill import storage
 from pairmill.errors import UsageError
-from pairmill.formats.settings_file import SettingsFile, render, to_json
+from pairmill.formats.settings_file import FileSettings
 
 DEFAULT: Final = "select_config.yaml"
 """The default file, in the working directory. It is optional: without it every setting has its default."""
@@ -216,7 +216,7 @@ class HybridSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(FileSettings):
     """All of the file.
 
     Args:
@@ -236,6 +236,9 @@ class Settings:
         reference_date: YYYY-MM-DD, from which the age of a date is counted; null = no date is scored.
     """
 
+    FILE: ClassVar = DEFAULT
+    HEAD: ClassVar = HEAD
+
     method: Method = "off"
     mode: Literal["drop", "report"] = "drop"
     rows: int | None = None
@@ -249,6 +252,7 @@ class Settings:
     reference_date: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.method == "off":
             return
         given = [name for name in ("rows", "tokens", "share") if getattr(self, name) is not None]
@@ -354,33 +358,14 @@ class Settings:
         names = {"attributes": "attribute", "hybrid": "hybrid"}
         return f"not_selected_{names.get(self.method, 'dsir')}"
 
-    @classmethod
-    def load(cls, given: str, option: str = "select_config") -> Settings:
-        """Read a file; an absent DEFAULT gives the defaults.
-
-        Raises:
-            UsageError: the file is absent, not YAML, or has an unknown key or a wrong value.
-        """
-        return SettingsFile.load(given, option, DEFAULT).onto(cls())
-
-    @classmethod
-    def parse(cls, text: str, where: str = DEFAULT) -> Settings:
-        """The settings of a text."""
-        return SettingsFile(where, text.encode()).onto(cls())
-
     def to_manifest(self) -> dict[str, Any]:
         """Return JSON-like settings for the manifest: of places only the last part, because a place is not content."""
-        settings: dict[str, Any] = to_json(self)
+        settings = super().to_manifest()
         for target in settings["dsir"]["targets"]:
             target["rows"] = storage.name_of(target["rows"])
         if settings["sidecar"]:
             settings["sidecar"] = storage.name_of(settings["sidecar"])
         return settings
-
-
-def default_file() -> str:
-    """The text of select_config.yaml as it is shipped."""
-    return render(Settings(), HEAD)
 
 
 def refuse_attribute(where: str, name: str) -> None:

@@ -553,6 +553,11 @@ class FileSettings(Checked):
         """Read an open file."""
         return file.onto(cls())
 
+    def to_manifest(self) -> dict[str, Any]:
+        """Return JSON-like values, for the manifest: what results follow from."""
+        values: dict[str, Any] = to_json(self)
+        return values
+
     @classmethod
     def default_file(cls) -> str:
         """Write the file as it is shipped, which has the defaults."""

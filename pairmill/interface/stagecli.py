@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pairmill.engine import runner
 from pairmill.engine.manifest import Manifest
 from pairmill.engine.metrics import of_rows
 from pairmill.engine.options import RunConfig, WorkerSlice
+
+# X
 from pairmill.engine.pass_on import PassOn
 from pairmill.engine.runner import Together
 from pairmill.engine.stage import Stage
+from pairmill.formats.settings_file import FileSettings
 from pairmill.interface import cli
 from pairmill.interface.cli import Command, Outcome
 from pairmill.report.model import Report, Table
@@ -21,11 +24,11 @@ from pairmill.report.model import Report, Table
 C = TypeVar("C", bound=RunConfig)
 
 
-def settings_command(file: str, text: Callable[[], str]) -> Command:
-    """The command ``settings`` of a stage without options of its own: it prints ``text()``, the default ``file``."""
+def settings_command(settings: type[FileSettings]) -> Command:
+    """Make the command ``settings`` of a stage: it has no options, and prints the default file."""
     config = dataclasses.make_dataclass("SettingsConfig", (), kw_only=True)
-    config.__doc__ = f"Print {file} with all defaults, a comment on each line."
-    return Command(config, lambda _: text())
+    config.__doc__ = f"Print {settings.FILE} with all defaults, a comment on each line."
+    return Command(config, lambda _: settings.default_file())
 
 
 def main(stage: Stage[C, Any], commands: Mapping[str, Command] | None = None) -> int:

@@ -17,11 +17,11 @@ from typing import Any, Self
 
 import yaml
 
-from components.curate.settings import default_file as curate_file
-from components.evaluate.settings import default_file as evaluate_file
-from components.mix.settings import default_file as mix_file
-from components.search.settings import default_file as search_file
-from components.select.settings import default_file as select_file
+from components.curate.settings import Settings as CurateSettings
+from components.evaluate.settings import EvaluateSettings
+from components.mix.settings import MixSettings
+from components.search.settings import SearchSettings
+from components.select.settings import Settings as SelectSettings
 from components.train.settings import default_file as train_file
 from tests.fuzz.play import Play
 from tests.fuzz.process import Process, Wrong
@@ -61,7 +61,7 @@ RECORDS = (
 """Lines of raw files."""
 BASES: dict[str, tuple[Any, ...]] = {
     "curate": (
-        yaml.safe_load(curate_file()),
+        yaml.safe_load(CurateSettings.default_file()),
         {"filter": {"mode": "drop", "rules": [{"name": "a", "attribute": "heuristics.i_words", "min": 1, "max": 99}]}},
         {"heuristics": {"rules": [{"metric": "words", "field": "instruction", "min": 1, "max": 9, "name": "a"}]}},
         {"overrides": [{"prefix": "quiz", "near": "report", "heuristics": {"mode": "drop"}}]},
@@ -71,7 +71,7 @@ BASES: dict[str, tuple[Any, ...]] = {
         {"exact": {"max_responses_per_instruction": 1}, "pii": "redact"},
     ),
     "select": (
-        yaml.safe_load(select_file()),
+        yaml.safe_load(SelectSettings.default_file()),
         {"method": "hybrid", "share": 0.5, "dsir": {"targets": [TARGET], "ngrams": 2, "buckets": 100, "laplace": 0.5},
          "attributes": {"score": SCORE}, "hybrid": {"lambda": 0.3}},
         {"method": "attributes", "rows": 5, "attributes": {"score": SCORE, "choose": "sample", "tau": 0.5,
@@ -80,7 +80,7 @@ BASES: dict[str, tuple[Any, ...]] = {
          "attributes": {"where": [{"attribute": "source.score", "min": 0, "max": 1}]}},
     ),
     "mix": (
-        yaml.safe_load(mix_file()),
+        yaml.safe_load(MixSettings.default_file()),
         {"method": "weights", "weights": {"a": 1, "b": 2}, "others": "leave", "caps": {"a": 2}, "budget": 200,
          "allow_unfilled": True,
          "sources": [{"name": "a", "prefixes": ["quiz"]}, {"name": "b", "prefixes": ["chats"]}]},
@@ -97,8 +97,11 @@ BASES: dict[str, tuple[Any, ...]] = {
     "chats": ({**yaml.safe_load(CHATS), "template": "{{ messages }}", "answers": "all", "roles": {"a": "user"},
         "role": "role", "content": "content"},),
     "train settings": (yaml.safe_load(train_file()),),
-    "search settings": (yaml.safe_load(search_file()),),
-    "evaluate settings": (yaml.safe_load(evaluate_file()), {"benchmarks": {"gsm8k": {"max_tokens": 3}}}),
+    "search settings": (yaml.safe_load(SearchSettings.default_file()),),
+    "evaluate settings": (
+        yaml.safe_load(EvaluateSettings.default_file()),
+        {"benchmarks": {"gsm8k": {"max_tokens": 3}}},
+    ),
 }  # fmt: skip
 """Files that say something, by what they are."""
 OPTIONS = {

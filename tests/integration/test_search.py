@@ -232,7 +232,7 @@ def test_buckets_are_sources_too(tmp_path: Path) -> None:
         ("method: unimax\nphases: [{name: a, until: 1, epochs: 2}]\n", {}, "one mixture for the whole training", 2),
         ("sources: [{name: all, prefixes: ['']}]\n", {}, "nothing to search; got one source, 'all'", 2),
         ("", {"set": ["objective.weights={x: -1}"]}, "out of range", 2),
-        ("", {"set": ["draw.lowest=20"]}, "above highest", 2),
+        ("", {"set": ["draw.lowest=20"]}, r"lowest.*: out of range; got 20; expected 0.01 to 10 \(highest\)", 2),
         ("", {"set": ["runz=3"]}, "unknown key 'runz'.*runs", 2),
         ("", {"evaluated": ["x"]}, "numbers of plans and of evaluations differ; got 0 and 1", 2),
         ("", {"measured": "x"}, "no optimum without a law", 2),

@@ -7,19 +7,19 @@ import re
 
 import pytest
 
-from components.curate.settings import DEFAULT, Settings, default_file
+from components.curate.settings import Settings
 from pairmill.errors import UsageError
 from tests.support.helpers import REPOSITORY
 
 
 def test_the_shipped_file_says_the_defaults() -> None:
-    shipped = (REPOSITORY / DEFAULT).read_text(encoding="utf-8")
-    assert shipped == default_file(), "run: python -m components.curate settings > curate_config.yaml"
+    shipped = (REPOSITORY / Settings.FILE).read_text(encoding="utf-8")
+    assert shipped == Settings.default_file(), "run: python -m components.curate settings > curate_config.yaml"
     assert Settings.parse(shipped) == Settings()
 
 
 def test_every_line_of_the_shipped_file_has_a_comment() -> None:
-    lines = (REPOSITORY / DEFAULT).read_text(encoding="utf-8").splitlines()
+    lines = (REPOSITORY / Settings.FILE).read_text(encoding="utf-8").splitlines()
     before = ""
     keys = 0
     for line in lines:

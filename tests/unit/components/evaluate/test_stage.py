@@ -163,7 +163,7 @@ def test_questions_in_the_training_rows_are_scored_apart(run: Run, tmp_path: Pat
         ({"data": ["gsm8k=/nowhere"]}, r"no data of the benchmark gsm8k"),
         ({"data": ["/nowhere"]}, r"lacks a name"),
         ({"set": ["generation.max_token=3"]}, "unknown key 'max_token'"),
-        ({"set": ["prompt_template=x"]}, r"lacks {prompt}"),
+        ({"set": ["prompt_template=x"]}, r"got 'x'; expected a text with {prompt}"),
         ({"set": ["benchmarks.gsm9k.seed=3"]}, r"unknown benchmark.*gsm9k"),
         ({"benchmarks": [], "data": []}, r"nothing to evaluate"),
         ({"run_only": ["math"]}, "not among benchmarks"),

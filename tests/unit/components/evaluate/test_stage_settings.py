@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from components.evaluate.settings import EvaluateSettings, Generation, default_file
+from components.evaluate.settings import EvaluateSettings, Generation
 from tests.support.helpers import REPOSITORY
 
 
@@ -13,7 +13,7 @@ def load(tmp_path: Path, text: str, *overrides: str) -> EvaluateSettings:
 
 def test_the_shipped_file_is_the_default(tmp_path: Path) -> None:
     shipped = (REPOSITORY / "evaluate_config.yaml").read_text()
-    assert shipped == default_file(), "run: python -m components.evaluate settings > evaluate_config.yaml"
+    assert shipped == EvaluateSettings.default_file(), "run: python -m components.evaluate settings"
     assert load(tmp_path, shipped) == EvaluateSettings()
 
 
@@ -29,7 +29,7 @@ def test_generation_is_the_base_then_the_benchmarks_own_then_what_is_said_for_it
 def test_texts_follow_from_neither_the_batch_nor_a_seed_without_draws(tmp_path: Path) -> None:
     plain = EvaluateSettings()
     other = load(tmp_path, "net: {batch: 2, device: cpu}\nserver: {at_once: 1, seconds: 3}\nheld_out: {slots: 9}")
-    assert other.said() == plain.said()
-    assert Generation(seed=3).said() == Generation().said()
-    assert Generation(seed=3, temperature=1.0).said() != Generation(temperature=1.0).said()
-    assert load(tmp_path, "", "limit=3").said() != plain.said()
+    assert other.to_manifest() == plain.to_manifest()
+    assert Generation(seed=3).to_manifest() == Generation().to_manifest()
+    assert Generation(seed=3, temperature=1.0).to_manifest() != Generation(temperature=1.0).to_manifest()
+    assert load(tmp_path, "", "limit=3").to_manifest() != plain.to_manifest()

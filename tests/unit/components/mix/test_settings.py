@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from components.mix.settings import BucketAttribute, MixSettings, default_file
+from components.mix.settings import BucketAttribute, MixSettings
 from components.mix.sources import group
 from pairmill.errors import UsageError
 from tests.support.helpers import REPOSITORY
@@ -14,7 +14,7 @@ TASKS = ["a__1.jsonl", "a__2.jsonl", "b.parquet", "c__1.jsonl"]
 
 def test_the_shipped_file_has_the_defaults() -> None:
     shipped = (REPOSITORY / "mix_config.yaml").read_text()
-    assert shipped == default_file(), "run: python -m components.mix settings > mix_config.yaml"
+    assert shipped == MixSettings.default_file(), "run: python -m components.mix settings > mix_config.yaml"
     assert MixSettings.parse(shipped) == MixSettings()
     assert MixSettings().method == "off"
 
@@ -32,8 +32,8 @@ def test_names_of_groups() -> None:
         ("in: [x], names: [low]", "the names do not fit"),
         ("in: [x, other]", "not distinct"),
         ("in: [x|y]", r"have a \|"),
-        ("in: [x, x]", "a value occurs twice"),
-        ("in: [x], edges: [1]", "edges or in; got both"),
+        ("in: [x, x]", r"in\[2\]: occurs twice; got 'x'"),
+        ("in: [x], edges: [1]", "in: cannot be given with edges; got edges, in"),
     ],
 )
 def test_groups_that_cannot_be(said: str, expected: str) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from components.select.rankings import Budget, Ranking, rankings_of
-from components.select.settings import DEFAULT, Settings, default_file
+from components.select.settings import Settings
 from pairmill.errors import UsageError
 from tests.support.helpers import REPOSITORY
 
@@ -17,15 +17,15 @@ WHERE = "attributes: {where: [{attribute: x.y, max: 1}]}\n"
 
 
 def test_the_shipped_file_says_the_defaults_and_is_off() -> None:
-    shipped = (REPOSITORY / DEFAULT).read_text(encoding="utf-8")
-    assert shipped == default_file(), f"run: python -m components.select settings > {DEFAULT}"
+    shipped = (REPOSITORY / Settings.FILE).read_text(encoding="utf-8")
+    assert shipped == Settings.default_file(), f"run: python -m components.select settings > {Settings.FILE}"
     assert Settings.parse(shipped) == Settings()
     assert Settings().method == "off"
 
 
 def test_every_line_of_the_shipped_file_has_a_comment() -> None:
     before, keys = "", 0
-    for line in (REPOSITORY / DEFAULT).read_text(encoding="utf-8").splitlines():
+    for line in (REPOSITORY / Settings.FILE).read_text(encoding="utf-8").splitlines():
         if line and not line.lstrip().startswith("#"):
             keys += 1
             assert "#" in line or before.lstrip().startswith("#"), line
