@@ -26,7 +26,7 @@ from pairmill import storage
 from pairmill.engine import conditions, written_texts
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import list_item
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import GivenResult, Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError, InternalError, UsageError
@@ -81,15 +81,13 @@ class Clean(Stage[CleanConfig, CleanPlan]):
 
         return given.passed_on("rows", config.rows, within=True)
 
-    def output(self, config: CleanConfig, folder: str) -> str:
-        """The rows that were given, and the stage's own: the next stages read both."""
+    def outputs(self, config: CleanConfig, manifest: Manifest, folder: str) -> Outputs:
+        """Return the rows that were given, and the stage's own: the next stages read both."""
         from pairmill.formats import given
 
         places = [uri for place in given.list_of(config.rows, "rows") for uri in given.rows_at(place, check=False).uris]
-        return ",".join(map(list_item, [*places, folder]))
-
-    def printed(self, config: CleanConfig, folder: str) -> list[str]:
-        return [self.output(config, folder) if config.rows else folder]
+        output = ",".join(map(list_item, [*places, folder]))
+        return Outputs(output, manifest.ledger.rows_out, printed=[output if config.rows else folder])
 
     def plan(self, config: CleanConfig) -> CleanPlan:
         shards: list[CleanPieces] = []

@@ -7,8 +7,8 @@ make; with them it is the comparison. Both follow from content alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from components.compare import made, plans
@@ -20,7 +20,7 @@ from components.compare.table import table_of
 from components.evaluate import before
 from components.train.settings import TrainSettings
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import HandKeyed, Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ class Compare(Stage[CompareConfig, ComparePlan]):
         super().finish(config, plan, rounds, out)
         return rounds[0][0].data
 
-    def parameters(self, config: CompareConfig) -> Mapping[str, Any]:
-        return {"runs": self.asked}
+    def outputs(self, config: CompareConfig, manifest: Manifest, folder: str) -> Outputs:
+        return replace(super().outputs(config, manifest, folder), parameters={"runs": self.asked})
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         found: dict[str, float] = {}

@@ -32,7 +32,7 @@ from components.fetch.work import named_shard, shards_of
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
 from pairmill.engine.options import Profile, list_item
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, UsageError
 from pairmill.log import event
@@ -55,21 +55,22 @@ class FetchPlan(StagePlan[FetchConfig]):
     Args:
         shards: only of what is missing, so the fingerprint follows from inputs and ``says`` alone.
         sources: all of them, and finished data.
-        root: URI of the project folder.
+        config: the options.
         passed_on: option and URI of finished data that is where it is.
     """
 
     shards: list[FetchFiles]
     sources: list[PlannedSource]
-    root: str
+    config: FetchConfig
     passed_on: list[list[str]]
 
     def described(self, sources: list[PlannedSource]) -> Self:
-        """The plan with what its manifest will say about these sources; their order is not content."""
+        """Return the plan with what its manifest will say about these sources; their order is not content."""
         ordered = sorted(sources, key=lambda one: one.source.name)
         said: object = {one.source.name: one.about for one in ordered}
         said = [said, self.passed_on] if self.passed_on else said
-        return replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said)
+        plan = replace(self, sources=sources, inputs=[one.ref for one in ordered], says=said, fingerprint="")
+        return replace(plan, fingerprint=Fetch().fingerprint(self.config, plan, []))
 
 
 class Fetch(Stage[FetchConfig, FetchPlan]):
@@ -91,18 +92,21 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         """What later stages are given: option, URI, and whether the files are there only once the stage has run."""
         self._found: dict[str, str] = {}
 
-    def parameters(self, config: FetchConfig) -> dict[str, str | list[str]]:
-        return {f"given_{name}": self._passed_on(name) for name in KINDS}
-
-    def options(self, config: FetchConfig) -> dict[str, str]:
-        found = {name: uri for name in KINDS if (uri := self._passed_on(name))}
-        # The stages after tokenize read it under another name.
-        read = {"tokenized_path": found["tokenized"]} if "tokenized" in found else {}
-        return {"root": config.root, **found, **read}
-
-    def printed(self, config: FetchConfig, folder: str) -> list[str]:
-        """The folder, if anything is to be cleaned, and a line for each option that gives finished data."""
-        return [*([folder] if config.sources else []), *filter(None, map(self._passed_on, KINDS))]
+    def outputs(self, config: FetchConfig, manifest: Manifest, folder: str) -> Outputs:
+        """Return the folder, and for each option that gives finished data where later stages read it."""
+        given = {name: self._passed_on(name) for name in KINDS}
+        options = {"root": config.root, **{name: uri for name, uri in given.items() if uri}}
+        if given["tokenized"]:
+            # The stages after tokenize read it under another name.
+            options["tokenized_path"] = given["tokenized"]
+        return Outputs(
+            folder,
+            manifest.ledger.rows_out,
+            # The folder, if anything is to be cleaned.
+            printed=[*([folder] if config.sources else []), *filter(None, given.values())],
+            parameters={f"given_{name}": uri for name, uri in given.items()},
+            options=options,
+        )
 
     def _passed_on(self, option: str) -> str:
         """What later stages are given by this option, once the stage has run."""
@@ -158,7 +162,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
             options={"sources": sorted(source.name for source in sources)},  # a YAML file's path is a place
             shards=[shard for _, shards in found for shard in shards],
             sources=[],
-            root=config.root,
+            config=config,
             passed_on=[[name, uri] for name, uri, later in self._given if not later],
         )
         return plan.described([one for one, _ in found])
@@ -174,9 +178,6 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                 for one in plan.sources
             ]
         )
-
-    def fingerprint(self, config: FetchConfig, plan: FetchPlan, shards: Sequence[Shard[Any]]) -> str:
-        return super().fingerprint(config, plan, [])
 
     def is_intact(self, config: FetchConfig, plan: FetchPlan, folder: str) -> bool:
         gone = [one.source.name for one in plan.sources if one.given is None and one.finished(config.root) is None]
@@ -299,7 +300,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         """By source, including files that existed already."""
         found = {}
         for one in plan.sources:
-            files = one.files(plan.root, rounds[0])
+            files = one.files(plan.config.root, rounds[0])
             measures = {"files": len(files), "raw_bytes": sum(file.size for file in files)}
             found[one.source.name] = Ledger(measures=measures)
         return found

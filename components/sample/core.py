@@ -59,11 +59,13 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     def plan(self, config: SampleConfig) -> StagePlan[Draft]:
         draft = self.draft = Draft.of(config)
         # Those that a mixture, or the plan that is drawn again, decides.
-        return StagePlan(inputs=draft.inputs, build_context=lambda: draft, options=byte_options(draft.config))
-
-    def fingerprint(self, config: SampleConfig, plan: StagePlan[Draft], shards: Sequence[Shard[Any]]) -> str:
-        """Return the arrays' fingerprint in the plan's format: a folder on a node is named after it."""
-        return plan.context.fingerprint
+        return StagePlan(
+            inputs=draft.inputs,
+            build_context=lambda: draft,
+            options=byte_options(draft.config),
+            # That of the arrays in the plan's format: a folder on a node is named after it.
+            fingerprint=draft.fingerprint,
+        )
 
     def rounds(
         self, config: SampleConfig, plan: StagePlan[Draft]

@@ -28,7 +28,7 @@ from components.train.settings import TrainSettings
 from pairmill import storage
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
 from pairmill.engine.options import too_many
-from pairmill.engine.stage import Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import UsageError
 from pairmill.formats.drawn_rows import DrawnRows, refuse_training_rows
@@ -215,9 +215,13 @@ class Search(Stage[SearchConfig, SearchPlan]):
         out.write(RESULTS, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
         return data
 
-    def lists(self, manifest: Manifest, folder: str) -> dict[str, str | list[dict[str, str]]]:
-        runs = [{"mixture": join(folder, run_file(number))} for number in range(len(manifest.data["runs"]))]
-        return {"mixtures": runs, "optimum": join(folder, OPTIMUM) if manifest.data["optimum"] else ""}
+    def outputs(self, config: SearchConfig, manifest: Manifest, folder: str) -> Outputs:
+        made, data = super().outputs(config, manifest, folder), manifest.data
+        if not data:
+            return made
+        runs = [{"mixture": join(folder, run_file(number))} for number in range(len(data["runs"]))]
+        optimum = join(folder, OPTIMUM) if data["optimum"] else ""
+        return replace(made, parameters={"mixtures": runs, "optimum": optimum})
 
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         data = manifest.data

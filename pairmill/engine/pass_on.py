@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, Manifest, content_key
 from pairmill.engine.options import RunConfig, list_item
-from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
+from pairmill.engine.stage import GivenResult, Outputs, Rounds, Shard, ShardRecord, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.report.model import Report, Table
 
@@ -50,10 +50,8 @@ class PassOn(Stage[Any, StagePlan[None]]):
         }
         if given.rows is not None:
             says["rows"] = given.rows
-        return _Plan(inputs=[], build_context=lambda: None, says=says)
-
-    def fingerprint(self, config: Any, plan: StagePlan[None], shards: Sequence[Shard[Any]]) -> str:
-        return content_key(self.name, self.version, plan.says)[:16]
+        fingerprint = content_key(self.name, self.version, says)[:16]
+        return _Plan(inputs=[], build_context=lambda: None, says=says, fingerprint=fingerprint)
 
     def rounds(self, config: Any, plan: StagePlan[None]) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
         yield []
@@ -62,10 +60,6 @@ class PassOn(Stage[Any, StagePlan[None]]):
         """Empty: this stage has read no row."""
         return Ledger()
 
-    def rows_out(self, manifest: Manifest) -> int:
-        # What a share of it gives has no data: the task that finishes says it.
-        return int(manifest.data.get("given", {}).get("rows", 0))
-
     def metrics(self, manifest: Manifest) -> dict[str, float]:
         given = manifest.data.get("given", {})
         return {"rows_out": given["rows"]} if "rows" in given else {}
@@ -73,12 +67,11 @@ class PassOn(Stage[Any, StagePlan[None]]):
     def finish(self, config: Any, plan: StagePlan[None], rounds: Rounds, out: Writer) -> dict[str, Any]:
         return {"given": plan.says}
 
-    def output(self, config: Any, folder: str) -> str:
+    def outputs(self, config: Any, manifest: Manifest, folder: str) -> Outputs:
         uris = self._given.uris or (folder,)
-        return ",".join(map(list_item, uris)) if self.output_in_list else uris[0]
-
-    def printed(self, config: Any, folder: str) -> list[str]:
-        return [self.output(config, folder)]
+        output = ",".join(map(list_item, uris)) if self.output_in_list else uris[0]
+        # What a share of it gives has no data: the task that finishes says it.
+        return Outputs(output, int(manifest.data.get("given", {}).get("rows", 0)), printed=[output])
 
     def report(self, manifest: Manifest) -> Report:
         given = manifest.data["given"]

@@ -159,6 +159,8 @@ class StagePlan(Generic[X]):
         says: what the manifest says besides options and shards (a licence, a revision), JSON-like; part of the
             fingerprint.
         options: options whose value in the manifest differs from the user's, by name: a path is not content.
+        fingerprint: the name of the finished folder, of a stage that knows better what it follows from; empty = it
+            follows from inputs, options, ``says`` and the shards of the first round.
     """
 
     inputs: list[InputRef]
@@ -166,6 +168,7 @@ class StagePlan(Generic[X]):
     rows_expected: int | None = None
     says: object = None
     options: dict[str, Any] = field(default_factory=dict)
+    fingerprint: str = ""
 
     @cached_property
     def context(self) -> X:
@@ -198,6 +201,25 @@ class GivenResult:
     files: int = 0
     size: int = 0
     rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What later tasks take from a stage.
+
+    Args:
+        output: what they read: by default the URI of the finished folder.
+        rows: how many rows it has.
+        printed: the lines of stdout.
+        parameters: further output parameters of the Kubeflow component, by name; lists are for loops of a pipeline.
+        options: options of later stages that this one knows, by name: a pipeline's first task hands them on.
+    """
+
+    output: str
+    rows: int
+    printed: Sequence[str]
+    parameters: Mapping[str, str | list[dict[str, str]]] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 class Stage(ABC, Generic[C, P]):
@@ -239,10 +261,12 @@ class Stage(ABC, Generic[C, P]):
         """
 
     def fingerprint(self, config: C, plan: P, shards: Sequence[Shard[Any]]) -> str:
-        """The name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
+        """Return the name of the finished folder: 16 hexadecimal digits over all that it and its manifest follow from.
 
         ``shards`` are those of the first round. Their names and order are included, because the manifest lists them.
         """
+        if plan.fingerprint:
+            return plan.fingerprint
         inputs = [{"role": item.role, "fingerprint": item.fingerprint} for item in plan.inputs]
         named = [[shard.name, shard.key] for shard in shards]
         return content_key(self.name, self.version, plan.manifest_options(config), inputs, named, plan.says)[:16]
@@ -273,29 +297,10 @@ class Stage(ABC, Generic[C, P]):
                 out.link(record.folder, file)
         return {}
 
-    def parameters(self, config: C) -> Mapping[str, str | list[str]]:
-        """Output parameters for later Kubeflow tasks, besides the folder's URI, fingerprint and rows."""
-        return {}
-
-    def options(self, config: C) -> Mapping[str, str]:
-        """Options of later stages that this one knows, by name: what a pipeline's first task hands on with others."""
-        return {}
-
-    def lists(self, manifest: Manifest, folder: str) -> Mapping[str, str | list[dict[str, str]]]:
-        """Output parameters that follow from the finished folder: lists of texts by name, for loops of a pipeline."""
-        return {}
-
-    def output(self, config: C, folder: str) -> str:
-        """The output parameter that later Kubeflow tasks read: by default the URI of the finished folder."""
-        return list_item(folder) if self.output_in_list else folder
-
-    def rows_out(self, manifest: Manifest) -> int:
-        """How many rows the result has, for later Kubeflow tasks."""
-        return manifest.ledger.rows_out
-
-    def printed(self, config: C, folder: str) -> list[str]:
-        """The lines of stdout: what the next stage takes. By default the URI of the finished folder."""
-        return [folder]
+    def outputs(self, config: C, manifest: Manifest, folder: str) -> Outputs:
+        """Return what later tasks take. The manifest of a share has no data."""
+        output = list_item(folder) if self.output_in_list else folder
+        return Outputs(output, manifest.ledger.rows_out, printed=[folder])
 
     def given(self, config: C) -> GivenResult | None:
         """What the options give in place of the stage's result, checked; None if there is work to do.

@@ -51,22 +51,22 @@ def run(stage: Stage[C, Any], config: C) -> Outcome:
     ledger = manifest.ledger
     own = {"shards": len(manifest.shards)} if share else stage.metrics(manifest)
     made = {"bytes": sum(file.size for file in manifest.files)}
+    outputs = stage.outputs(config, manifest, result.uri)
     return Outcome(
-        stdout="".join(f"{line}\n" for line in stage.printed(config, result.uri)),
+        stdout="".join(f"{line}\n" for line in outputs.printed),
         parameters={
-            "output": stage.output(config, result.uri),
+            "output": outputs.output,
             "fingerprint": manifest.fingerprint,
-            "rows_out": stage.rows_out(manifest),
-            **stage.parameters(config),
-            **({} if share else stage.lists(manifest, result.uri)),
+            "rows_out": outputs.rows,
+            **outputs.parameters,
         },
         metrics={**(of_rows(ledger) if stage.counts_rows else {}), **made, **own},
         report=lambda: _report_of_share(config.share, manifest) if share else stage.report(manifest),
         manifest=manifest.dump(),
-        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": stage.rows_out(manifest)},
+        metadata={"data": result.uri, "fingerprint": manifest.fingerprint, "rows_out": outputs.rows},
         reused=result.reused,
         seconds=result.seconds,
-        options=stage.options(config),
+        options=outputs.options,
     )
 
 

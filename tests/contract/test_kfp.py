@@ -423,7 +423,7 @@ def test_every_declared_output_is_one_that_the_stage_provides(spec: dict[str, An
         if isinstance(key, ast.Constant)
     }
     assert sharded == {"output", "fingerprint", "rows_out"}
-    fetched = set(Fetch().parameters(FetchConfig(root="r")))
+    fetched = set(Fetch().outputs(FetchConfig(root="r"), manifest, "f").parameters)
     assert fetched == {f"given_{name}" for name in KINDS}
     for stage in STAGES:
         outputs = whole(stage)["outputDefinitions"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components.search.core import OPTIMUM, Search
+from components.search.core import OPTIMUM
 from components.search.space import KEPT
 from pairmill.engine.runner import Result
 from pairmill.errors import InputError, PairmillError, UsageError
@@ -18,7 +18,17 @@ from pairmill.mixture.plan import NAME, Mixture
 from tests.support import curating, mixing, mixture_task, searching, tools
 from tests.support.helpers import contents
 from tests.support.mixed import Bench
-from tests.support.searching import evaluated, log_linear, power, proxies, runs_of, sampled, search, shares_of
+from tests.support.searching import (
+    evaluated,
+    log_linear,
+    outputs_of,
+    power,
+    proxies,
+    runs_of,
+    sampled,
+    search,
+    shares_of,
+)
 from tests.support.sides import trained
 
 ROWS = {"web__a": 900, "web__b": 120, "books__x": 240, "code__c": 330}
@@ -282,11 +292,11 @@ def test_results_of_other_mixtures_or_rows_are_refused(bench: Bench, tmp_path: P
 
 def test_outputs_are_what_a_pipeline_loops_over(bench: Bench, tmp_path: Path) -> None:
     drawn = search(tmp_path, bench.tokenized)
-    found = Search().lists(drawn.manifest, drawn.uri)
+    found = outputs_of(drawn)
     assert found["optimum"] == ""
     assert found["mixtures"] == [{"mixture": run} for run in runs_of(drawn)]
     made = fitted(tmp_path, bench, log_linear(SLOPES))
-    assert Search().lists(made.manifest, made.uri)["optimum"] == f"{made.uri}/{OPTIMUM}"
+    assert outputs_of(made)["optimum"] == f"{made.uri}/{OPTIMUM}"
 
 
 def test_held_out_rows_are_checked_before_anything_is_trained(tmp_path: Path) -> None:

@@ -64,9 +64,14 @@ def evaluated(root: Path, losses: Mapping[str, float], rows: int = 50) -> str:
     return str(folder)
 
 
+def outputs_of(made: Result) -> dict[str, Any]:
+    """Return what a pipeline loops over; the options decide nothing here."""
+    return dict(Search().outputs(None, made.manifest, made.uri).parameters)  # type: ignore[arg-type]
+
+
 def runs_of(drawn: Result) -> list[str]:
     """The mixtures that a search drew."""
-    listed = Search().lists(drawn.manifest, drawn.uri)["mixtures"]
+    listed = outputs_of(drawn)["mixtures"]
     assert isinstance(listed, list)
     return [one["mixture"] for one in listed]
 
