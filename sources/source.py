@@ -312,6 +312,10 @@ class Source(ABC):
     by_name_only: ClassVar[bool] = False
     """Whether ``all`` leaves it out where it would be downloaded: it takes terabytes."""
 
+    def identify(self) -> object:
+        """Return what a shard that has the source as a field is keyed by."""
+        return [self.name, self.version, self.lines_per_record]
+
     def units(self, files: Sequence[str], card: str, profile: Profile, options: Any) -> list[Unit]:
         """Units of the raw files (sorted paths). ``card`` is the text of README.md beside them, or empty."""
         if isinstance(options, SplitOptions):

@@ -16,7 +16,7 @@ from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Beside, Segments
 from components.clean.tally import AttributesTally
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import attributes, limits
 from pairmill.formats.rows import Row
@@ -100,20 +100,40 @@ class Cleaned:
 
 
 @dataclass(frozen=True)
-class CleanPieces(HandKeyed[Sources]):
-    """Cleans pieces of one unit, in order; those ``withheld`` are counted and dropped."""
+class CleanPieces(Shard[Sources], reads=("profile",)):
+    """Cleans pieces of one unit, in order.
+
+    Args:
+        source: name of the source; ``version`` is its own.
+        streamed: whether its files were streamed from the Hub: readers look at it.
+        attributes: name and type of each attribute of its rows.
+        output: path of the output, with ``{}`` for the label; empty = no row is kept.
+        tag, labels: of the unit.
+        pieces: what is cleaned.
+        withheld: what is counted and dropped.
+        paths: of both, below the raw folder.
+        segmented: whether rows are written as segments.
+        rejects: path of the file of malformed records.
+        hashed: whether rows get the hashes that decide what is held out.
+        unicode: the version of Python's own tables, which say where words end and what white space is.
+    """
 
     work = "clean files"
 
     source: str
+    version: int
+    streamed: bool
+    attributes: tuple[tuple[str, str], ...]
     output: str
     tag: str
+    labels: tuple[str, ...]
     pieces: tuple[FileSlice, ...]
     withheld: tuple[FileSlice, ...]
+    paths: tuple[str, ...]
     segmented: bool
     rejects: str
-    labels: tuple[str, ...]
-    hashed: bool = False
+    hashed: bool
+    unicode: str
 
     def random_access(self) -> Mapping[str, Content]:
         pieces = (*self.pieces, *self.withheld)

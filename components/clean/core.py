@@ -193,37 +193,23 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             aside = withheld if index == 0 else ()
             part = f"{index:05}" if len(groups) > 1 else ""
             rejects = "rejects/" + "-".join(filter(None, [unit.output.replace("{}", "all"), part])) + ".jsonl"
-            identity = [
-                [
-                    *(piece.path, folder.digests[piece.path], piece.start, piece.stop, piece.first),
-                    *([piece.records] if isinstance(piece, Beginning) else []),
-                ]
-                for piece in (*group, *aside)
-            ]
-            key = content_key(
-                self.name,
-                self.version,
-                [source.name, source.version, isinstance(source.origin, HubRows)],  # readers look at it
-                [config.profile, unicodedata.unidata_version],
-                [unit.output, unit.tag, segmented, rejects, len(aside), unit.labels],
-                identity,
-                *([list(source.attributes.items()), hashed] if source.attributes or hashed else []),
-                *([REJECT, config.max_record_bytes] if config.on_long_record == REJECT else []),
-            )
-            size = sum(piece.size for piece in (*group, *aside))
             yield CleanPieces(
-                f"{name} {part}".strip(),
-                key,
-                size,
-                source.name,
-                unit.output if unit.files else "",
-                unit.tag,
-                tuple(group),
-                aside,
-                segmented,
-                rejects,
-                unit.labels,
-                hashed,
+                source=source.name,
+                version=source.version,
+                streamed=isinstance(source.origin, HubRows),
+                attributes=tuple(source.attributes.items()),
+                output=unit.output if unit.files else "",
+                tag=unit.tag,
+                labels=unit.labels,
+                pieces=tuple(group),
+                withheld=aside,
+                paths=tuple(piece.path for piece in (*group, *aside)),
+                segmented=segmented,
+                rejects=rejects,
+                hashed=hashed,
+                unicode=unicodedata.unidata_version,
+                name=f"{name} {part}".strip(),
+                size=sum(piece.size for piece in (*group, *aside)),
             )
 
     def rounds(
@@ -236,7 +222,7 @@ class Clean(Stage[CleanConfig, CleanPlan]):
             files[shard.source] |= {piece.path for piece in (*shard.pieces, *shard.withheld)}
         refuse_malformed(config, sources, cleaned, files)
         held_out = config.held_out()
-        merged = yield merge.shards(cleaned, sources, config.profile, self.version, held_out)
+        merged = yield merge.shards(cleaned, sources, config.profile, held_out)
         if held_out is not None and not any(record.read(Merged).held_out for record in merged):
             raise InputError(
                 "no row is held out",

@@ -63,11 +63,6 @@ class Holdout:
             "neither a fraction nor a number of rows", where="holdout", got=text, expected=_EXPECTED, hint=hint
         )
 
-    @property
-    def identity(self) -> list[float]:
-        """What the split follows from beside the hashes."""
-        return [self.fraction, self.rows]
-
     def limit(self, hashes: Iterable[Hashes], rows: int) -> np.uint64:
         """The hash below which a task's rows are held out.
 

@@ -24,6 +24,9 @@ class Beginning(FileSlice):
 
     records: int = 0
 
+    def identify(self) -> object:
+        return [super().identify(), self.records]
+
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         # Not digested on the way: that would read the file to its end.

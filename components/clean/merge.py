@@ -20,9 +20,10 @@ from components.clean.holdout import NOTE, Hashes, Holdout, held_out_path
 from components.clean.sides import Side, opened
 from components.clean.sink import ATTRIBUTES, HASHES, SEGMENTS, Segment, task_of
 from pairmill import storage
-from pairmill.engine.manifest import Ledger, content_key
+from pairmill.engine.keys import unkeyed
+from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
-from pairmill.engine.stage import HandKeyed, ShardRecord, ShardResult
+from pairmill.engine.stage import Shard, ShardRecord, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InternalError
 from pairmill.formats.rows import BATCH_BYTES, BATCH_ROWS
@@ -39,11 +40,11 @@ _LONGEST_NAME = 160
 _LONGEST_BYTES = 200
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True)
+class _Part:
     """Segments of one shard, in order; ``folder`` is the shard's."""
 
-    folder: str
-    key: str
+    folder: str = field(metadata=unkeyed("a place; the segments have digests"))
     segments: tuple[Segment, ...]
     attributes: tuple[Segment, ...] = ()
     """Those of the rows of each segment, if there are any."""
@@ -77,18 +78,6 @@ class _Output:
     holdout: Holdout | None = None
 
     @property
-    def identity(self) -> list[object]:
-        """What its bytes follow from: the segments' bytes, whichever shard wrote them."""
-        digests = [one.sha256 or [part.key, *one] for part in self.parts for one in part.segments]
-        more: list[object] = []
-        if self.types or self.holdout:
-            more = [
-                [self.types, [one.sha256 for part in self.parts for one in part.attributes]],
-                [self.holdout and self.holdout.identity, [one.sha256 for part in self.parts for one in part.hashes]],
-            ]
-        return [self.source, self.path, asdict(self.format), digests, self.overwritten, *more]
-
-    @property
     def size(self) -> int:
         return sum(segment.size for part in self.parts for segment in (*part.segments, *part.attributes))
 
@@ -115,7 +104,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class MergeSegments(HandKeyed[object]):
+class MergeSegments(Shard[object], reads=()):
     """Puts outputs together from the segments of several shards."""
 
     work = "join parts of files"
@@ -148,7 +137,6 @@ def shards(
     records: list[ShardRecord],
     sources: Mapping[str, Source],
     profile: Profile,
-    version: int,
     holdout: Holdout | None = None,
 ) -> list[MergeSegments]:
     """The shards that merge the segments of these records, and hold out rows if that is asked for."""
@@ -160,8 +148,8 @@ def shards(
             attributes, hashes = dict(cleaned.attributes or ()), dict(cleaned.hashes or ())
             for label, segments in cleaned.segments:
                 beside = (segments, attributes.get(label, ()), hashes.get(label, ()))
-                part = _Part(record.folder, record.key, *(tuple(Segment(*one) for one in some) for some in beside))
-                labels.setdefault(label, []).append(part)
+                part = _Part(record.folder, *(tuple(Segment(*one) for one in some) for some in beside))
+                labels.setdefault(label, []).extend([part] if segments else [])
     made = []
     for (name, output), labels in found.items():
         outputs = list(_outputs(sources[name], output, labels, profile))
@@ -170,8 +158,8 @@ def shards(
         types = tuple(sources[name].attributes.items())
         outputs = [replace(one, types=types, holdout=holdout) for one in outputs]
         for group_name, group in _groups(output.replace("{}", "*"), outputs):
-            key = content_key("clean merge", version, [item.identity for item in group])
-            made.append(MergeSegments(group_name, key, sum(item.size for item in group), tuple(group)))
+            size = sum(output.size for output in group)
+            made.append(MergeSegments(tuple(group), name=group_name, size=size))
     return made
 
 

@@ -42,8 +42,11 @@ class Segment(NamedTuple):
     offset: int
     size: int
     rows: int
-    sha256: str = ""
-    """Empty in records of older versions."""
+    sha256: str
+
+    def identify(self) -> object:
+        """Return the digest: the bytes count, whichever shard wrote them."""
+        return self.sha256
 
 
 Segments: TypeAlias = "list[Segment]"

@@ -19,18 +19,20 @@ from components.fetch.extract import Place, extract
 from components.fetch.given import FILES, GivenData
 from pairmill import storage
 from pairmill.engine.content import Content, whole
+from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import MANIFEST, STARTED, File, Ledger
 from pairmill.engine.shards import RECORD
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, PairmillError
 from pairmill.log import event
 from pairmill.net import drive, http, hub
 from sources.card import CARD, CARD_BYTES
-from sources.extracts import extract_path, published_path
+from sources.extracts import described, extract_path, published_path
 from sources.origin import HubRows
 from sources.source import Source
 
+_HUB_SAYS = "the Hub's digests of the file name its bytes"
 # Names that have a meaning in our folders.
 _OURS = frozenset({MANIFEST, STARTED, RECORD})
 
@@ -55,7 +57,7 @@ class Brought:
 
 
 @dataclass(frozen=True)
-class FetchFiles(HandKeyed[FetchConfig]):
+class FetchFiles(Shard[FetchConfig], reads=()):
     """Brings some files of one source."""
 
     work = "fetch files"
@@ -77,11 +79,11 @@ class FetchFiles(HandKeyed[FetchConfig]):
 class HubFile(FetchFiles):
     """A file of the Hub."""
 
-    repository: hub.Repository
-    commit: str
+    repository: hub.Repository = field(metadata=unkeyed(_HUB_SAYS))
+    commit: str = field(metadata=unkeyed(_HUB_SAYS))
     file: hub.RemoteFile
-    given: GivenData | None = None
-    check: bool = False
+    given: GivenData | None = field(default=None, metadata=unkeyed("its name is that of the source"))
+    check: bool = field(default=False, metadata=unkeyed("whether what is brought is refused"))
 
     def bring(self, config: FetchConfig, out: Writer) -> dict[str, Any]:
         with scratch.folder(config.root, self.key) as folder:
@@ -187,19 +189,21 @@ class Archive(FetchFiles):
 
     ``prefix`` goes before the members' names.
 
-    ``version`` and ``sha256`` of a file over https are those of the lock. Once the digest is known, only the digest
-    decides: after a move servers report other versions for the same bytes.
+    ``revision`` names its bytes: a commit, a server's version, or a digest. ``version`` and ``sha256`` of a file over
+    https are those of the lock. Once the digest is known, only the digest decides: after a move servers report other
+    versions for the same bytes.
 
     With a ``limit`` the first records of its members are kept, as ``reads`` orders and reads them. The archive is
     downloaded all the same: its members come in any order.
     """
 
+    revision: str
     patterns: tuple[str, ...]
     strip: int
     url: str = ""
-    uri: str = ""
-    version: str = ""
-    sha256: str = ""
+    uri: str = field(default="", metadata=unkeyed("a place; the revision names the bytes"))
+    version: str = field(default="", metadata=unkeyed("it is the revision, where a server is asked for it"))
+    sha256: str = field(default="", metadata=unkeyed("what the revision gives is compared with it"))
     prefix: str = ""
     limit: int = 0
     reads: Source | None = None
@@ -230,23 +234,16 @@ class Archive(FetchFiles):
                 file.path: Place(file.path, self.source, uri=storage.join(str(home), *file.path.split("/")))
                 for file in members.files
             }
-            work = first_records(self.name, self.key, self.size, self.reads, "", places, self.limit)
+            work = first_records(self.reads, "", places, self.limit)
             records = work.write(out, folder)
             shutil.rmtree(home, ignore_errors=True)
         return {"sha256": sha256, "records": records, "listed": list(work.listed)}
 
 
 def first_records(
-    name: str,
-    key: str,
-    size: int,
-    source: Source,
-    card: str,
-    places: Mapping[str, Place],
-    limit: int,
-    listed: Sequence[str] = (),
+    source: Source, card: str, places: Mapping[str, Place], limit: int, listed: Sequence[str] = (), size: int = 1
 ) -> FirstRecords:
-    """The shard that makes an extract of the files that a source has at these places, by path.
+    """Make the shard that makes an extract of the files that a source has at these places, by path.
 
     ``listed`` are the paths of all its files, if ``places`` are those of a larger extract.
     """
@@ -255,18 +252,17 @@ def first_records(
     wanted = dict.fromkeys(path for unit in units for path in unit.files)
     aside = dict.fromkeys(path for unit in units for path in unit.withheld)
     if not wanted and not aside:
-        raise InputError(f"no file of {source.name}", where=name, got=", ".join(listed[:5]))
+        raise InputError(f"no file of {source.name}", where=source.name, got=", ".join(listed[:5]))
     return FirstRecords(
-        name,
-        key,
-        size,
-        source.name,
-        tuple(places[path] for path in wanted if path in places),
-        tuple(places[path] for path in aside if path in places),
-        tuple(listed),
-        places.get(CARD),
-        limit,
-        source,
+        source=source.name,
+        wanted=tuple(places[path] for path in wanted if path in places),
+        aside=tuple(places[path] for path in aside if path in places),
+        listed=tuple(listed),
+        card=places.get(CARD),
+        limit=limit,
+        reads=source,
+        name=f"{source.name} {described(limit)}",
+        size=size,
     )
 
 

@@ -28,7 +28,7 @@ from components.fetch.lock import Pin
 from components.fetch.planned import PlannedSource, declared, describe, members, of_extract
 from components.fetch.publish import lock_digests, lock_tokenizer, publish, publish_given
 from components.fetch.report import report_of
-from components.fetch.work import named_shard, shards_of
+from components.fetch.work import shards_of
 from pairmill import storage
 from pairmill.engine.manifest import Ledger, Manifest, canonical, content_key
 from pairmill.engine.options import Profile, list_item
@@ -40,7 +40,7 @@ from pairmill.net import drive, http, hub
 from pairmill.report.model import Report
 from sources import raw
 from sources.card import CARD
-from sources.extracts import described, least
+from sources.extracts import least
 from sources.origin import Git, Given, Hub, HubRows, Manual, Web
 from sources.patterns import matching
 from sources.raw import FETCH, RawFolder
@@ -226,14 +226,20 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         uri = storage.join(folder.uri, *archives[0].split("/"))
         folder.digest(archives)
         sha256 = folder.digests[archives[0]]
-        named = named_shard(self.version, source, archives[0], [sha256, patterns, strip], folder.sizes[archives[0]])
-        shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256)
+        shard = Archive(
+            source.name,
+            sha256,
+            patterns,
+            strip,
+            uri=uri,
+            sha256=sha256,
+            limit=limit,
+            reads=source if limit else None,
+            name=f"{source.name} {archives[0]}",
+            size=folder.sizes[archives[0]],
+        )
         one = PlannedSource(source, content_key(sha256, patterns)[:16], revision=sha256)
         if limit:
-            named = named_shard(
-                self.version, source, archives[0], [sha256, patterns, strip, *of_extract(source, limit)]
-            )
-            shard = Archive(*named, patterns, strip, uri=uri, sha256=sha256, limit=limit, reads=source)
             one = PlannedSource(source, content_key(sha256, patterns, limit)[:16], revision=sha256, limit=limit)
         return one, [shard]
 
@@ -246,16 +252,17 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         for path in sorted(folder.sizes):
             uri = folder.uri_of(path)
             stamp = stamps.get(folder.place(path)) or storage.store_for(uri).stamp(uri)
-            places[path] = Place(path, source.name, uri=uri, stamp=stamp)
-        # A digest that a manifest has says more than a stamp: it is the same wherever the files are.
-        known = [[path, folder.digests.get(path) or place.stamp] for path, place in places.items()]
+            # A digest that a manifest has says more than a stamp: it is the same wherever the files are.
+            content = folder.digests.get(path) or stamp
+            places[path] = Place(path, source.name, uri=uri, stamp=stamp, content=content)
+        known = [[path, place.content] for path, place in places.items()]
         revision = content_key(folder.about.get("revision", ""), known)
         identity = content_key(revision, *of_extract(source, limit))[:16]
         one = PlannedSource(source, identity, revision=revision, limit=limit, known=folder.about)
         if one.finished(config.root, verify=config.verify) is not None:
             return one, []
-        named = named_shard(self.version, source, described(limit), [identity], max(sum(folder.sizes.values()), 1))
-        return one, [first_records(*named[:3], source, folder.card(), places, limit, folder.listed())]
+        size = max(sum(folder.sizes.values()), 1)
+        return one, [first_records(source, folder.card(), places, limit, folder.listed(), size)]
 
     def _plan_locked(
         self, sources: Sequence[Source], config: FetchConfig
@@ -289,7 +296,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
                     identity = content_key(identity, *of_extract(source, limit))[:16]
                     one = PlannedSource(source, identity, pin, revision, limit=limit)
                 there = bool(one.revision) and one.finished(config.root, verify=config.verify) is not None
-                found.append((one, [] if there else shards_of(source, pin, limit, self.version)))
+                found.append((one, [] if there else list(shards_of(source, pin, limit))))
             # Before the first byte is fetched: a run that is killed goes on with the same revisions.
             if new:
                 lock.write(uri, new)
@@ -309,7 +316,7 @@ class Fetch(Stage[FetchConfig, FetchPlan]):
         return Ledger.sum(self.parts(plan, rounds).values())
 
     def finish(self, config: FetchConfig, plan: FetchPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
-        scratch.clear(config.root, [shard.key for shard in plan.shards])
+        scratch.clear(config.root, [record.key for record in rounds[0]])
         if where := _places(plan):
             _write_places(out.folder, where)
         index, given = {}, {}

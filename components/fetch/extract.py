@@ -45,6 +45,7 @@ class Place:
         repo: of a file of the Hub, its data set; with ``commit`` and ``file``.
         url: of a file over https; with ``version``.
         uri: of a file in storage; with ``stamp``.
+        content: of a file in storage, its digest if that is known without reading it; else the stamp.
     """
 
     path: str
@@ -56,6 +57,11 @@ class Place:
     version: str = ""
     uri: str = ""
     stamp: str = ""
+    content: str = ""
+
+    def identify(self) -> object:
+        """Return what names the bytes: the Hub's digests, the version of an address, or the content."""
+        return [self.path, self.file, self.url, self.version, self.content]
 
     @property
     def where(self) -> str:

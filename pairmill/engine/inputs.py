@@ -18,7 +18,6 @@ from pairmill.engine import conditions, written_texts
 from pairmill.engine import manifest as manifests
 from pairmill.engine.conditions import Tag
 from pairmill.engine.content import Content
-from pairmill.engine.keys import unkeyed
 from pairmill.engine.manifest import File, InputRef
 from pairmill.engine.written_texts import WrittenTexts
 from pairmill.errors import InputError
@@ -47,15 +46,15 @@ class InputFile:
         promised: whether the digest is from a manifest and has not been compared.
     """
 
-    uri: str = field(metadata=unkeyed("a place"))
+    uri: str
     task: str
-    size: int = field(metadata=unkeyed("follows from the digest"))
+    size: int
     sha256: str
-    stamp: str = field(default="", metadata=unkeyed("of the object that has the bytes"))
-    promised: bool = field(default=False, metadata=unkeyed("who digested the bytes"))
+    stamp: str = ""
+    promised: bool = False
 
     def identify(self) -> object:
-        """Return what a shard that reads the file is keyed by."""
+        """Return what a shard that reads the file is keyed by: not its place."""
         return [self.task, self.kind, self.sha256]
 
     @property

@@ -59,6 +59,11 @@ class FileSlice:
     expansion: int = EXPANSION
     aside: bool = False
 
+    def identify(self) -> object:
+        """Return what a shard that reads the slice is keyed by. Of the path only its ending counts, as the format."""
+        suffix = PurePosixPath(self.path).suffix
+        return [suffix, self.content.sha256, self.start, self.stop, self.first, self.longest if self.aside else None]
+
     @property
     def random_access(self) -> dict[str, Content]:
         """The file, if it is read in parts, so that its digest cannot be compared on the way."""

@@ -23,6 +23,7 @@ from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill import storage
 from pairmill.engine import runner, shards
 from pairmill.engine.options import RunConfig, byte_options
+from pairmill.engine.rounds import rounds_of
 from pairmill.engine.stage import Shard, ShardRecord, Stage
 from pairmill.formats.slices import Slicing
 from pairmill.formats.templates import DEFAULT, TEMPLATES
@@ -101,7 +102,7 @@ def of_tokenize(tmp_path: Path, options: dict[str, Any]) -> tuple[Stage[Any, Any
     return tokenize.Tokenize(), TokenizeConfig(root=str(tmp_path / "root"), **given, **options)
 
 
-def rounds_of(
+def first_rounds(
     rounds: Generator[Sequence[Shard[Any]], list[ShardRecord], Any], done: list[list[ShardRecord]], most: int = 9
 ) -> Iterator[Sequence[Shard[Any]]]:
     """The shards of each of the first rounds, where the records of those before are in ``done`` by then."""
@@ -136,18 +137,18 @@ def test_every_option_that_a_shard_reads_is_in_its_key(
     watched, read = recording(config)
     plan = stage.plan(watched)
     context = plan.context
-    rounds = stage.rounds(watched, plan)
+    rounds = rounds_of(stage, watched, plan)
     cache = storage.join(config.root, "shards")
     inspected = 0
     done: list[list[ShardRecord]] = []
-    for number, some in enumerate(rounds_of(rounds, done)):
+    for number, some in enumerate(first_rounds(rounds, done)):
         records = []
         for shard in some:
             read.clear()
             records.append(shards.run_shard(stage.name, shard, context, cache)())
             for name in sorted(read & byte_options(config).keys()):
                 changed = dataclasses.replace(config, **{name: other(config, name)})
-                again = list(rounds_of(stage.rounds(changed, stage.plan(changed)), list(done), number + 1))
+                again = list(first_rounds(rounds_of(stage, changed, stage.plan(changed)), list(done), number + 1))
                 keys = {one.key for one in again[number]}
                 assert shard.key not in keys, f"{stage.name}: {shard.name} reads {name}, which is not in its key"
                 inspected += 1
