@@ -20,7 +20,7 @@ from components.compare.table import table_of
 from components.evaluate import before
 from components.train.settings import TrainSettings
 from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
-from pairmill.engine.stage import HandKeyed, Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import Outputs, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Judge(HandKeyed[Context]):
+class Judge(Shard[Context]):
     """The whole comparison: sums of small numbers."""
 
     work = "compare runs"
+
+    inputs: tuple[InputRef, ...]
 
     def run(self, context: Context, out: Writer) -> ShardResult:
         result = compared(context.plans, context.budget, context.runs)
@@ -54,10 +56,9 @@ class Judge(HandKeyed[Context]):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparePlan(StagePlan[Context]):
-    """Args: asked: the runs of the comparison; key: of all that is read."""
+    """Args: asked: the runs of the comparison."""
 
     asked: list[dict[str, str]]
-    key: str
 
 
 class Compare(Stage[CompareConfig, ComparePlan]):
@@ -107,13 +108,12 @@ class Compare(Stage[CompareConfig, ComparePlan]):
             says=said,
             options={"budget": budget.tokens if budget else 0},
             asked=asked,
-            key=content_key(self.name, self.version, [[ref.role, ref.fingerprint] for ref in refs], said),
         )
 
     def rounds(
         self, config: CompareConfig, plan: ComparePlan
     ) -> Generator[Sequence[Shard[Context]], list[ShardRecord], None]:
-        yield [Judge("comparison", plan.key, 0)]
+        yield [Judge(tuple(plan.inputs), name="comparison")]
 
     def finish(self, config: CompareConfig, plan: ComparePlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         super().finish(config, plan, rounds, out)

@@ -5,6 +5,7 @@ The one round counts rows and response tokens; the plan follows from their sums.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -13,7 +14,7 @@ from components.mix.buckets import Codes, codes_of
 from components.mix.config import MixConfig
 from components.mix.counting import CountedTask, Counting, CountOptions, Counts, CountTasks, cell_of
 from components.mix.planned import Counted, mixture_of, sources_of, table_of
-from components.mix.settings import MixSettings
+from components.mix.settings import BucketAttribute, MixSettings
 from components.mix.sources import Grouping, group
 from pairmill import storage
 from pairmill.engine import inputs as row_inputs
@@ -35,12 +36,9 @@ _TASKS_AT_ONCE: Final = 32
 
 @dataclass(frozen=True, kw_only=True)
 class MixPlan(StagePlan[Counting]):
-    """Args: tasks: what is counted; grouping: the sources; made: the plan, once its tasks are counted."""
+    """Args: found: what is counted; made: the plan, once its tasks are counted."""
 
-    tasks: list[CountedTask]
-    grouping: Grouping
-    plan_inputs: Inputs
-    where: str
+    found: Found
     earlier: Mixture | None
     made: Mixture | None = None
 
@@ -74,19 +72,16 @@ class Mix(Stage[MixConfig, MixPlan]):
             rows_expected=found.rows,
             build_context=lambda: found.counting,
             says={"settings": config.settings.to_manifest()},
-            tasks=found.tasks,
-            grouping=found.grouping,
-            plan_inputs=found.inputs,
-            where=found.where,
+            found=found,
             earlier=earlier,
         )
 
     def rounds(
         self, config: MixConfig, plan: MixPlan
     ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], MixPlan]:
-        records = yield list(count_shards(config, plan.tasks))
-        counted = counted_sources(plan.grouping, records)
-        made = mixture_of(config.settings, config, counted, plan.plan_inputs, plan.where)
+        records = yield list(plan.found.shards())
+        counted = counted_sources(plan.found.grouping, records)
+        made = mixture_of(config.settings, config, counted, plan.found.inputs, plan.found.where)
         return replace(plan, made=made, build_context=lambda: plan.context)
 
     def parts(self, plan: MixPlan, rounds: Rounds) -> dict[str, Ledger]:
@@ -138,6 +133,7 @@ class Found:
         rows: of it, by its manifest.
         tasks: what is to be counted.
         grouping: the sources.
+        buckets: what makes buckets.
         counting: what shards share.
         inputs: what a plan of it is made of.
     """
@@ -146,12 +142,27 @@ class Found:
     rows: int | None
     tasks: list[CountedTask]
     grouping: Grouping
+    buckets: tuple[BucketAttribute, ...]
     counting: Counting
     inputs: Inputs
 
     def codes(self, one: CountedTask) -> Codes | None:
         """The bucket of each row of a task; None if it is drawn as a whole."""
-        return None if one.beside is None else codes_of(one.task.name, self.counting.buckets, one.beside)
+        return None if one.beside is None else codes_of(one.task.name, self.buckets, one.beside)
+
+    def shards(self) -> Iterator[CountTasks]:
+        """Make the shards that count the tasks."""
+        continuing = hashlib.sha256(self.counting.continuing).hexdigest()
+        for number, start in enumerate(range(0, len(self.tasks), _TASKS_AT_ONCE)):
+            some = tuple(self.tasks[start : start + _TASKS_AT_ONCE])
+            name = f"{some[0].task.name} and {len(some) - 1} more" if len(some) > 1 else some[0].task.name
+            yield CountTasks(
+                some,
+                self.buckets if any(one.beside is not None for one in some) else (),
+                continuing if any(one.rule.long_context == "split" for one in some) else "",
+                name=f"{number:05} {name}",
+                size=len(some),
+            )
 
 
 def discover(config: MixConfig, settings: MixSettings) -> Found:
@@ -176,11 +187,18 @@ def discover(config: MixConfig, settings: MixSettings) -> Found:
     split = any(rule.long_context == "split" for rule in matched.values())
     counting = Counting(
         CountOptions(config.context_size, config.min_resp_length),
-        tuple(settings.buckets.attributes),
         _continuing(folder.uri) if split else b"",
     )
     long_rows = long_rows_key({name: rule.long_context for name, rule in matched.items()})
-    return Found(where, folder.rows, tasks, grouping, counting, Inputs(folder.fingerprint, long_rows, rows))
+    return Found(
+        where,
+        folder.rows,
+        tasks,
+        grouping,
+        tuple(settings.buckets.attributes),
+        counting,
+        Inputs(folder.fingerprint, long_rows, rows),
+    )
 
 
 def _attributes(config: MixConfig, bucketed: set[str]) -> tuple[dict[str, dict[str, InputFile]], str]:
@@ -227,26 +245,14 @@ def _continuing(uri: str) -> bytes:
     return characters.continuing(tokenizer_file.read(path), path)
 
 
-def count_shards(config: MixConfig, tasks: Sequence[CountedTask]) -> Iterator[CountTasks]:
-    """The shards that count these tasks."""
-    buckets = [asdict(one) for one in config.settings.buckets.attributes]
-    for number, start in enumerate(range(0, len(tasks), _TASKS_AT_ONCE)):
-        some = tuple(tasks[start : start + _TASKS_AT_ONCE])
-        identity = [one.identity() for one in some]
-        asked = buckets if any(one.beside is not None for one in some) else []
-        key = content_key(Mix.name, Mix.version, config.context_size, config.min_resp_length, asked, identity)
-        name = f"{some[0].task.name} and {len(some) - 1} more" if len(some) > 1 else some[0].task.name
-        yield CountTasks(f"{number:05} {name}", key, len(some), some)
-
-
 def counted_sources(grouping: Grouping, records: Sequence[ShardRecord]) -> Counted:
-    """The sources with their counts, from the records of :func:`count_shards`."""
+    """The sources with their counts, from the records of :meth:`Found.shards`."""
     cells = [cell_of(*cell) for record in records for cell in record.read(Counts).tasks]
     return sources_of(grouping, cells, Ledger.sum(record.ledger for record in records).dropped)
 
 
 def ledgers_of(records: Sequence[ShardRecord]) -> dict[str, Ledger]:
-    """The ledgers of tasks, from the records of :func:`count_shards`."""
+    """The ledgers of tasks, from the records of :meth:`Found.shards`."""
     ledgers: dict[str, Ledger] = {}
     for record in records:
         ledgers |= {name: Ledger(**one) for name, one in record.read(Counts).ledgers.items()}

@@ -15,7 +15,7 @@ from pairmill.engine.content import Content
 from pairmill.engine.inputs import InputFile
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats.eligible_rows import rows_of
@@ -42,12 +42,10 @@ class Counting:
 
     Attributes:
         options: of the filter.
-        buckets: what makes buckets; empty without.
         continuing: for each token whether it continues a character, if a rule splits rows.
     """
 
     options: CountOptions
-    buckets: tuple[BucketAttribute, ...] = ()
     continuing: bytes = b""
 
 
@@ -65,8 +63,8 @@ class CountedTask:
     rule: Rule
     beside: Mapping[str, InputFile] | None = None
 
-    def identity(self) -> list[Any]:
-        """What its counts follow from."""
+    def identify(self) -> list[Any]:
+        """Return what its counts follow from."""
         arrays = sorted((name, one.sha256) for name, one in self.task.contents.items())
         if self.beside is None:
             return [self.task.name, self.rule.long_context, arrays]
@@ -93,12 +91,20 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class CountTasks(HandKeyed[Counting]):
-    """Counts a few tasks: with 100,000 of them, records of single ones would take longer than counting."""
+class CountTasks(Shard[Counting], reads=("context_size", "min_resp_length")):
+    """Counts a few tasks: with 100,000 of them, records of single ones would take longer than counting.
+
+    Args:
+        tasks: that are counted.
+        buckets: what makes buckets; empty if no task is put into buckets.
+        continuing: digest of what says where characters end; empty if no row is split.
+    """
 
     work = "count tokens"
 
     tasks: tuple[CountedTask, ...]
+    buckets: tuple[BucketAttribute, ...]
+    continuing: str
 
     def random_access(self) -> Mapping[str, Content]:
         found = {}
@@ -116,7 +122,7 @@ class CountTasks(HandKeyed[Counting]):
         for one in self.tasks:
             codes = None
             if one.beside is not None:
-                codes = codes_of(one.task.name, context.buckets, one.beside)
+                codes = codes_of(one.task.name, self.buckets, one.beside)
                 with out.create(f"{BUCKETS}/{one.task.name}.npy") as path:
                     write_npy(path, np.uint16, len(codes), [codes])
             cells, ledger = count(one, context, codes)

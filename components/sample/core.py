@@ -24,9 +24,9 @@ from components.sample.node.plan import SamplePlan, fingerprint_of
 from components.sample.sampled_rows import SampledRows
 from pairmill import log, storage
 from pairmill.engine import inputs
-from pairmill.engine.manifest import InputRef, Ledger, Manifest, content_key
+from pairmill.engine.manifest import InputRef, Ledger, Manifest
 from pairmill.engine.options import byte_options
-from pairmill.engine.stage import HandKeyed, Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
+from pairmill.engine.stage import Rounds, Shard, ShardRecord, ShardResult, Stage, StagePlan
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import characters, tokens
@@ -70,7 +70,7 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
     def rounds(
         self, config: SampleConfig, plan: StagePlan[Draft]
     ) -> Generator[Sequence[Shard[Any]], list[ShardRecord], None]:
-        yield [DrawPlan("plan", content_key(self.name, plan.context.fingerprint), 0)]
+        yield [DrawPlan(plan.context.fingerprint, name="plan")]
 
     def parts(self, plan: StagePlan[Draft], rounds: Rounds) -> dict[str, Ledger]:
         """Return the ledgers of the data sets."""
@@ -88,8 +88,10 @@ class Sample(Stage[SampleConfig, StagePlan["Draft"]]):
 
 
 @dataclass(frozen=True)
-class DrawPlan(HandKeyed["Draft"]):
+class DrawPlan(Shard["Draft"], reads=()):
     """Draws the plan, and digests its arrays; if the options name a folder for them, writes them too."""
+
+    fingerprint: str
 
     def run(self, context: Draft, out: Writer) -> ShardResult:
         config, sample = context.config, context.sample(out)

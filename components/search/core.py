@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
-from components.mix.core import Found, count_shards, counted_sources, discover, ledgers_of
+from components.mix.core import Found, counted_sources, discover, ledgers_of
 from components.mix.counting import Counting
 from components.mix.planned import Counted, mixture_of
 from components.mix.settings import MixSettings
@@ -150,7 +150,7 @@ class Search(Stage[SearchConfig, SearchPlan]):
     def rounds(
         self, config: SearchConfig, plan: SearchPlan
     ) -> Generator[Sequence[Shard[Counting]], list[ShardRecord], SearchPlan]:
-        records = yield list(count_shards(config.mix(), plan.found.tasks))
+        records = yield list(plan.found.shards())
         drawn = _drawn(config, plan, counted_sources(plan.found.grouping, records))
         trainings = config.trainings
         if trainings is not None and plan.proxies is None:
@@ -322,7 +322,7 @@ def _one_pass(counts: Mapping[str, int], limits: Mapping[str, float]) -> float:
 def _identities(found: Found, counted: Counted) -> dict[str, str]:
     """Of each source, what its rows and counts follow from."""
     options = asdict(found.counting.options)
-    of_task = {one.task.name: one.identity() for one in found.tasks}
+    of_task = {one.task.name: one.identify() for one in found.tasks}
     return {
         source.name: content_key(
             "search source",

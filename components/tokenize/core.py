@@ -83,22 +83,19 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
             event(said, level=logging.WARNING)
         control_tokens.refuse_written(found.written, data, uri)
         given, config = config, config.with_conditions({name: tag.token for name, tag in own.items()})
-        identity = [self.name, self.version, config.profile, digest]
-        identity += [config.boq, config.eoq, config.eoa, config.condition_tokens()]
         windows = config.window_options()
-        identity += [windows] if windows else []
         other = token_inputs.discover(config.tokens, verify=config.verify)
         refs = [*found.refs, *other.refs, InputRef("tokenizer", digest[:16])]
         if config.profile == "data_io":
             # The reference copies the path it was given into tokenizer_info.json, so here the path changes bytes.
             refs.append(InputRef("tokenizer_path", content_key(config.tokenizer)[:16]))
-        taken = token_inputs.shards_of(other, identity, SLICING, config)
+        taken = token_inputs.shards_of(other, digest, SLICING, config)
         _refuse_one_name(found.files, other.files)
         return TokenizePlan(
             inputs=refs,
             rows_expected=found.rows,
             build_context=lambda: Vocabulary.of(config, uri, data, own),
-            shards={**{file.task: list(_shards(file, identity, config)) for file in found.files}, **taken},
+            shards={**{file.task: list(_shards(file, digest, config)) for file in found.files}, **taken},
             options={**windows, **({"conditions": config.conditions} if config is not given else {})},
             config=config,
         )
@@ -116,7 +113,7 @@ class Tokenize(Stage[TokenizeConfig, TokenizePlan]):
                 hint="check the stage before" if config.rows else "no sample has a token that is trained on",
             )
         by_name = {record.name: record for record in records}
-        yield [MergeArrays.of(task, [by_name[name] for name in names]) for task, names in plan.pieces().items()]
+        yield [_merge(task, tuple(by_name[name] for name in names)) for task, names in plan.pieces().items()]
         samples = [
             record.ledger.rows_in for shard, record in zip(first, records, strict=True) if isinstance(shard, TakeTokens)
         ]
@@ -190,20 +187,22 @@ def _held_out(plan: TokenizePlan, encoded: Sequence[ShardRecord]) -> dict[str, i
     }
 
 
-def _shards(file: inputs.InputFile, identity: list[Any], config: TokenizeConfig) -> Iterator[EncodeRows]:
+def _merge(task: str, pieces: tuple[ShardRecord, ...]) -> MergeArrays:
+    return MergeArrays(pieces, name=task, size=sum(file.size for piece in pieces for file in piece.files))
+
+
+def _shards(file: inputs.InputFile, tokenizer: str, config: TokenizeConfig) -> Iterator[EncodeRows]:
     whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
     slices = [whole]
     # A damaged file is its shard's to name, so that all others are committed.
     with suppress(InputError):
         slices = SLICING.cut(whole)
     held_out = file.task.startswith(HELD_OUT)
-    identity = [*identity, file.sha256, file.kind, *(["held out"] if held_out else [])]
     if len(slices) == 1:
-        yield EncodeRows(file.task, content_key(*identity), file.size, slices[0], False, held_out)
+        yield EncodeRows(tokenizer, slices[0], False, held_out, name=file.task, size=file.size)
         return
     for index, part in enumerate(slices):
-        key = content_key(*identity, [part.start, part.stop])
-        yield EncodeRows(f"{file.task} {index:05}", key, part.size, part, True, held_out)
+        yield EncodeRows(tokenizer, part, True, held_out, name=f"{file.task} {index:05}", size=part.size)
 
 
 def _refuse_one_name(rows_: Sequence[inputs.InputFile], tokens_: Sequence[inputs.InputFile]) -> None:

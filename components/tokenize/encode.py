@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from components.tokenize.config import TokenizeConfig
 from pairmill import _native
 from pairmill.encoder import Encoder
 from pairmill.engine.manifest import Ledger
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError, InternalError
 from pairmill.formats import rows, templates, tokens, window_files
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from pairmill.engine.conditions import Tag
     from pairmill.engine.content import Content
+
+
+READ: Final = ("profile", "boq", "eoq", "eoa", "conditions", "windows", "eod")
+"""The options that every shard of the first round reads."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +131,10 @@ def _tokens_for(tags: Mapping[str, Tag], config: TokenizeConfig) -> str:
 
 
 @dataclass(frozen=True)
-class EncodeRows(HandKeyed[Vocabulary]):
-    """Makes the arrays of a row file, or of some of its row groups."""
+class EncodeRows(Shard[Vocabulary], reads=READ):
+    """Makes the arrays of a row file, or of some of its row groups. ``tokenizer`` is the digest of its file."""
 
+    tokenizer: str
     part: FileSlice
     is_piece: bool
     held_out: bool = False

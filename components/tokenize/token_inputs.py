@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from components.tokenize.config import TokenizeConfig
-from components.tokenize.encode import Vocabulary, flat_file
+from components.tokenize.encode import READ, Vocabulary, flat_file
 from pairmill import storage
 from pairmill.engine import inputs
-from pairmill.engine.manifest import Ledger, content_key
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.manifest import Ledger
+from pairmill.engine.stage import Shard, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.errors import InputError
 from pairmill.formats import limits, row_files, token_files, tokens
@@ -38,15 +38,17 @@ _BLOCK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class TakeTokens(HandKeyed[Vocabulary]):
+class TakeTokens(Shard[Vocabulary], reads=READ):
     """Makes the arrays of a token file, or of some of its row groups or documents.
 
     Args:
+        tokenizer: digest of its file.
         part: of the Parquet file, or of the ``.bin`` file with documents in place of row groups.
         is_piece: whether a later round puts the arrays together with others.
         index: of a ``.bin`` file its ``.idx``.
     """
 
+    tokenizer: str
     part: FileSlice
     is_piece: bool
     index: FileSlice | None = None
@@ -237,13 +239,13 @@ def _partner(uri: str) -> str:
 
 
 def shards_of(
-    found: inputs.Inputs, identity: Sequence[object], slicing: Slicing, config: TokenizeConfig
+    found: inputs.Inputs, tokenizer: str, slicing: Slicing, config: TokenizeConfig
 ) -> dict[str, list[TakeTokens]]:
     """The shards of each task, in order.
 
     Args:
         found: from :func:`discover`.
-        identity: what decides the bytes of every shard.
+        tokenizer: digest of its file.
         slicing: how files are cut: Parquet between row groups, ``.bin`` between documents.
         config: with the longest record and the most that a file may expand to.
     """
@@ -254,11 +256,9 @@ def shards_of(
             continue
         whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
         index = None
-        digests = [file.sha256, file.kind]
         if file.kind == "bin":
             other = files[_partner(file.uri)]
             index = FileSlice(other.task, other.uri, size=other.size, content=other.content)
-            digests.append(other.sha256)
         try:
             parts = slicing.cut(whole) if index is None else _documents(whole, index, slicing)
         except InputError:
@@ -267,12 +267,12 @@ def shards_of(
         alone = len(parts) == 1
         made[file.task] = [
             TakeTokens(
-                file.task if alone else f"{file.task} {number:05}",
-                content_key(*identity, "tokens", *digests, [] if alone else [part.start, part.stop]),
-                part.size,
+                tokenizer,
                 part,
                 not alone,
                 index,
+                name=file.task if alone else f"{file.task} {number:05}",
+                size=part.size,
             )
             for number, part in enumerate(parts)
         ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from components.train_tokenizer import learn, runs
 from components.train_tokenizer.config import TrainTokenizerConfig
-from components.train_tokenizer.count import HELD_OUT, HELD_OUT_OF, WORDS, CountWords, MergeRuns
+from components.train_tokenizer.count import HELD_OUT, HELD_OUT_OF, WORDS, CountWords, MergeRuns, Sample
 from components.train_tokenizer.report import report_of
 from pairmill.engine.manifest import InputRef, Manifest, content_key
 from pairmill.engine.stage import GivenResult, Rounds, Shard, ShardRecord, Stage, StagePlan
@@ -74,19 +74,13 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         for file in found.files:
             cap = rules.match(file.task)[0].max_per_file
             limit = None if cap is None else max(0, cap) * config.limit_mul_factor
-            # The sample depends on the task's name only where there is a limit.
-            sample = None if limit is None else [limit, config.seed, file.task]
-            identity = [config.profile, config.truncate_len, sample, file.kind, file.sha256]
+            sample = None if limit is None else Sample(limit, config.seed, file.task)
             whole = row_files.slice_whole(file, config.max_record_bytes, config.max_expansion)
             slices = SLICING.cut(whole)
             one_in = HELD_OUT_OF * -(-file.size // SLICING.size)
             for index, part in enumerate(slices):
-                name, place = (
-                    (f"{file.task} {index:05}", [part.start, part.stop]) if len(slices) > 1 else (file.task, [])
-                )
-                key = content_key(self.name, self.version, *identity, *place)
-                size = part.size if place else file.size
-                shards.append(CountWords(name, key, size, part, one_in, limit))
+                name, size = (f"{file.task} {index:05}", part.size) if len(slices) > 1 else (file.task, file.size)
+                shards.append(CountWords(part, one_in, sample, name=name, size=size))
             limits.append([file.task, limit])
         return TrainingPlan(
             inputs=[*found.refs, InputRef("limits", content_key(limits)[:16])],
@@ -117,9 +111,8 @@ class TrainTokenizer(Stage[TrainTokenizerConfig, TrainingPlan]):
         size = max(_FAN_IN, math.isqrt(len(found)))
         for start in range(0, len(found), size):
             group = found[start : start + size]
-            key = content_key(self.name, self.version, "merge", name, [(record.key, path) for record, path in group])
-            uris = tuple(record.uri(path) for record, path in group)
-            yield MergeRuns(f"{name} {start // size:05}", key, len(group), f"{name}-00000.parquet", uris)
+            files = tuple(record.file(path) for record, path in group)
+            yield MergeRuns(f"{name}-00000.parquet", files, name=f"{name} {start // size:05}", size=len(group))
 
     def finish(self, config: TrainTokenizerConfig, plan: TrainingPlan, rounds: Rounds, out: Writer) -> dict[str, Any]:
         config = plan.config

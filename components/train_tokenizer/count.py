@@ -14,7 +14,7 @@ from components.train_tokenizer.config import TrainTokenizerConfig
 from pairmill.engine.content import Content
 from pairmill.engine.manifest import Ledger
 from pairmill.engine.options import Profile
-from pairmill.engine.stage import HandKeyed, ShardResult
+from pairmill.engine.stage import Shard, ShardFile, ShardResult
 from pairmill.engine.writer import Writer
 from pairmill.formats import rows
 from pairmill.formats.slices import FileSlice
@@ -25,18 +25,33 @@ HELD_OUT_OF = 100
 
 
 @dataclass(frozen=True)
-class CountWords(HandKeyed[TrainTokenizerConfig]):
+class Sample:
+    """The texts (data_io) or rows (pairmill) that are drawn of a file.
+
+    Args:
+        limit: how many.
+        seed: of the draw.
+        task: of the file, which the draw depends on too.
+    """
+
+    limit: int
+    seed: int
+    task: str
+
+
+@dataclass(frozen=True)
+class CountWords(Shard[TrainTokenizerConfig], reads=("profile", "truncate_len")):
     """Counts the words of one row file, or of some row groups of a large one.
 
     Args:
         part: what is read.
         one_in: of this many rows one is held out.
-        limit: texts (data_io) or rows (pairmill) to read of the file; None = all.
+        sample: which texts are read; None = all.
     """
 
     part: FileSlice
     one_in: int
-    limit: int | None
+    sample: Sample | None
 
     @property
     def task(self) -> str:
@@ -70,9 +85,9 @@ class CountWords(HandKeyed[TrainTokenizerConfig]):
         """Batches with, shape (rows, 2), whether the question and the answer of a row are read."""
         uri, content = self.part.uri, self.part.content
         chosen: NDArray[np.bool_] | None = None
-        if self.limit is not None:
+        if self.sample is not None:
             count = rows.count(uri, content, self.part.longest)
-            chosen = chosen_texts(config.profile, config.seed, self.task, count, self.limit)
+            chosen = chosen_texts(config.profile, self.sample, count)
         for batch in rows.read(uri, self.part, content=content, longest=self.part.longest):
             if config.profile == "pairmill":
                 rows.refuse_nulls(batch, uri, ("instruction", "response"))
@@ -87,14 +102,14 @@ class CountWords(HandKeyed[TrainTokenizerConfig]):
 
 
 @dataclass(frozen=True)
-class MergeRuns(HandKeyed[object]):
+class MergeRuns(Shard[object], reads=()):
     """Makes one run, ``path``, of several."""
 
     path: str
-    runs: tuple[str, ...]
+    runs: tuple[ShardFile, ...]
 
     def run(self, context: object, out: Writer) -> ShardResult:
-        runs.write(out, self.path, runs.merged(self.runs))
+        runs.write(out, self.path, runs.merged([file.uri for file in self.runs]))
         return ShardResult(Ledger())
 
 
@@ -105,7 +120,7 @@ def held_out(start: int, count: int, every: int) -> NDArray[np.bool_]:
     return held
 
 
-def chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int) -> NDArray[np.bool_] | None:
+def chosen_texts(profile: Profile, sample: Sample, total: int) -> NDArray[np.bool_] | None:
     """Shape (rows, 2): which texts of a file are read; None = all.
 
     data_io counts texts against the limit and keeps the head of a half-done shuffle; pairmill draws rows uniformly.
@@ -113,15 +128,15 @@ def chosen_texts(profile: Profile, seed: int, task: str, total: int, limit: int)
     if profile == "data_io":
         from pairmill import _native
 
-        if 2 * total <= limit:
+        if 2 * total <= sample.limit:
             return None
         flat = np.zeros(2 * total, np.bool_)
-        flat[_native.data_io_document_sample(seed, task, 2 * total, limit)] = True
+        flat[_native.data_io_document_sample(sample.seed, sample.task, 2 * total, sample.limit)] = True
         return flat.reshape(total, 2)
-    if total <= limit:
+    if total <= sample.limit:
         return None
-    stream = int.from_bytes(hashlib.sha256(task.encode()).digest()[:16], "little")
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, stream])))
+    stream = int.from_bytes(hashlib.sha256(sample.task.encode()).digest()[:16], "little")
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([sample.seed, stream])))
     mask = np.zeros(total, np.bool_)
-    mask[generator.permutation(total)[:limit]] = True
+    mask[generator.permutation(total)[: sample.limit]] = True
     return np.repeat(mask[:, None], 2, axis=1)

@@ -173,6 +173,10 @@ class InputRef:
     fingerprint: str
     stage: str = field(default="", compare=False)
 
+    def identify(self) -> object:
+        """Return what a shard that follows from the input is keyed by."""
+        return [self.role, self.fingerprint]
+
 
 @dataclass
 class Manifest:

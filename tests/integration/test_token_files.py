@@ -16,6 +16,7 @@ from components.tokenize.token_inputs import Rows
 from pairmill.encoder import Encoder
 from pairmill.engine import runner, shards
 from pairmill.engine.manifest import Ledger, Manifest
+from pairmill.engine.rounds import rounds_of
 from pairmill.errors import InputError, StageFailure, UsageError
 from pairmill.formats.slices import Slicing
 from pairmill.formats.token_files import Samples
@@ -272,7 +273,7 @@ def test_a_change_of_either_file_is_noticed(world: World, tmp_path: Path) -> Non
     for name in ("a.bin", "a.idx"):
         data = (tmp_path / "in" / name).read_bytes()
         writable(tmp_path / "in" / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        (shard,) = next(stage.rounds(config, plan))
+        (shard,) = next(rounds_of(stage, config, plan))
         with pytest.raises(InputError, match=f"{name}.*: changed while it was read"):
             shards.run_shard(stage.name, shard, plan.context, str(tmp_path / "new"))()
         (tmp_path / "in" / name).write_bytes(data)

@@ -15,7 +15,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 from components.train_tokenizer import core, runs
 from components.train_tokenizer.config import SPECIAL_TOKENS, TrainTokenizerConfig
 from components.train_tokenizer.core import TrainTokenizer
-from components.train_tokenizer.count import chosen_texts, held_out
+from components.train_tokenizer.count import Sample, chosen_texts, held_out
 from components.train_tokenizer.report import report_of
 from pairmill import _native, log
 from pairmill.encoder import SPLIT
@@ -63,14 +63,14 @@ ROWS = [(f"question {number} abc", f"answer {number} abc") for number in range(4
 
 
 def test_a_file_within_its_limit_is_read_whole() -> None:
-    assert chosen_texts("pairmill", 0, "a", 10, 10) is None
-    assert chosen_texts("data_io", 0, "a", 10, 20) is None
+    assert chosen_texts("pairmill", Sample(10, 0, "a"), 10) is None
+    assert chosen_texts("data_io", Sample(20, 0, "a"), 10) is None
 
 
 def test_the_default_sample_counts_rows_and_is_uniform() -> None:
     taken = np.zeros(100)
     for seed in range(400):
-        chosen = chosen_texts("pairmill", seed, "set__a.jsonl", 100, 20)
+        chosen = chosen_texts("pairmill", Sample(20, seed, "set__a.jsonl"), 100)
         assert chosen is not None
         assert chosen.sum(axis=0).tolist() == [20, 20]
         taken += chosen[:, 0]
@@ -80,16 +80,16 @@ def test_the_default_sample_counts_rows_and_is_uniform() -> None:
 
 
 def test_the_reference_sample_counts_texts_and_leans_to_the_head() -> None:
-    chosen = chosen_texts("data_io", 0, "set__a.jsonl", 100, 20)
+    chosen = chosen_texts("data_io", Sample(20, 0, "set__a.jsonl"), 100)
     assert chosen is not None
     assert chosen.sum() == 20
     assert chosen.ravel()[:20].sum() >= 12  # about 1 - limit/n of the first places keep their own text
 
 
 def test_the_sample_depends_on_seed_and_task() -> None:
-    first = chosen_texts("pairmill", 0, "a", 100, 20)
+    first = chosen_texts("pairmill", Sample(20, 0, "a"), 100)
     assert first is not None
-    for other in (chosen_texts("pairmill", 1, "a", 100, 20), chosen_texts("pairmill", 0, "b", 100, 20)):
+    for other in (chosen_texts("pairmill", Sample(20, 1, "a"), 100), chosen_texts("pairmill", Sample(20, 0, "b"), 100)):
         assert other is not None
         assert not np.array_equal(first, other)
 
